@@ -1,8 +1,7 @@
 """Batches, the interface between data and trainers: named arrays, described in advance by fields."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from zoo.data.errors import UserError
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of RGB in [0, 1]
 
 Batch = dict[str, np.ndarray]  # the first axis of every array is the batch
-Allocate = Callable[[tuple[int, ...], Any], np.ndarray]  # shape and dtype -> an array with any content
 
 
 @dataclass(frozen=True)
@@ -74,11 +72,8 @@ def batch_bytes(fields: Sequence[Field], batch_size: int) -> int:
     return batch_size * sum(int(np.prod(field.shape)) * np.dtype(field.dtype).itemsize for field in fields)
 
 
-def collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int, allocate: Allocate = np.empty) -> Batch:
+def collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int) -> Batch:
     """Stack samples into a batch of `batch_size`, padded with copies of the last sample.
-
-    Args:
-        allocate: allocates the arrays that the samples are copied into.
 
     Returns:
         The arrays of the samples, and `valid` uint8 (batch_size,): 1 for samples, 0 for padding.
@@ -89,7 +84,10 @@ def collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int, allocate:
     padded = list(samples) + [samples[-1]] * (batch_size - len(samples))
     for name in samples[0]:
         check_shapes(name, [sample[name].shape for sample in samples])
-    batch = {name: _stack([sample[name] for sample in padded], allocate) for name in samples[0]}
+    batch = {
+        name: np.stack([sample[name] for sample in padded], dtype=samples[0][name].dtype, casting="equiv")
+        for name in samples[0]
+    }
     batch["valid"] = (np.arange(batch_size) < len(samples)).astype(np.uint8)
     return batch
 
@@ -102,8 +100,3 @@ def check_shapes(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
             f"{name}: arrays of shape {shapes[0]} and {different} cannot share a batch; "
             "set train.eval_batch=1, or use images of one size"
         )
-
-
-def _stack(arrays: Sequence[np.ndarray], allocate: Allocate) -> np.ndarray:
-    stacked = allocate((len(arrays), *arrays[0].shape), arrays[0].dtype)
-    return np.stack(arrays, out=stacked, casting="equiv")

@@ -17,7 +17,6 @@ import numpy as np
 
 from zoo.data import order
 from zoo.data.batch import SOFT_LABEL, Field, soft_label
-from zoo.data.pending import PlannedSample
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 
@@ -113,8 +112,8 @@ def mix_labels(label: int, other: int, weight: float, classes: int) -> np.ndarra
 
 
 def mix_samples(
-    settings: Any, classes: int, seed: int, positions: Sequence[int], samples: dict[int, PlannedSample]
-) -> list[PlannedSample]:
+    settings: Any, classes: int, seed: int, positions: Sequence[int], samples: dict[int, dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Return the samples at some positions of the run, mixed.
 
     Args:
@@ -128,8 +127,8 @@ def mix_samples(
     for position, rng in zip(positions, order.generators(seed, "mix", positions)):
         sample, other = samples[position], samples[neighbor(position)]
         name = next(iter(sample))  # the model's input
-        pixels: Any = sample[name]
+        pixels = sample[name]
         drawn = draw(settings, pixels.shape[-2], pixels.shape[-3], rng)
-        label = mix_labels(int(sample["label"]), int(other["label"]), drawn.weight, classes)  # type: ignore[arg-type]
-        mixed.append({**sample, name: mix(pixels, other[name], drawn), SOFT_LABEL: label})  # type: ignore[arg-type]
+        label = mix_labels(int(sample["label"]), int(other["label"]), drawn.weight, classes)
+        mixed.append({**sample, name: mix(pixels, other[name], drawn), SOFT_LABEL: label})
     return mixed

@@ -1,169 +1,346 @@
-"""Read-ahead of batches by worker processes or threads. The only module that imports Grain."""
+"""Read-ahead by worker processes or threads.
 
-import errno
-import gc
-import itertools
-import logging
+A worker is a new Python process, not a fork. It gets numbers over a socket, reads their elements in threads, and
+answers with one anonymous file in memory (memfd) for each, which this process maps without a copy. Such a file has no
+name and is not part of /dev/shm: the kernel frees it with the last process that uses it, however that ends. A worker
+exits when its socket is closed, so it never outlives this process.
+"""
+
+import mmap
 import os
+import pickle
+import queue
 import signal
+import socket
+import subprocess
+import sys
 import threading
-import time
+import traceback
 import warnings
-from collections.abc import Callable, Generator
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
-from typing import Any, TypeVar
+from multiprocessing.connection import wait
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from zoo.data import host, reader_board, shared_memory
-from zoo.data.batch import Allocate
+from zoo.data import host
 from zoo.data.errors import UserError
-from zoo.data.reader_watch import ReaderWatch
 
 Element = TypeVar("Element")
-Read = Callable[[int, Allocate], Element]  # number of an element, and how to allocate its arrays -> the element
 
-BUFFERED_PER_WORKER = 2  # batches that are ready in a buffer of Grain, which has two
-TERM_GRACE = 60.0  # seconds after SIGTERM in which a worker still reads, for the step after which the run stops
-MIN_ELEMENTS = 100  # read by each worker between two starts of them that their memory is the reason for
-
-logging.getLogger("absl").setLevel(logging.ERROR)  # Grain warns at every start that there is no JAX profiler
-_streams = itertools.count()
-
-
-def read_ahead(
-    read: Read[Element], first: int, last: int, workers: int, threads: int, memory_cap: float | None = None
-) -> Generator[Element, None, None]:
-    """Read the elements first .. last - 1 in order, ahead of the consumer.
-
-    Element k is read by worker (k - first) % workers. Its arrays are allocated in shared memory, which passes to this
-    process without a copy, or with 0 workers in this process's own.
-
-    Args:
-        read: picklable by cloudpickle.
-        workers: processes; 0: threads of this process.
-        threads: reading threads per process.
-        memory_cap: bytes of a worker's own memory above which all workers are started anew; None for no limit.
-
-    Raises:
-        DeadWorker: a worker process died.
-        UserError: there is no room in shared memory; also those that `read` raises.
-    """
-    if workers == 0:
-        iterator = iter(_elements(read, np.empty, first, last, threads))
-        try:
-            yield from iterator
-        finally:
-            iterator.close()
-        return
-    capped_from = first  # the element from which the cap may count again
-    while first < last:
-        first += yield from _read_by_processes(read, first, last, workers, threads, memory_cap)
-        if first < last and memory_cap is not None:
-            if first < capped_from:
-                warnings.warn(
-                    f"data loading processes soon need more than {memory_cap / 1e9:g} GB each again; they go on "
-                    "without a limit, raise data.worker_memory_gb",
-                    stacklevel=1,
-                )
-                memory_cap = None
-            capped_from = first + MIN_ELEMENTS * workers
+READY_PER_WORKER = 2  # elements that may be ready for each worker, beside those that its threads read
+MIN_ELEMENTS = 100  # read by a worker before its memory is a reason to replace it
+MIN_SHARED = 1 << 16  # bytes of an array; smaller ones are copied, lest one that is kept keeps its whole batch
+ALIGNMENT = 64  # bytes, of arrays
+PACKET = 1 << 16  # bytes of an answer, which has a few dozen per array
+NUMBER = 8  # bytes
+NOTHING = -1  # in place of the index of a sample
+PROGRAM = "import sys; sys.path[:] = {path!r}; from zoo.data import readers; readers.serve{arguments!r}"
 
 
-def _read_by_processes(
-    read: Read[Element], first: int, last: int, workers: int, threads: int, memory_cap: float | None
-) -> Generator[Element, None, int]:
-    """Read as `read_ahead` does, but end when the workers hold too much memory; return how many elements were read."""
-    import grain.python as grain
+class DeadWorker(UserError):
+    """A worker process has died; `cause` has the reason, and what helps."""
 
-    token, stream = shared_memory.claim(), next(_streams)
-    # Python's resource tracker frees the batches that are still in the buffer when a run ends, and warns about it.
-    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
-    elements = _elements(read, partial(shared_array, token), first, last, threads).mp_prefetch(
-        grain.MultiprocessingOptions(workers, per_worker_buffer_size=BUFFERED_PER_WORKER),
-        worker_init_fn=partial(_init_worker, os.getpid(), token, stream),
-    )
-    iterator, watch, count = iter(elements), ReaderWatch(token, stream, memory_cap), 0
-    try:
-        while not watch.exceeds_cap:
-            watch.check()
-            taken = list(islice(iterator, 1))
-            if not taken:
-                break
-            yield taken.pop()  # which is not held here while the next one is awaited
-            count += 1
-        return count
-    except RuntimeError as error:
-        raise watch.explain(error) or error from None
-    except OSError as error:  # semaphores of the processes need room too
-        if error.errno != errno.ENOSPC:
-            raise
-        raise UserError(f"{host.SHARED_MEMORY} is full: {error.strerror}; {shared_memory.REMEDY}") from None
-    finally:
-        iterator.close()  # frees the shared memory of batches that were not consumed
-        del iterator, elements
-        gc.collect()  # Grain's end of data refers to the last batches and to the queues of the workers, in a cycle
-        watch.close()
-
-
-def _elements(read: Read[Element], allocate: Allocate, first: int, last: int, threads: int) -> Any:
-    """Return Grain's data set of the elements, read by threads."""
-    import grain.python as grain  # takes a second, which `--print-config` does not need
-
-    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
-    elements = grain.MapDataset.range(first, last).map(partial(_read_into, read, allocate))
-    return elements.to_iter_dataset(options)
+    def __init__(self, cause: str):
+        super().__init__(f"a data loading process {cause}. Continue the run with --resume")
+        self.cause = cause
 
 
 def batches_per_worker(threads: int) -> int:
-    """Return the largest number of batches of a worker that have been begun and not been taken."""
-    # Grain buffers them on both sides, the worker's and this process's; one waits for room in front of each buffer.
-    return 2 * (BUFFERED_PER_WORKER + 1) + threads
+    """Return the largest number of elements per worker that have been begun and not been taken."""
+    return threads + READY_PER_WORKER
 
 
-def shared_array(token: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Allocate an array in shared memory. Grain passes it to the parent process, which frees it after use.
+class Readers(Generic[Element]):
+    """Worker processes that read elements by their number, for one consumer; with 0 workers, threads of this process.
 
-    Raises:
-        UserError: there is no room.
+    They start with the first `read`, and wait for the next one after its last element.
     """
-    import grain.python as grain
 
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    if size == 0:
-        return np.empty(shape, dtype)
-    memory = shared_memory.create(token, size)
-    array: np.ndarray = grain.SharedMemoryArray.from_shared_memory(memory, shape, np.dtype(dtype))
-    return array
+    def __init__(
+        self,
+        read: Callable[[int], Element],
+        workers: int,
+        threads: int,
+        memory_cap: float | None = None,
+        name: Callable[[int], str] = str,
+    ):
+        """Start nothing yet.
+
+        Args:
+            read: returns the element of a number. Workers get it by pickle.
+            workers: processes.
+            threads: that read in each process.
+            memory_cap: bytes of its own above which a worker is replaced by a new one; None for no limit.
+            name: of the sample of an index, which `read` has passed to `reading`.
+        """
+        self.workers, self.threads = workers, threads
+        self._read, self._cap, self._name = read, memory_cap, name
+        self._running: list[_Worker] = []
+
+    def read(self, first: int, last: int) -> Generator[Element, None, None]:
+        """Return the elements first .. last - 1 in order. Closing the generator before its end ends the workers.
+
+        Raises:
+            DeadWorker: a worker process died.
+            UserError: as `read` raises it; other errors of `read` in a worker become a RuntimeError.
+        """
+        if self.workers == 0:
+            return _by_threads(self._read, range(first, last), self.threads)
+        return self._by_processes(first, last)
+
+    def close(self) -> None:
+        """End the workers at once."""
+        for worker in self._running:
+            worker.close()
+        self._running = []
+
+    def _by_processes(self, first: int, last: int) -> Generator[Element, None, None]:
+        self._start()
+        begun, room = first, self.workers * batches_per_worker(self.threads)
+        ready: dict[int, tuple[Any, bool]] = {}
+        try:
+            for number in range(first, last):
+                while True:
+                    begun = self._assign(begun, min(last, number + room))
+                    self._receive(ready, block=number not in ready)
+                    if number in ready:
+                        break
+                element, is_error = ready.pop(number)
+                if is_error:
+                    raise element
+                yield element
+                del element  # not kept while the next one is awaited
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        """Start the workers, or those that died since the last `read`."""
+        for worker in [worker for worker in self._running if worker.process.poll() is not None]:
+            warnings.warn(f"an idle data loading process {self._cause(worker)}; a new one goes on", stacklevel=1)
+            self._remove(worker)
+        while len(self._running) < self.workers:
+            self._running.append(_Worker(self._read, self.threads))
+
+    def _assign(self, begin: int, end: int) -> int:
+        """Give numbers from `begin` on to the workers that have least to do; return the first one that is left."""
+        for number in range(begin, end):
+            worker = min(self._running, key=lambda worker: len(worker.numbers) + PACKET * worker.is_retired)
+            if worker.is_retired or len(worker.numbers) > self.threads:  # one more than it reads at a time
+                return number
+            worker.assign(number)
+        return max(begin, end)
+
+    def _receive(self, ready: dict[int, tuple[Any, bool]], block: bool) -> None:
+        """Take the answers that are there, and wait for one if there is none and `block`."""
+        by_socket = {worker.socket: worker for worker in self._running}
+        for connection in wait(list(by_socket), None if block else 0):
+            worker = by_socket[connection]  # type: ignore[index]
+            answer = worker.receive()
+            if answer is None:
+                raise DeadWorker(self._cause(worker))
+            number, memory, is_error, content = answer
+            ready[number] = content, is_error
+            if self._cap is not None and memory > self._cap and not worker.is_retired:
+                self._retire(worker)
+            if worker.is_retired and not worker.numbers:
+                self._remove(worker)
+                self._start()
+
+    def _retire(self, worker: "_Worker") -> None:
+        """Replace a worker by another one when it has read what it has begun."""
+        if worker.count >= MIN_ELEMENTS:
+            worker.is_retired = True
+            return
+        assert self._cap is not None
+        warnings.warn(
+            f"data loading processes soon need more than {self._cap / 1e9:g} GB each again; they go on without a "
+            "limit, raise data.worker_memory_gb",
+            stacklevel=1,
+        )
+        self._cap = None
+
+    def _remove(self, worker: "_Worker") -> None:
+        self._running.remove(worker)
+        worker.close()
+
+    def _cause(self, worker: "_Worker") -> str:
+        return _cause(worker.process.wait(), [self._name(index) for index in worker.samples()])
 
 
-def _read_into(read: Read[Element], allocate: Allocate, number: int) -> Element:
-    try:
-        return read(number, allocate)
-    finally:
-        reader_board.end()
+class _Worker:
+    """A worker process, seen by its parent.
+
+    Attributes:
+        numbers: of the elements that it has to read.
+        count: elements that it has read.
+        is_retired: whether it gets no further ones.
+    """
+
+    def __init__(self, read: Callable[[int], Any], threads: int):
+        self.numbers: set[int] = set()
+        self.count, self.is_retired = 0, False
+        setup, sizes = _store(read)
+        board = os.memfd_create("samples")
+        os.write(board, np.full(threads, NOTHING, np.int64).tobytes())
+        self._board = np.frombuffer(mmap.mmap(board, 0), np.int64)
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        descriptors = theirs.fileno(), board, setup
+        program = PROGRAM.format(path=sys.path, arguments=(*descriptors, sizes))
+        # In a process group of its own, Ctrl-C does not reach it.
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.DEVNULL, pass_fds=descriptors, process_group=0
+        )
+        for descriptor in (theirs.detach(), board, setup):
+            os.close(descriptor)
+
+    def assign(self, number: int) -> None:
+        """Let the worker read an element."""
+        self.numbers.add(number)
+        with suppress(OSError):  # it is dead, which `receive` finds
+            self.socket.send(number.to_bytes(NUMBER, "little"))
+
+    def receive(self) -> tuple[int, int, bool, Any] | None:
+        """Return number, bytes of the worker, whether it is an error, and the element or error; None from the dead."""
+        try:
+            packet, descriptors, _, _ = socket.recv_fds(self.socket, PACKET, 1)
+        except OSError:
+            return None
+        if not packet:
+            return None
+        number, memory, is_error, sizes = pickle.loads(packet)
+        self.numbers.discard(number)
+        self.count += 1
+        return number, memory, is_error, _load(descriptors[0], sizes)
+
+    def samples(self) -> list[int]:
+        """Return the indices of the samples that its threads have begun to read."""
+        return self._board[self._board != NOTHING].tolist()
+
+    def close(self) -> None:
+        """End the process at once."""
+        self.process.kill()
+        self.process.wait()
+        self.socket.close()
 
 
-def _init_worker(parent: int, token: str, stream: int, *_: int) -> None:
-    """Let the run answer Ctrl-C and SIGTERM, which may come to all processes, and exit when the run is gone.
+def serve(connection: int, board: int, setup: int, sizes: Sequence[int]) -> None:
+    """Read elements in this process, a worker, until its parent closes the socket.
 
     Args:
-        parent: Process id of the run. It is an argument because the run may already be gone when the worker starts.
-        token: of the run's shared memory.
-        stream: number of the stream that this process reads for.
+        connection: descriptor of the socket.
+        board: descriptor of a file with the index of the sample that each thread reads, int64 (threads,).
+        setup, sizes: as `_store` returns them, of the function that reads.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: _start(_exit_after_grace))
+    for number in (signal.SIGINT, signal.SIGTERM):  # may come to all processes; the run stops after its step
+        signal.signal(number, signal.SIG_IGN)
+    samples, parent = np.frombuffer(mmap.mmap(board, 0), np.int64), socket.socket(fileno=connection)
+    read, numbers = _load(setup, sizes), queue.SimpleQueue[int]()
+    for thread in range(len(samples)):
+        arguments = read, numbers, samples[thread : thread + 1], parent
+        threading.Thread(target=_serve_thread, args=arguments, daemon=True).start()
+    with suppress(ConnectionError):  # if the parent was killed
+        while packet := parent.recv(NUMBER):
+            numbers.put(int.from_bytes(packet, "little"))
+    os._exit(0)  # whatever the threads are doing
 
-    host.end_with_parent(parent)
-    reader_board.open_board(token, stream)
+
+class _Thread(threading.local):
+    sample: np.ndarray | None = None
 
 
-def _exit_after_grace() -> None:
-    time.sleep(TERM_GRACE)
-    os._exit(128 + signal.SIGTERM)
+_thread = _Thread()
 
 
-def _start(function: Callable[[], None]) -> None:
-    threading.Thread(target=function, daemon=True).start()
+def reading(index: int) -> None:
+    """Note that this thread begins to read a sample, for the message should that kill the process."""
+    if _thread.sample is not None:
+        _thread.sample[0] = index
+
+
+def _serve_thread(
+    read: Callable[[int], Any], numbers: "queue.SimpleQueue[int]", sample: np.ndarray, parent: socket.socket
+) -> None:
+    _thread.sample = sample
+    try:
+        while True:
+            number, is_error = numbers.get(), False
+            try:
+                content = read(number)
+            except UserError as error:
+                content, is_error = error, True
+            except Exception as error:
+                text = "".join(traceback.format_exception(error))
+                content, is_error = RuntimeError(f"in a data loading process:\n{text}"), True
+            sample[0] = NOTHING
+            descriptor, sizes = _store(content)
+            del content
+            packet = pickle.dumps((number, host.private_memory(os.getpid()), is_error, sizes))
+            socket.send_fds(parent, [packet], [descriptor])
+            os.close(descriptor)
+    except ConnectionError:  # the parent is gone
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _store(content: Any) -> tuple[int, list[int]]:
+    """Write an object to an anonymous file; return its descriptor, and the sizes of its pickle and large arrays."""
+    parts = [memoryview(b"")]
+
+    def is_small(buffer: pickle.PickleBuffer) -> bool:
+        if buffer.raw().nbytes >= MIN_SHARED:
+            parts.append(buffer.raw())
+        return buffer.raw().nbytes < MIN_SHARED
+
+    parts[0] = memoryview(pickle.dumps(content, 5, buffer_callback=is_small))
+    descriptor = os.memfd_create("element")
+    with open(descriptor, "wb", closefd=False) as file:
+        for part in parts:
+            file.seek(-file.tell() % ALIGNMENT, os.SEEK_CUR)
+            file.write(part)
+    return descriptor, [len(part) for part in parts]
+
+
+def _load(descriptor: int, sizes: Sequence[int]) -> Any:
+    """Return the object that `_store` has written. Its arrays keep the file's memory; the descriptor is closed."""
+    content, parts, begin = memoryview(mmap.mmap(descriptor, 0)), [], 0
+    os.close(descriptor)
+    for size in sizes:
+        begin += -begin % ALIGNMENT
+        parts.append(content[begin : begin + size])
+        begin += size
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def _by_threads(read: Callable[[int], Element], numbers: range, threads: int) -> Generator[Element, None, None]:
+    pool, left = ThreadPoolExecutor(threads, "reader"), iter(numbers)
+    try:
+        ahead = deque(pool.submit(read, number) for number in islice(left, threads))
+        while ahead:
+            ahead.extend(pool.submit(read, number) for number in islice(left, 1))
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _cause(code: int, samples: list[str]) -> str:
+    """Return how a process died, by its exit code, and while it read which samples."""
+    reading = f" while it read {' and '.join(samples)}" if samples else ""
+    if code == -signal.SIGKILL:
+        return (
+            f"was killed (SIGKILL){reading}, as the kernel does when memory runs out: see `dmesg`, and use fewer "
+            "data.workers or data.threads, or a smaller train.batch"
+        )
+    if code < 0:
+        return (
+            f"was killed by signal {-code} ({signal.strsignal(-code)}){reading}, perhaps by a file that crashes its "
+            "decoder: zoo data check -c RECIPE --deep reads every file and names it"
+        )
+    return f"exited with code {code}{reading}; its output above has the cause"

@@ -12,14 +12,14 @@ class LoaderSettings:
     """Settings that all data sets share."""
 
     workers: Annotated[int, Range(0)] | Literal["auto"] = 4  # processes that read ahead; 0: threads of this process;
-    # auto: by cores and shared memory
+    # auto: (cores - 1) / threads
     threads: Count = 2  # reading threads per process
     worker_memory_gb: Positive | None = 8.0  # gigabytes (10**9 bytes) of its own that a process that reads may hold
     # before all of them are started anew; null: no limit
     max_bad: Probability = 0.001  # a run stops when more than this fraction of an epoch's samples is unreadable
     eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation: stop, or count it as wrong
     loader: Literal["auto", "reference", "dali"] = "reference"  # what decodes images: dali gives the same samples with
-    # nearly the same pixels; auto: dali where it decodes on the GPU of the run, else reference
+    # nearly the same pixels; auto: dali where it is installed and decodes on the GPU
     dali_device: Literal["auto", "cpu", "gpu"] = "auto"  # where DALI decodes; auto: on the GPU of the run if it has one
     allow_missing_classes: bool = False  # let a run start although a class has no sample in one of the splits
     mixup: NotNegative = 0.0  # alpha of mixup, which blends each training sample with another one; 0: off

@@ -5,60 +5,27 @@ the order, and a resumed run starts at any batch without a replay.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from zoo.data import loaders, mixing, order, reader_board, readers, worker_count
-from zoo.data.batch import Allocate, Batch, DropoutMask, Field
+from zoo.data import host, loaders, mixing, order, readers
+from zoo.data.batch import Batch, DropoutMask
+from zoo.data.dataset import Dataset, PlannedSample
 from zoo.data.errors import BadSample, UnreadableData
-from zoo.data.loaders import Loader, ReadSample, Sample, packing
-from zoo.data.pending import PlannedSample
-from zoo.data.settings import LoaderSettings
+from zoo.data.loaders import Loader, packing
+from zoo.data.readers import Readers
 from zoo.data.stages import COLLATE, Seconds, measure, stage, total
 
 MAX_REPLACEMENTS = 20  # samples tried at one position, the unreadable one included
+MAX_WORKERS = 16  # for data.workers=auto
 
-
-class Dataset(Protocol):
-    """One split of a data set. It is picklable, and keeps no state between samples.
-
-    Attributes:
-        fields: The arrays of a sample.
-        classes: Class names by label, or a range where classes have numbers only.
-        views: Images or clips per sample; more than one in a multi-view evaluation and for pairs.
-        notes: Messages for the user, printed when a run starts.
-    """
-
-    settings: LoaderSettings
-    fields: tuple[Field, ...]
-    classes: Sequence
-    views: int
-    notes: tuple[str, ...]
-
-    def __len__(self) -> int: ...
-
-    def name(self, index: int) -> str:
-        """Return the name of a sample for messages, such as its path."""
-
-    def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Read one sample: a pure function of index, generator and files.
-
-        Raises:
-            BadSample: The sample cannot be read.
-        """
-
-    def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
-        """Read and draw one sample as `sample` does; images may be left for the loader to decode.
-
-        Raises:
-            BadSample: The sample cannot be read.
-        """
-
-    # A split of files also has `inventory(deep)`, which returns an Inventory (data/audit/inventory.py).
+ReadSample = Callable[[int, np.random.Generator], PlannedSample]
 
 
 @dataclass(frozen=True)
@@ -72,7 +39,65 @@ class UnreadableSample:
 
 
 LoadedBatch = tuple[Batch, list[UnreadableSample]]
-ReadBatch = Callable[[int, Allocate], LoadedBatch]  # of the batch of a number
+
+
+@dataclass(frozen=True)
+class TrainingBatches:
+    """Batches of one rank of the endless shuffled sequence of a run, by number.
+
+    Batch m of rank r holds `batch_size` consecutive positions from (m * world_size + r) * batch_size on.
+
+    Attributes:
+        batch_size: Samples of one rank.
+        dropout_masks: Masks to draw with every sample; each becomes an array of the batch.
+        loader: see data/loaders.
+    """
+
+    dataset: Dataset
+    seed: int
+    batch_size: int
+    rank: int = 0
+    world_size: int = 1
+    dropout_masks: Sequence[DropoutMask] = ()
+    loader: Loader = "reference"
+
+    def __call__(self, number: int) -> LoadedBatch:
+        start = (number * self.world_size + self.rank) * self.batch_size
+        positions = range(start, start + self.batch_size)
+        read_positions = mixed_samples if mixing.is_on(self.dataset.settings) else training_samples
+        samples, unreadable = read_positions(self.dataset, self.seed, positions, self.loader)
+        for mask in self.dropout_masks:
+            for sample, rng in zip(samples, order.generators(self.seed, mask.name, positions)):
+                sample[mask.name] = mask.sample(rng)
+        return _collate(samples, self.batch_size), unreadable
+
+
+@dataclass(frozen=True)
+class EvaluationBatches:
+    """Batches of one rank of an evaluation, by number: every sample exactly once over all ranks.
+
+    All ranks get the same number of batches; padding is 0 in the array `valid`.
+    """
+
+    dataset: Dataset
+    seed: int
+    batch_size: int
+    rank: int = 0
+    world_size: int = 1
+    loader: Loader = "reference"
+
+    def __len__(self) -> int:
+        return -(-len(self.dataset) // (self.batch_size * self.world_size))
+
+    def __call__(self, number: int) -> LoadedBatch:
+        start = (number * self.world_size + self.rank) * self.batch_size
+        indices = range(start, min(start + self.batch_size, len(self.dataset)))
+        samples, unreadable = evaluation_samples(self.dataset, self.seed, indices, self.loader)
+        if samples:
+            return _collate(samples, self.batch_size), unreadable
+        padding = _collate([_missing_sample(self.dataset)], self.batch_size)
+        padding["valid"][:] = 0  # this rank has no sample left, but must take part in the step
+        return padding, unreadable
 
 
 class TimedBatch(NamedTuple):
@@ -122,35 +147,66 @@ class Stream(Iterator[LoadedBatch]):
     """Batches in order, read ahead.
 
     Attributes:
+        batches: what is read.
         workers: processes that read; 0: threads of this process.
         threads: reading threads per process.
         times: what reading took so far.
     """
 
-    def __init__(
-        self, read: ReadBatch, first: int, last: int, workers: int, threads: int, memory_cap_gb: float | None = None
-    ):
-        self.workers, self.threads = workers, threads
+    def __init__(self, batches: TrainingBatches | EvaluationBatches, first: int, last: int, workers: int):
+        self.batches, self._readers = batches, _open_readers(batches, workers)
+        self.workers, self.threads = workers, self._readers.threads
         self.times = ReadTimes()
-
-        def read_timed(number: int, allocate: Allocate) -> TimedBatch:
-            with measure() as seconds:
-                batch, unreadable = read(number, allocate)
-            return TimedBatch(batch, unreadable, seconds, time.monotonic())
-
-        cap = None if memory_cap_gb is None else memory_cap_gb * 1e9
-        self._batches = readers.read_ahead(read_timed, first, last, workers, threads, cap)
+        self._elements = self._readers.read(first, last)
 
     def __next__(self) -> LoadedBatch:
         requested = time.monotonic()
-        loaded = TimedBatch(*next(self._batches))
+        try:
+            loaded = next(self._elements)
+        except StopIteration:
+            self._readers.close()
+            raise
         self.times = self.times.add(loaded, requested, time.monotonic())
         return loaded.batch, loaded.unreadable
 
     def close(self) -> None:
         """Stop reading, and end the workers, unless a thread that waits for a batch just now does it."""
         with suppress(ValueError):  # the generator is being executed
-            self._batches.close()
+            self._elements.close()
+            self._readers.close()
+
+
+class EvaluationReader:
+    """Evaluations of a split, one after the other, by the same worker processes.
+
+    Attributes:
+        batches: of an evaluation.
+    """
+
+    def __init__(self, batches: EvaluationBatches, workers: int):
+        """Start nothing yet. workers: processes; 0: threads of this process."""
+        self.batches, self._readers = batches, _open_readers(batches, workers)
+
+    def read(self) -> Generator[LoadedBatch, None, None]:
+        """Return the batches of one evaluation; every call reads all samples again.
+
+        A worker that was killed since the last evaluation is replaced, with a warning.
+
+        Raises:
+            UserError: a worker died.
+        """
+        for loaded in self._readers.read(0, len(self.batches)):
+            yield loaded.batch, loaded.unreadable
+
+    def close(self) -> None:
+        """End the workers."""
+        self._readers.close()
+
+
+def _open_readers(batches: TrainingBatches | EvaluationBatches, workers: int) -> Readers[TimedBatch]:
+    settings = batches.dataset.settings
+    cap = None if settings.worker_memory_gb is None else settings.worker_memory_gb * 1e9
+    return Readers(partial(_read_timed, batches), workers, settings.threads, cap, batches.dataset.name)
 
 
 def open_training(
@@ -165,13 +221,9 @@ def open_training(
     num_workers: int | None = None,
     loader: str | None = None,
 ) -> Stream:
-    """Read batches first .. last - 1 of this rank from the endless shuffled sequence of the run.
-
-    Batch m of rank r holds `batch_size` consecutive positions from (m * world_size + r) * batch_size on.
+    """Read the TrainingBatches first .. last - 1.
 
     Args:
-        batch_size: Samples of one rank.
-        dropout_masks: Masks to draw with every sample; each becomes an array of the batch.
         num_workers: Processes that read ahead; None for those of the settings.
         loader: see data/loaders; None for that of the settings.
 
@@ -179,56 +231,30 @@ def open_training(
         UserError: MAX_REPLACEMENTS samples in a row cannot be read, or the loader is not installed.
     """
     loader = _installed_loader(dataset, loader)
-    read = training_reader(dataset, seed, batch_size, rank, world_size, dropout_masks, loader)
-    s, workers = dataset.settings, _workers(dataset, batch_size, num_workers)
-    return Stream(read, first, last, workers, s.threads, s.worker_memory_gb)
-
-
-def training_reader(
-    dataset: Dataset,
-    seed: int,
-    batch_size: int,
-    rank: int,
-    world_size: int,
-    dropout_masks: Sequence[DropoutMask],
-    loader: Loader,
-) -> ReadBatch:
-    """Return the function that reads a training batch by its number."""
-
-    read_positions = mixed_samples if mixing.is_on(dataset.settings) else training_samples
-
-    def read(number: int, allocate: Allocate) -> LoadedBatch:
-        start = (number * world_size + rank) * batch_size
-        positions = range(start, start + batch_size)
-        samples, unreadable = read_positions(dataset, seed, positions, loader)
-        for mask in dropout_masks:
-            for sample, rng in zip(samples, order.generators(seed, mask.name, positions)):
-                sample[mask.name] = mask.sample(rng)
-        return _collate(samples, batch_size, allocate), unreadable
-
-    return read
+    batches = TrainingBatches(dataset, seed, batch_size, rank, world_size, dropout_masks, loader)
+    return Stream(batches, first, last, _workers(dataset, num_workers))
 
 
 def open_evaluation(
     dataset: Dataset, seed: int, batch_size: int, rank: int = 0, world_size: int = 1, loader: str | None = None
 ) -> Stream:
-    """Read every sample exactly once over all ranks.
-
-    All ranks get the same number of batches; padding is 0 in the array `valid`.
+    """Read all EvaluationBatches.
 
     Args:
         loader: see data/loaders; None for that of the settings.
     """
-    last = evaluation_batches(dataset, batch_size, world_size)
-    loader = _installed_loader(dataset, loader)
-    read = evaluation_reader(dataset, seed, batch_size, rank, world_size, loader)
-    s, workers = dataset.settings, _workers(dataset, batch_size, None)
-    return Stream(read, 0, last, workers, s.threads, s.worker_memory_gb)
+    batches = EvaluationBatches(dataset, seed, batch_size, rank, world_size, _installed_loader(dataset, loader))
+    return Stream(batches, 0, len(batches), _workers(dataset, None))
 
 
-def evaluation_batches(dataset: Dataset, batch_size: int, world_size: int) -> int:
-    """Return the number of batches of an evaluation, which is the same on every rank."""
-    return -(-len(dataset) // (batch_size * world_size))
+def auto_workers(cores: float, threads: int) -> int:
+    """Return the number of processes for data.workers=auto: their threads fill all cores but one.
+
+    Args:
+        cores: that the process has for itself.
+        threads: reading threads per process.
+    """
+    return max(1, min(round((cores - 1) / threads), MAX_WORKERS))
 
 
 def find_bad(dataset: Dataset, seconds: float) -> tuple[list[UnreadableSample], int]:
@@ -258,22 +284,16 @@ def training_samples(
     Returns:
         The samples, and those that could not be read, whose replacements are among the samples.
     """
-
-    def read(read_sample: ReadSample) -> tuple[list[PlannedSample], list[UnreadableSample]]:
-        samples, unreadable = [], []
-        size = len(dataset)
-        for position, rng in zip(positions, order.generators(seed, "augment", positions)):
-            _, index = order.locate(seed, size, position)
-            reader_board.begin(dataset.name, index)
-            try:
-                samples.append(read_sample(index, rng))
-            except BadSample as error:
-                replacement, failures = _replacement(dataset, read_sample, seed, position, str(error))
-                samples.append(replacement)
-                unreadable += failures
-        return samples, unreadable
-
-    return loaders.read_samples(dataset, loader, read)
+    read = loaders.reader(dataset, loader)
+    rows = [
+        _read_or_replace(dataset, read, seed, position, rng)
+        for position, rng in zip(positions, order.generators(seed, "augment", positions))
+    ]
+    for row, reason in loaders.decode([sample for sample, _, _ in rows], loader).items():
+        _warn(dataset, rows[row][1], reason)
+        rng = order.generator(seed, "augment", positions[row])
+        rows[row] = _read_or_replace(dataset, loaders.reader(dataset, "reference"), seed, positions[row], rng)
+    return [sample for sample, _, _ in rows], [failure for _, _, failures in rows for failure in failures]
 
 
 def mixed_samples(
@@ -292,95 +312,87 @@ def mixed_samples(
     return mixing.mix_samples(dataset.settings, classes, seed, positions, by_position), unreadable
 
 
-def _replacement(
-    dataset: Dataset, read_sample: ReadSample, seed: int, position: int, reason: str
-) -> tuple[PlannedSample, list[UnreadableSample]]:
-    """Return the first readable sample after the one at a position, which is unreadable for this reason."""
+def evaluation_samples(
+    dataset: Dataset, seed: int, indices: Sequence[int], loader: Loader
+) -> tuple[list[PlannedSample], list[UnreadableSample]]:
+    """Read samples of an evaluation by index; fill values stand for those that cannot be read."""
+    read = loaders.reader(dataset, loader)
+    rows = [
+        _read_or_fill(dataset, read, index, rng)
+        for index, rng in zip(indices, order.generators(seed, "evaluate", indices))
+    ]
+    for row, reason in loaders.decode([sample for sample, _ in rows], loader).items():
+        _warn(dataset, indices[row], reason)
+        rng = order.generator(seed, "evaluate", indices[row])
+        rows[row] = _read_or_fill(dataset, loaders.reader(dataset, "reference"), indices[row], rng)
+    return [sample for sample, _ in rows], [failure for _, failure in rows if failure]
+
+
+def _read_or_replace(
+    dataset: Dataset, read: ReadSample, seed: int, position: int, rng: np.random.Generator
+) -> tuple[PlannedSample, int, list[UnreadableSample]]:
+    """Return the sample at a position of the run, or the next readable one; its index, and those before it."""
     size = len(dataset)
-    epoch, index = order.locate(seed, size, position)
-    failures = [(dataset.name(index), reason)]
-    for offset in range(1, min(MAX_REPLACEMENTS, size)):
-        candidate = (index + offset) % size
-        reader_board.begin(dataset.name, candidate)
+    epoch, first = order.locate(seed, size, position)
+    failures: list[tuple[str, str]] = []
+    for offset in range(min(MAX_REPLACEMENTS, size)):
+        index = (first + offset) % size
+        readers.reading(index)
         try:
-            sample = read_sample(candidate, order.generator(seed, "augment", position))
+            sample = read(index, order.generator(seed, "augment", position) if failures else rng)
         except BadSample as error:
-            failures.append((dataset.name(candidate), str(error)))
+            failures.append((dataset.name(index), str(error)))
             continue
-        return sample, [UnreadableSample(epoch, name, why, dataset.name(candidate)) for name, why in failures]
+        return sample, index, [UnreadableSample(epoch, name, why, dataset.name(index)) for name, why in failures]
     reasons = "\n".join(f"  {name}: {reason}" for name, reason in failures)
     raise UnreadableData(
         f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}", dict(failures)
     )
 
 
-def _workers(dataset: Dataset, batch_size: int, given: int | None) -> int:
-    if given is not None:
-        return given
-    setting = dataset.settings.workers
-    return worker_count.choose_here(dataset, batch_size) if setting == "auto" else setting
+def _read_or_fill(
+    dataset: Dataset, read: ReadSample, index: int, rng: np.random.Generator
+) -> tuple[PlannedSample, UnreadableSample | None]:
+    readers.reading(index)
+    try:
+        return read(index, rng), None
+    except BadSample as error:
+        return _missing_sample(dataset), UnreadableSample(0, dataset.name(index), str(error), None)
+
+
+def _warn(dataset: Dataset, index: int, reason: str) -> None:
+    warnings.warn(
+        f"data.loader: the reference loader reads {dataset.name(index)}, which DALI cannot decode ({reason})",
+        stacklevel=1,
+    )
+
+
+def _read_timed(batches: Callable[[int], LoadedBatch], number: int) -> TimedBatch:
+    with measure() as seconds:
+        batch, unreadable = batches(number)
+    return TimedBatch(batch, unreadable, seconds, time.monotonic())
+
+
+def _workers(dataset: Dataset, given: int | None) -> int:
+    setting = dataset.settings.workers if given is None else given
+    if setting != "auto":
+        return setting
+    return auto_workers(host.core_share([host.cores()], 0, host.cpu_quota()), dataset.settings.threads)
 
 
 def _installed_loader(dataset: Dataset, given: str | None) -> str:
     """Return the loader that was given or else that of the settings. Raises UserError if it is not installed."""
     loader = given or dataset.settings.loader
     if loader == "auto":
-        loader = "reference"
+        return "reference"
     loaders.require(loader)
     return loader
 
 
-def evaluation_reader(
-    dataset: Dataset, seed: int, batch_size: int, rank: int, world_size: int, loader: Loader | None = None
-) -> ReadBatch:
-    """Return the function that reads a batch of an evaluation by its number.
-
-    Args:
-        loader: see data/loaders; None for that of the settings.
-
-    Raises:
-        UserError: The loader is not installed.
-    """
-    load = loader if callable(loader) else _installed_loader(dataset, loader)
-
-    def read(number: int, allocate: Allocate) -> LoadedBatch:
-        start = (number * world_size + rank) * batch_size
-        samples, unreadable = _evaluation_samples(
-            dataset, seed, range(start, min(start + batch_size, len(dataset))), load
-        )
-        if samples:
-            return _collate(samples, batch_size, allocate), unreadable
-        padding = _collate([{**_missing_sample(dataset)}], batch_size, allocate)
-        padding["valid"][:] = 0  # this rank has no sample left, but must take part in the step
-        return padding, unreadable
-
-    return read
-
-
-def _evaluation_samples(
-    dataset: Dataset, seed: int, indices: Sequence[int], loader: Loader
-) -> tuple[list[PlannedSample], list[UnreadableSample]]:
-    """Read samples of an evaluation by index; fill values stand for those that cannot be read."""
-
-    def read(read_sample: ReadSample) -> tuple[list[PlannedSample], list[UnreadableSample]]:
-        samples: list[PlannedSample] = []
-        unreadable = []
-        for index, rng in zip(indices, order.generators(seed, "evaluate", indices)):
-            reader_board.begin(dataset.name, index)
-            try:
-                samples.append(read_sample(index, rng))
-            except BadSample as error:
-                samples.append({**_missing_sample(dataset)})
-                unreadable.append(UnreadableSample(0, dataset.name(index), str(error), None))
-        return samples, unreadable
-
-    return loaders.read_samples(dataset, loader, read)
-
-
-def _collate(samples: Sequence[PlannedSample], batch_size: int, allocate: Allocate) -> Batch:
+def _collate(samples: Sequence[PlannedSample], batch_size: int) -> Batch:
     with stage(COLLATE):
-        return packing.pack(samples, batch_size, allocate)
+        return packing.pack(samples, batch_size)
 
 
-def _missing_sample(dataset: Dataset) -> Sample:
+def _missing_sample(dataset: Dataset) -> PlannedSample:
     return {field.name: np.full(field.shape, field.missing, field.dtype) for field in dataset.fields}

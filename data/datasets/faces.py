@@ -15,6 +15,7 @@ from zoo.data.augment.common import pipeline, steps
 from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.augment.common.steps import Steps
 from zoo.data.batch import LABEL, Field
+from zoo.data.dataset import Pending, PlannedSample
 from zoo.data.datasets import common, verification
 from zoo.data.datasets.verification import FOLDS, MEAN, PairSet, VerificationPairs
 from zoo.data.errors import BadSample, UserError
@@ -23,7 +24,6 @@ from zoo.data.formats import face_files, face_packs
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.face_packs import FacePack
 from zoo.data.formats.lists import check_inside
-from zoo.data.pending import Pending, PlannedSample
 from zoo.data.record import DataRecord, Item
 from zoo.data.settings import LoaderSettings
 from zoo.data.transforms import pixels

@@ -15,6 +15,7 @@ from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.augment.common.steps import Steps
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from zoo.data.contents import Content, sampled_frames
+from zoo.data.dataset import Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import Protocol, set_name
 from zoo.data.errors import UserError, similar_path
@@ -31,7 +32,6 @@ from zoo.data.formats.lists import (
     read_names,
 )
 from zoo.data.packs.prepared import PreparedSplit, open_splits
-from zoo.data.pending import Pending, PlannedSample
 from zoo.data.record import Item
 from zoo.data.settings import LoaderSettings
 from zoo.data.transforms import clips, frame_sampling

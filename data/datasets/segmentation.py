@@ -24,13 +24,13 @@ from zoo.data.augment.common.pipeline import Pipeline
 from zoo.data.augment.common.steps import Steps
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from zoo.data.contents import Content
+from zoo.data.dataset import Pending, PlannedSample
 from zoo.data.datasets.common import Protocol, file_functions, file_size, set_name
 from zoo.data.errors import BadSample, UserError
 from zoo.data.fields import Count, Deviations, Factors, Range, Sides
 from zoo.data.formats import images, masks, palette
 from zoo.data.formats.palette import IGNORE_INDEX
 from zoo.data.packs.prepared import PreparedSplit
-from zoo.data.pending import Pending, PlannedSample
 from zoo.data.record import Item
 from zoo.data.settings import LoaderSettings
 from zoo.data.transforms import pixels

@@ -12,13 +12,13 @@ from zoo.data.audit import Inventory
 from zoo.data.batch import LABEL, PAIR, Field
 from zoo.data.cache import LocalPath, source_path
 from zoo.data.contents import digest_bytes
+from zoo.data.dataset import Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.errors import BadSample, UserError, similar_path
 from zoo.data.formats import face_files, images
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.face_packs import FacePack, read_bin
 from zoo.data.formats.lists import check_inside, is_number, read_lines
-from zoo.data.pending import Pending, PlannedSample
 from zoo.data.record import Item
 from zoo.data.transforms.geometry import Geometry
 

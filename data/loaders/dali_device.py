@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.data.batch import Batch, check_shapes
+from zoo.data.dataset import PlannedSample
 from zoo.data.loaders import packing, soundness
 from zoo.data.loaders.dali_graph import Failure, Graph, Steps, groups
 from zoo.data.loaders.packing import Packed
-from zoo.data.pending import PlannedSample
 
 AT_A_TIME = 2  # batches
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.batch import Allocate, Batch, check_shapes, collate
+from zoo.data.batch import Batch, check_shapes, collate
+from zoo.data.dataset import Pending, PlannedSample
 from zoo.data.loaders import dali_graph
-from zoo.data.pending import Pending, PlannedSample
 
 SEPARATOR = "/"  # between the name of an array and that of its part; names of fields have none
 
@@ -40,7 +40,7 @@ class Packed(NamedTuple):
         return [self.content[begin:end] for begin, end in zip([0, *self.ends.tolist()], self.ends.tolist())]
 
 
-def pack(samples: Sequence[PlannedSample], batch_size: int, allocate: Allocate = np.empty) -> Batch:
+def pack(samples: Sequence[PlannedSample], batch_size: int) -> Batch:
     """Stack samples into a batch as `collate` does, with the arrays packed in which something is pending.
 
     Raises:
@@ -50,10 +50,9 @@ def pack(samples: Sequence[PlannedSample], batch_size: int, allocate: Allocate =
     batch = collate(
         [{name: value for name, value in sample.items() if name not in names} for sample in samples],  # type: ignore[misc]
         batch_size,
-        allocate,
     )
     for name in names:
-        packed = _pack(name, [sample[name] for sample in samples], batch_size, allocate)
+        packed = _pack(name, [sample[name] for sample in samples], batch_size)
         batch.update((f"{name}{SEPARATOR}{part}", array) for part, array in packed._asdict().items())
     return batch
 
@@ -66,7 +65,7 @@ def unpack(batch: Batch) -> tuple[Batch, dict[str, Packed]]:
     return arrays, packed
 
 
-def _pack(name: str, values: Sequence[Pending | np.ndarray], batch_size: int, allocate: Allocate) -> Packed:
+def _pack(name: str, values: Sequence[Pending | np.ndarray], batch_size: int) -> Packed:
     stacked = any(isinstance(value, Pending) and value.stacked for value in values)
     files = [file for value in values if isinstance(value, Pending) for file in value.files]
     geometries = [value.geometry for value in values if isinstance(value, Pending) for _ in value.files]
@@ -81,12 +80,8 @@ def _pack(name: str, values: Sequence[Pending | np.ndarray], batch_size: int, al
             order.append(range(at_image, at_image + (len(value) if stacked else 1)))
             at_image += len(order[-1])
     order += [order[-1]] * (batch_size - len(values))
-    content = allocate((sum(map(len, files)),), np.uint8)
+    content = np.frombuffer(b"".join(files), np.uint8)
     ends = np.cumsum([len(file) for file in files])
-    for file, end in zip(files, ends):
-        content[end - len(file) : end] = np.frombuffer(file, np.uint8)
-    decoded = allocate((len(images), *(images[0].shape if images else (0, 0, 3))), np.uint8)
-    for row, image in zip(decoded, images):
-        row[:] = image
+    decoded = np.stack(images) if images else np.zeros((0, 0, 0, 3), np.uint8)
     rows = np.array(order, np.int64)
     return Packed(content, ends, dali_graph.table(geometries), decoded, rows if stacked else rows[:, 0])

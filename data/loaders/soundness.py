@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 
+from zoo.data.dataset import Pending, PlannedSample
 from zoo.data.loaders.dali_graph import Failure
-from zoo.data.pending import Pending, PlannedSample
 
 JPEG, PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
 SOF, PROGRESSIVE, DHT, EOI, SOS, DQT, DRI = (0xC0, 0xC1, 0xC2), 0xC2, 0xC4, 0xD9, 0xDA, 0xDB, 0xDD

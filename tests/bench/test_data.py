@@ -10,9 +10,8 @@ from tests.data.loaders import sets
 from tests.data.loaders.test_dali import needs_dali
 from tests.data.test_stream import Numbers
 from zoo.bench.commands import data
-from zoo.data import order
-from zoo.data.loaders import dali
-from zoo.data.pending import Pending
+from zoo.data import loaders, order
+from zoo.data.dataset import Pending
 from zoo.data.settings import LoaderSettings
 from zoo.data.stages import STAGES
 from zoo.data.transforms.geometry import Geometry
@@ -23,8 +22,8 @@ FIRST = order.permutation(0, 0, 8).tolist()
 
 @pytest.fixture
 def job(monkeypatch):
-    monkeypatch.setattr(data.loading, "plan", lambda job, seed: Loading("reference", 0, 1, 2, ("a note",)))
-    monkeypatch.setattr(dali, "is_installed", lambda: False)
+    monkeypatch.setattr(data.loading, "plan", lambda job: Loading("reference", 0, 2, ("a note",)))
+    monkeypatch.setattr(loaders, "is_installed", lambda loader: loader == "reference")
     return SimpleNamespace(
         train_set=Numbers(8, settings=LoaderSettings(workers="auto")),
         batch_plan=SimpleNamespace(batch=4),
@@ -59,8 +58,12 @@ def test_dali_is_timed_beside_the_reference_loader(job, monkeypatch):
     def plan(self, index, rng):
         return {**self.sample(index, rng), "image": Pending((b"",), Geometry())}
 
-    monkeypatch.setattr(dali, "is_installed", lambda: True)
-    monkeypatch.setattr(dali, "decode", lambda samples: decoded.append([int(sample["index"]) for sample in samples]))
+    monkeypatch.setattr(loaders, "is_installed", lambda loader: True)
+
+    def decode(samples):
+        decoded.append([int(sample["index"]) for sample in samples])
+
+    monkeypatch.setattr(loaders, "decode_here", decode)
     monkeypatch.setattr(Numbers, "plan", plan, raising=False)
     report = data.measure(job, 3)
     assert decoded == [FIRST[:4], FIRST[4:]] * (data.PASSES + 1)
@@ -78,7 +81,7 @@ def test_decoding_on_the_device(tmp_path):
         group=SimpleNamespace(rank=0, size=1),
         world=SimpleNamespace(cuda_index=None),
     )
-    report = json.loads(json.dumps(data.measure_device(job, 4, Loading("dali", 0, 1, 2.0, (), True))))
+    report = json.loads(json.dumps(data.measure_device(job, 4, Loading("dali", 0, 2.0, (), True))))
     assert report["threads"] == 2 and report["samples_per_s"] > 0
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from zoo.data.batch import DropoutMask, Field
 from zoo.data.errors import BadSample, UserError
+from zoo.data.settings import LoaderSettings
 from zoo.data.stream import (
     MAX_REPLACEMENTS,
-    LoaderSettings,
     ReadTimes,
     TimedBatch,
     UnreadableSample,

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from zoo.data.dataset import TrainingSubset
 from zoo.data.datasets import imagenet, kinetics, synthetic
 from zoo.data.demo import motion, shapes, streets
 from zoo.data.errors import BadSample, UserError
-from zoo.data.training_subset import TrainingSubset
 
 RNG = np.random.default_rng
 

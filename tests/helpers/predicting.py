@@ -20,6 +20,7 @@ from zoo.run import cli
 from zoo.run.checkpoint import save_checkpoint, save_evaluation
 from zoo.run.evaluation import evaluate
 from zoo.run.job import assemble, join, restore
+from zoo.run.pipeline import DecodedStream
 
 COMMON = {"data.workers": 0, "train.batch": 4, "train.eval_batch": 3}
 DATASETS = (cityscapes, faces, imagenet, kinetics, synthetic, motion, portraits, shapes)
@@ -90,7 +91,7 @@ def evaluation_outputs(weights, *changes):
             return {}
 
     stream = open_evaluation(job.val_set, request.config.seed, 1 if job.task.PRIMARY == "miou" else 3)
-    evaluate(job.trainer, stream, job.val_set, Recorder(), job.group, pytest.fail)
+    evaluate(job.trainer, DecodedStream(stream), job.val_set, Recorder(), job.group, pytest.fail)
     root = request.config.data.root if hasattr(request.config.data, "root") else ""
     return {os.path.join(root, job.val_set.name(index)): row for index, row in enumerate(rows)}
 

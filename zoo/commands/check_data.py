@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from zoo import data, program
 from zoo.commands.new_file import add_json_argument, print_report, require_new, write_new
 from zoo.data import audit, order
+from zoo.data.dataset import Dataset
 from zoo.data.errors import BadSample, UserError
-from zoo.data.stream import Dataset
 from zoo.run import cli
 
 STDERR = 2  # its file descriptor

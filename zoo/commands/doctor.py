@@ -13,7 +13,6 @@ from zoo.doctor.report import FAILURE, Finding, line
 # zoo.doctor.examination, which needs numpy and others, is imported when none of these packages is missing.
 REQUIRED = {  # module -> distribution that provides it
     "numpy": "numpy",
-    "grain": "grain",
     "yaml": "pyyaml",
     "rich": "rich",
     "psutil": "psutil",

@@ -14,7 +14,7 @@ from zoo.data.errors import UserError
 from zoo.data.stream import LoadedBatch, open_training
 from zoo.run import cli
 from zoo.run.job import Job, assemble, join, restore
-from zoo.run.pipeline import Prefetcher
+from zoo.run.pipeline import DecodedStream, Prefetcher
 from zoo.run.stopping import BadSampleTracker
 from zoo.trainer.plan import Mode
 
@@ -73,7 +73,7 @@ def train(job: Job, seed: int, steps: int, path: str) -> None:
     bad_samples = BadSampleTracker(job.train_set, print)
     with (
         open(path if group.rank == 0 else os.devnull, "w", encoding="utf-8") as file,
-        closing(Prefetcher(_with_checksums(stream, checksums), trainer, accumulate)) as prefetcher,
+        closing(Prefetcher(DecodedStream(_with_checksums(stream, checksums)), trainer, accumulate)) as prefetcher,
     ):
         header = {"framework": job.framework, "device": job.world.device, **job.plan.mode._asdict()}
         file.write(json.dumps({**header, "global_batch": job.clock.global_batch}) + "\n")

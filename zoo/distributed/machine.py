@@ -29,7 +29,6 @@ PACKAGES = {  # library -> distributions that provide it
     "av": ("av",),
     "decord": ("decord", "decord2", "eva-decord"),
     "dali": ("nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-dali-cuda110"),
-    "grain": ("grain",),
 }
 
 

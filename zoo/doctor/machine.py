@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.data import host as resources
-from zoo.data.shared_memory import REMEDY
 from zoo.doctor import child
 from zoo.doctor.child import Tell
 from zoo.doctor.report import ABSENT, FAILURE, OK, WARNING, Finding, gigabytes
@@ -66,11 +65,11 @@ def shared_memory() -> Finding:
         free = resources.free_shared_memory()
     except OSError as error:
         text = f"{resources.SHARED_MEMORY} cannot be used ({error.strerror})"
-        return Finding(SECTION, "shared memory", WARNING, text, "mount a tmpfs there, or take data.workers=0")
+        return Finding(SECTION, "shared memory", WARNING, text, "mount a tmpfs there")
     text = f"{gigabytes(free)} free in {resources.SHARED_MEMORY}"
     if free < MIN_SHARED_MEMORY:
-        text += ", little for data workers and NCCL"
-        return Finding(SECTION, "shared memory", WARNING, text, REMEDY)
+        text += ", little for NCCL"
+        return Finding(SECTION, "shared memory", WARNING, text, "make it larger (docker run --shm-size 8g)")
     return Finding(SECTION, "shared memory", OK, text)
 
 

@@ -19,6 +19,7 @@ from zoo.export.reference import Reference
 from zoo.export.source import Source, Splits, for_calibration
 from zoo.run import weights
 from zoo.run.evaluation import evaluate
+from zoo.run.pipeline import DecodedStream
 from zoo.trainer import load_onnx_backend
 from zoo.trainer.world import Launch
 from zoo.weights.onnx_file import OnnxMetadata
@@ -91,7 +92,7 @@ def measure(source: Source, model: Any, metadata: OnnxMetadata, splits: Splits) 
         _, inference, _ = weights.build_exported(path, cfg, source.model, source.arch, source.fields, world)
     stream = open_evaluation(splits.val, cfg.seed, cfg.train.eval_batch)
     group = rendezvous.connect(Launch(), cfg.train.straggler_timeout)
-    metrics = evaluate(inference, stream, splits.val, task.Metric(splits.val, cfg.task), group, _ignore)
+    metrics = evaluate(inference, DecodedStream(stream), splits.val, task.Metric(splits.val, cfg.task), group, _ignore)
     return float(metrics[task.PRIMARY])
 
 

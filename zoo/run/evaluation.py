@@ -8,15 +8,14 @@ from typing import Any
 
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
+from zoo.data.dataset import Dataset, TrainingSubset
 from zoo.data.errors import UnreadableData
-from zoo.data.evaluation import EvaluationReader
-from zoo.data.loaders.dali_device import DeviceImages
-from zoo.data.stream import BatchStream, Dataset, LoadedBatch, UnreadableSample
-from zoo.data.training_subset import TrainingSubset
+from zoo.data.loaders.dali_device import DeviceDecoder, DeviceImages
+from zoo.data.stream import EvaluationBatches, EvaluationReader, LoadedBatch, UnreadableSample
 from zoo.distributed.group import Group, Polling
 from zoo.run.job import Job
 from zoo.run.loading import Loading
-from zoo.run.pipeline import BackgroundMap, Decode, Decoded, Decoders, ReadyStream
+from zoo.run.pipeline import BackgroundMap, Decoded, DecodedStream
 from zoo.run.stopping import EvaluationStopped, StopSignal
 from zoo.tasks import TaskMetric
 from zoo.trainer.protocol import DeviceBatch, Inference
@@ -38,7 +37,7 @@ class Evaluations:
         job: Job,
         cfg: Config,
         loading: Loading,
-        decoders: Decoders,
+        decoder: DeviceDecoder | None,
         track: Track,
         train_samples: int,
         stop: StopSignal,
@@ -49,7 +48,7 @@ class Evaluations:
             job: data and trainer.
             cfg: the recipe.
             loading: who reads.
-            decoders: of the run.
+            decoder: of the images that the readers leave encoded.
             track: passes batches on, with their purpose and number, to count them in a bar.
             train_samples: training samples to evaluate, too; 0 for none.
             stop: a signal of it ends an evaluation.
@@ -57,7 +56,7 @@ class Evaluations:
         Raises:
             UserError: the training samples cannot be evaluated.
         """
-        self._job, self._cfg, self._loading, self._decoders, self._track = job, cfg, loading, decoders, track
+        self._job, self._cfg, self._loading, self._decoder, self._track = job, cfg, loading, decoder, track
         self._stop = stop
         self._val = self._reader(job.val_set)
         self._subset = TrainingSubset(job.train_set, train_samples) if train_samples else None
@@ -101,32 +100,24 @@ class Evaluations:
         self, reader: EvaluationReader, dataset: Dataset, metrics: Metrics, purpose: str, report: Report
     ) -> dict[str, Any]:
         job, (metric, averaged) = self._job, metrics
-        batches = self._track(reader.read(), purpose, reader.batches)
-        decode = self._decoders.evaluation(dataset)
-        return evaluate(job.trainer, batches, dataset, metric, job.group, report, decode, averaged, self._stop)
+        batches = self._track(reader.read(), purpose, len(reader.batches))
+        stream = DecodedStream(batches, self._decoder, reader.batches)
+        return evaluate(job.trainer, stream, dataset, metric, job.group, report, averaged, self._stop)
 
     def _reader(self, dataset: Dataset) -> EvaluationReader:
         group, loading = self._job.group, self._loading
-        return EvaluationReader(
-            dataset,
-            self._cfg.seed,
-            self._cfg.train.eval_batch,
-            group.rank,
-            group.size,
-            loading.workers,
-            loading.local_size,
-            loading.stream_loader,
-        )
+        sizes = self._cfg.train.eval_batch, group.rank, group.size
+        batches = EvaluationBatches(dataset, self._cfg.seed, *sizes, loading.stream_loader)
+        return EvaluationReader(batches, loading.workers)
 
 
 def evaluate(
     trainer: Inference,
-    stream: BatchStream,
+    stream: DecodedStream,
     dataset: Dataset,
     metric: TaskMetric,
     group: Group,
     report: Callable[[UnreadableSample], None],
-    decode: Decode = ReadyStream,
     averaged: TaskMetric | None = None,
     stop: StopSignal | None = None,
 ) -> dict[str, Any]:
@@ -139,7 +130,6 @@ def evaluate(
         metric: the task's metric; its state is summed over ranks.
         group: all ranks.
         report: called for every unreadable sample of all ranks.
-        decode: decodes the images of the stream that are still encoded.
         averaged: another metric, for the predictions by the moving average of the weights; None without one.
         stop: after a signal of it no further batch is predicted; None: signals are not received.
 
@@ -156,14 +146,13 @@ def evaluate(
     def copy(each: Decoded) -> tuple[DeviceBatch, Decoded]:
         return trainer.to_device(_inputs(each.batch, dataset), _rows(each.images, dataset)), each
 
-    decoded = decode(stream)
-    with closing(BackgroundMap(copy, decoded, decoded.close, BATCHES_AHEAD)) as copies:
+    with closing(BackgroundMap(copy, stream, stream.close, BATCHES_AHEAD)) as copies:
         for number in count():
             loaded = next(copies, None) if end.wait(copies, number) else None
             if loaded is None:
                 break
             group.set_status("evaluating")
-            device_batch, (batch, _, unreadable) = loaded
+            device_batch, (batch, unreadable, _) = loaded
             label_shape = batch["label"].shape[1:]
             size = (label_shape[0], label_shape[1]) if label_shape else None  # of a label per pixel
             metric.update(trainer.predict(device_batch, size), batch)

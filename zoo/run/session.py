@@ -21,7 +21,7 @@ from zoo.run.evaluation import Evaluations
 from zoo.run.folder import FolderLock
 from zoo.run.job import Job, assemble, join, restore, write_table
 from zoo.run.monitor import WARM_UP, Meters, RunProfile, Visualizer
-from zoo.run.pipeline import Decoders, Prefetcher
+from zoo.run.pipeline import DecodedStream, Prefetcher
 from zoo.run.stopping import BadSampleTracker, EvaluationStopped, StepReports, StopSignal
 from zoo.trainer import state
 from zoo.trainer.protocol import DeviceBatch, StepOutput
@@ -119,14 +119,12 @@ class Run:
 
     def _plan_reading(self) -> None:
         cfg, request, settings = self.config, self.request, self.config.train
-        eval_batch = 0 if request.speed else settings.eval_batch
-        self.loading = loading.plan(self.job, cfg.seed, request.resume, settings.deterministic, eval_batch)
-        threads = loading.dali_threads(self.loading.cores)
-        self.decoders = Decoders(self.job, self.loading.on_device, threads, cfg.seed, settings.eval_batch)
+        self.loading = loading.plan(self.job, request.resume, settings.deterministic)
+        self.decoder = loading.open_decoder(self.job, self.loading)
         train_samples = 0 if request.eval_only else settings.eval_train_samples
         track = self.console.track
         self.evaluations = Evaluations(
-            self.job, cfg, self.loading, self.decoders, track, train_samples, self.stop_signal
+            self.job, cfg, self.loading, self.decoder, track, train_samples, self.stop_signal
         )
 
     def _open_folder(self, lock: FolderLock) -> None:
@@ -360,11 +358,12 @@ class Run:
     def _open_batches(self) -> None:
         job, accumulate = self.job, self.job.plan.accumulate
         job.group.set_status(f"reading the data of step {self.first_step + 1}")
+        first = self.first_step * accumulate
         stream = open_training(
             job.train_set,
             self.config.seed,
             job.batch_plan.batch,
-            self.first_step * accumulate,
+            first,
             self.last_step * accumulate,
             job.group.rank,
             job.group.size,
@@ -372,8 +371,8 @@ class Run:
             self.loading.workers,
             self.loading.stream_loader,
         )
-        decode = self.decoders.training(self.first_step * accumulate)
-        self._prefetcher = Prefetcher(stream, job.trainer, accumulate, decode)
+        decoded = DecodedStream(stream, self.decoder, stream.batches, first)
+        self._prefetcher = Prefetcher(decoded, job.trainer, accumulate)
         self._meters = Meters(job, self.batches, monitor.WaitMeter(stream, self.batches, self.loading.cores))
         self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable)
 

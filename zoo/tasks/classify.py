@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from zoo.data.batch import Batch
+from zoo.data.dataset import Dataset
 from zoo.losses import LOSSES
 from zoo.losses.classify import Settings as Keys
 from zoo.tasks import Forward, Size
-
-if TYPE_CHECKING:  # zoo.data.stream imports Grain
-    from zoo.data.stream import Dataset
 
 PRIMARY = "top1"
 MAX_CLASSES = 1000  # of which each has an accuracy of its own in the result, and a row of the confusion matrix
@@ -46,7 +44,7 @@ class Metric:
     column counts samples without one answer: a tie with the label, NaN, or a class that the data does not have.
     """
 
-    def __init__(self, dataset: "Dataset", settings: Keys | None = None):
+    def __init__(self, dataset: Dataset, settings: Keys | None = None):
         self.views, self.classes = dataset.views, dataset.classes
         self.state: dict[str, np.ndarray] = {
             name: np.zeros((), np.float64) for name in ("samples", "top1", "top5", "loss", "labelled")

@@ -2,19 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from zoo.data.batch import Batch
+from zoo.data.dataset import Dataset
 from zoo.data.errors import UserError
 from zoo.losses import LOSSES
 from zoo.losses.segment import IGNORE_INDEX
 from zoo.losses.segment import Settings as Keys
 from zoo.tasks import Forward, Size
-
-if TYPE_CHECKING:  # zoo.data.stream imports Grain
-    from zoo.data.stream import Dataset
 
 PRIMARY = "miou"
 
@@ -107,7 +105,7 @@ class Metric:
     the data does not have.
     """
 
-    def __init__(self, dataset: "Dataset", settings: Keys | None = None):
+    def __init__(self, dataset: Dataset, settings: Keys | None = None):
         self.classes = dataset.classes
         count = len(self.classes)
         self.state: dict[str, np.ndarray] = {

@@ -5,7 +5,6 @@ import sys
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-from zoo.data import shared_memory
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler
 
@@ -126,5 +125,4 @@ def exit_now(code: int) -> NoReturn:
     """End this process without the teardown of Python and of the libraries it has loaded."""
     sys.stdout.flush()
     sys.stderr.flush()
-    shared_memory.release()
     os._exit(code)

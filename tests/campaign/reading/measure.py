@@ -15,8 +15,7 @@ from typing import Any
 
 from tests.campaign.reading import traces
 from zoo.data.demo import motion, shapes
-from zoo.data.evaluation import EvaluationReader
-from zoo.data.stream import Stream, open_training
+from zoo.data.stream import EvaluationBatches, EvaluationReader, Stream, open_training
 
 CLIPS, IMAGES, CYCLES = "clips", "images", "starts and stops"
 BATCH = 16
@@ -91,7 +90,7 @@ def _read(dataset: Any, taken: int, workers: int, seed: int) -> set[str]:
 
 
 def _evaluate(dataset: Any, taken: int, workers: int, seed: int) -> set[str]:
-    reader = EvaluationReader(dataset, seed, BATCH // 4, 0, 1, workers, 1)
+    reader = EvaluationReader(EvaluationBatches(dataset, seed, BATCH // 4), workers)
     return _take(reader.read(), taken, reader.close)
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from tests.data.loaders.sets import face_set, frame_set, image_set, scene_set
 from zoo.data.augment.common.steps import Steps
+from zoo.data.dataset import Pending
 from zoo.data.datasets import kinetics, segmentation
 from zoo.data.formats.lists import LabeledPath
-from zoo.data.pending import Pending
 from zoo.data.stream import open_training
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 24, 3), np.uint8)

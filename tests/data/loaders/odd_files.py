@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from tests.data.loaders.sets import ORIENTATION, smooth
+from zoo.data import loaders
+from zoo.data.dataset import Pending
 from zoo.data.errors import BadSample
-from zoo.data.loaders import dali
 from zoo.data.loaders.dali_graph import Failure
-from zoo.data.pending import Pending
 
 needs_dali = pytest.mark.skipif(
     not (importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali")),
@@ -124,7 +124,7 @@ def read_by_dali(split, index, rng):
         return None, reason, False
     pending = any(isinstance(value, Pending) for value in sample.values())
     try:
-        dali.decode([sample])
+        loaders.decode_here([sample])
     except Failure:
         return None, "DALI", pending
     return sample, None, pending

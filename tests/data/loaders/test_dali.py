@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from tests.data.loaders import sets
-from zoo.data import order
+from zoo.data import loaders, order
 from zoo.data.errors import UserError
-from zoo.data.loaders import dali
 from zoo.data.loaders.dali_graph import Failure
 from zoo.data.stream import open_evaluation, open_training
 
@@ -125,7 +124,7 @@ def test_a_sample_that_dali_cannot_decode_is_read_by_the_reference_loader(tmp_pa
 @needs_dali
 def test_images_that_fail_together_are_decoded_one_by_one(tmp_path, monkeypatch):
     train, _ = sets.face_set(tmp_path, loader="dali")
-    expected, decode, sizes = batches(train), dali.decode, []
+    expected, decode, sizes = batches(train), loaders.decode_here, []
 
     def small(samples):
         sizes.append(len(samples))
@@ -133,13 +132,13 @@ def test_images_that_fail_together_are_decoded_one_by_one(tmp_path, monkeypatch)
             raise Failure("out of memory")
         return decode(samples)
 
-    monkeypatch.setattr(dali, "decode", small)
+    monkeypatch.setattr(loaders, "decode_here", small)
     compare(expected, batches(train), exact=True)
     assert sorted(set(sizes)) == [1, 4]
 
 
 def test_without_dali_a_run_does_not_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(dali.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(loaders.importlib.util, "find_spec", lambda name: None)
     train, val = sets.face_set(tmp_path, loader="dali")
     for open_stream in (lambda: open_training(train, 0, 2, 0, 1), lambda: open_evaluation(val, 0, 2)):
         with pytest.raises(UserError, match=r"data.loader: dali .* data.loader=reference"):

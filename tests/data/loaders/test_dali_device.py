@@ -7,11 +7,11 @@ import pytest
 
 from tests.data.loaders import sets
 from tests.data.loaders.test_dali import needs_dali
+from zoo.data.dataset import Pending
 from zoo.data.errors import UserError
 from zoo.data.loaders import dali_graph, packing
 from zoo.data.loaders.dali_device import AT_A_TIME, DeviceDecoder
 from zoo.data.loaders.dali_graph import Failure, Graph, Steps
-from zoo.data.pending import Pending
 from zoo.data.stream import open_evaluation, open_training
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry

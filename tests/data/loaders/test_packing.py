@@ -4,19 +4,18 @@ import numpy as np
 import pytest
 
 from tests.data.loaders import sets
-from zoo.data import readers, shared_memory
+from zoo.data.dataset import Pending
 from zoo.data.errors import UserError
 from zoo.data.loaders import dali_graph, packing
-from zoo.data.pending import Pending
 from zoo.data.stream import open_training
 from zoo.data.transforms.geometry import Geometry
 
 PLAIN, CROP = Geometry(flip=True), Geometry((1, 2, 30, 40), (8, 6), True, (1, 0, 5, 6), canvas=(7, 6), fill=(1, 2, 3))
 
 
-def pack(values, batch_size, allocate=np.empty):
+def pack(values, batch_size):
     samples = [{"image": value, "label": np.asarray(at)} for at, value in enumerate(values)]
-    arrays, packed = packing.unpack(packing.pack(samples, batch_size, allocate))
+    arrays, packed = packing.unpack(packing.pack(samples, batch_size))
     assert arrays.keys() == {"label", "valid"} and packed.keys() == {"image"}
     return arrays, packed["image"]
 
@@ -69,19 +68,6 @@ def test_images_of_different_sizes_are_refused():
     values = [Pending((b"abc",), PLAIN), np.zeros((6, 7, 3), np.uint8), np.zeros((6, 6, 3), np.uint8)]
     with pytest.raises(UserError, match=r"image: arrays of shape \(6, 7, 3\) and \(6, 6, 3\) cannot share a batch"):
         pack(values, 3)
-
-
-def test_bytes_and_decoded_images_are_in_shared_memory():
-    """They pass to the training process without a copy; the other arrays are small."""
-    shapes, token = [], shared_memory.claim()
-
-    def allocate(shape, dtype):
-        shapes.append((shape, np.dtype(dtype)))
-        return readers.shared_array(token, shape, dtype)
-
-    _, packed = pack([Pending((b"abc",), PLAIN), np.zeros((6, 7, 3), np.uint8)], 2, allocate)
-    assert ((3,), np.uint8) in shapes and ((1, 6, 7, 3), np.uint8) in shapes
-    assert contents(packed) == [b"abc"]
 
 
 @pytest.mark.slow

@@ -5,9 +5,9 @@ import pytest
 
 from tests.data.loaders import sets
 from zoo.data import order
+from zoo.data.dataset import Pending
 from zoo.data.datasets import synthetic
 from zoo.data.formats import images
-from zoo.data.pending import Pending
 from zoo.data.transforms import pixels
 
 

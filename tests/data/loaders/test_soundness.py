@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from tests.data.loaders.sets import smooth
+from zoo.data.dataset import Pending
 from zoo.data.loaders.dali_graph import Failure
 from zoo.data.loaders.soundness import check, find_problem
-from zoo.data.pending import Pending
 from zoo.data.transforms.geometry import Geometry
 
 EOI = b"\xff\xd9"

@@ -50,8 +50,8 @@ FAULTS = [
     fault(
         "all ranks read the same samples",
         STREAM,
-        "start = (number * world_size + rank) * batch_size\n        positions",
-        "start = number * world_size * batch_size\n        positions",
+        "start = (number * self.world_size + self.rank) * self.batch_size\n        positions",
+        "start = number * self.world_size * self.batch_size\n        positions",
         f"{TEST_STREAM}ranks_split_the_batches_of_a_single_process",
     ),
     fault(
@@ -64,15 +64,15 @@ FAULTS = [
     fault(
         "dropout masks are those of the sample",
         STREAM,
-        "order.generators(seed, mask.name, positions)",
-        'order.generators(seed, mask.name, [int(sample["label"]) for sample in samples])',
+        "order.generators(self.seed, mask.name, positions)",
+        'order.generators(self.seed, mask.name, [int(sample["label"]) for sample in samples])',
         f"{TEST_STREAM}dropout_masks_are_a_function_of_the_position_alone",
     ),
     fault(
         "an evaluation drops the last batch",
         STREAM,
-        "-(-len(dataset) // (batch_size * world_size))",
-        "len(dataset) // (batch_size * world_size)",
+        "-(-len(self.dataset) // (self.batch_size * self.world_size))",
+        "len(self.dataset) // (self.batch_size * self.world_size)",
         f"{TEST_STREAM}an_evaluation_counts_every_sample_once",
     ),
     fault(

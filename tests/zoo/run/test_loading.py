@@ -1,4 +1,4 @@
-"""The loader and the number of readers for the machine, and the time that a rank waits for them."""
+"""The loader and the number of readers of a run, and the time that a rank waits for them."""
 
 import json
 import subprocess
@@ -11,110 +11,67 @@ import pytest
 from tests.helpers.journals import BEGIN, evaluations, write_journal
 from tests.helpers.paths import ROOT
 from tests.helpers.training import command
-from zoo.data import host, worker_count
-from zoo.data.batch import Field
+from zoo.data import host, loaders
+from zoo.data.dataset import Pending
 from zoo.data.errors import UserError
-from zoo.data.loaders import dali, dali_graph
-from zoo.data.pending import Pending
+from zoo.data.loaders import dali_graph
 from zoo.data.settings import LoaderSettings
 from zoo.data.stages import DECODE, TRANSFORM, total
 from zoo.data.stream import ReadTimes
 from zoo.data.transforms.geometry import Geometry
 from zoo.run import loading, monitor
 
+HERE, THERE = {"host": "here", "cores": list(range(8))}, {"host": "there", "cores": list(range(4))}
+
 
 class Ranks:
     """A group whose ranks, all in this process, have gathered values before, and later the same as this one."""
 
-    def __init__(self, rank, values):
+    def __init__(self, rank, *values):
         self.rank, self.size, self.values = rank, len(values[0]), iter(values)
 
     def all_gather(self, value):
-        values = next(self.values, [value] * self.size)
+        values = list(next(self.values, [value] * self.size))
         values[self.rank] = value
         return json.loads(json.dumps(values))
 
 
-def job(workers, group, loader="reference", cuda_index=None, dali_device="auto", **keys):
-    train_set = SimpleNamespace(
-        settings=LoaderSettings(workers=workers, threads=1, loader=loader, dali_device=dali_device, **keys),
-        fields=(Field("x", (1000,), "uint8"),),
-    )
+class Images:
+    """A data set whose samples DALI can decode, or not."""
+
+    def __init__(self, settings, pending=True):
+        self.settings, self.pending = settings, pending
+
+    def __len__(self):
+        return 2
+
+    def plan(self, index, rng):
+        return {"x": Pending((b"",), Geometry()) if self.pending else None}
+
+
+def job(workers=2, group=None, loader="reference", cuda_index=None, dali_device="auto", **keys):
+    train_set = Images(LoaderSettings(workers=workers, threads=1, loader=loader, dali_device=dali_device, **keys))
     world = SimpleNamespace(cuda_index=cuda_index, device="cpu (2 threads)")
-    batch_plan, val_set = SimpleNamespace(batch=10, accumulate=1), SimpleNamespace(fields=(Field("y", (50,), "int64"),))
-    return SimpleNamespace(train_set=train_set, val_set=val_set, batch_plan=batch_plan, group=group, world=world)
+    return SimpleNamespace(train_set=train_set, group=group or Ranks(0, [None]), world=world)
 
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
-    """Eight cores."""
+    """Eight cores, and a DALI that every GPU can use."""
     monkeypatch.setattr(loading.socket, "gethostname", lambda: "here")
+    monkeypatch.setattr(loaders, "is_installed", lambda loader: True)
     monkeypatch.setattr(dali_graph, "require_device", lambda device: None)
     monkeypatch.setattr(host, "cores", lambda: list(range(8)))
     monkeypatch.setattr(host, "cpu_quota", lambda: None)
-    monkeypatch.setattr(host, "free_shared_memory", lambda: 2**30)
 
 
-def test_a_number_is_taken_as_it_is():
-    assert loading.plan(job(3, Ranks(0, [[None]])), 1) == ("reference", 3, 1, 8, (), False)
-
-
-ONE = 7  # batches that a process with one thread has begun
-HELD, HELD_IN_EVALUATION = 5, 3
-
-
-@pytest.mark.parametrize("setting", [4, "auto"])
-def test_processes_whose_batches_have_no_room_are_left_out(setting, monkeypatch):
-    """Batches of 10,000 bytes in training and of 40 * 50 * 8 in an evaluation, of two ranks on this host."""
-    here = {"host": "here", "cores": list(range(8))}
-    monkeypatch.setattr(worker_count, "SHARED_FRACTION", 1e9)  # auto would take three
-
-    def plan(free, **keys):
-        monkeypatch.setattr(host, "free_shared_memory", lambda: free)
-        return loading.plan(job(setting, Ranks(0, [[None, here]])), 1, **keys)
-
-    def need(workers, val=40 * 50 * 8):
-        held = HELD * 10_000 + HELD_IN_EVALUATION * val + loading.SEMAPHORES
-        return 2 * (workers * ONE * (10_000 + val) + held)
-
-    count = 4 if setting == 4 else 3
-    assert plan(need(count), eval_batch=40).workers == count == plan(need(count, val=0)).workers
-    for free, fit in ((need(count) - 1, count - 1), (need(2), 2), (need(2) - 1, 1), (need(1), 1)):
-        found = plan(free, eval_batch=40)
-        assert found.workers == fit
-        assert (
-            f"data.workers: {fit} instead of {count}, whose batches may need {need(count) / 2**20:.1f} MB of /dev/shm"
-            in (found.notes[-1])
-        )
-    with pytest.raises(
-        UserError, match=rf"may need {need(1) / 2**20:.1f} MB of /dev/shm, where .* are free; .*--shm-size"
-    ):
-        plan(need(1) - 1, eval_batch=40)
-
-
-def test_another_host_without_room_decides_for_all():
-    there = {"host": "there", "cores": [0]}
-    assert loading.plan(job(4, Ranks(0, [[None, there], [None, [2, None]]])), 1).workers == 2
-    with pytest.raises(UserError, match="no room there"):
-        loading.plan(job(4, Ranks(0, [[None, there], [None, [4, "no room there"]]])), 1)
-
-
-def test_threads_of_the_training_process_need_no_shared_memory(monkeypatch):
-    monkeypatch.setattr(host, "free_shared_memory", lambda: 0)
-    assert loading.plan(job(0, Ranks(0, [[None]])), 1, eval_batch=8).workers == 0
-
-
-def test_auto_for_one_rank():
-    plan = loading.plan(job("auto", Ranks(0, [[None], [None]])), 1)
-    assert plan[1:4] == (7, 1, 8)
-    assert plan.notes == ("data.workers: auto takes 7 (8 cores)",)
-
-
-def test_ranks_of_a_host_share_its_cores_and_all_ranks_take_the_smallest_number():
-    here, there = {"host": "here", "cores": list(range(8))}, {"host": "there", "cores": list(range(4))}
-    group = Ranks(2, [[here, there, None, there], [[9, "9"], [2, "4 cores"], None, [2, "4 cores"]]])
-    plan = loading.plan(job("auto", group), 1)
-    assert plan[1:4] == (2, 2, 4) and "(4 cores" in plan.notes[0]
+def test_numbers_of_workers():
+    assert loading.plan(job(3)) == ("reference", 3, 8, (), False)
+    plan = loading.plan(job("auto"))
+    assert plan.workers == 7 and "data.workers: auto takes 7" in plan.notes[0]
+    # Ranks of a host share its cores, and all ranks take the smallest number.
+    plan = loading.plan(job("auto", Ranks(2, [HERE, THERE, None, THERE], [3, 2, None, 1])))
+    assert (plan.workers, plan.cores) == (1, 4)
 
 
 @pytest.mark.parametrize(
@@ -125,82 +82,46 @@ def test_ranks_of_a_host_share_its_cores_and_all_ranks_take_the_smallest_number(
         ("dali", "cpu", 0, "dali"),
         ("dali", "gpu", 1, "encoded"),
         ("reference", "gpu", None, "reference"),  # DALI decodes nowhere
+        ("auto", "auto", 0, "encoded"),
+        ("auto", "auto", None, "reference"),
+        ("auto", "cpu", 0, "reference"),
     ],
 )
-def test_dali_decodes_on_the_device_of_the_run(loader, dali_device, cuda_index, expected, monkeypatch):
-    monkeypatch.setattr(dali, "is_installed", lambda: True)
-    plan = loading.plan(job("auto", Ranks(0, [[None], [None]]), loader, cuda_index, dali_device), 1)
-    assert (plan.loader, plan.stream_loader) == (loader, expected)
-    note = "data.dali_device: DALI decodes on cpu (2 threads), with 8 threads"
-    assert plan.notes[:-1] == ((note,) if expected == "encoded" else ())
+def test_dali_decodes_on_the_device_of_the_run(loader, dali_device, cuda_index, expected):
+    plan = loading.plan(job(1, None, loader, cuda_index, dali_device))
+    assert plan.stream_loader == expected and plan.on_device == (expected == "encoded")
+    assert (loading.open_decoder(job(1, None, loader, cuda_index, dali_device), plan) is None) != plan.on_device
+    notes = [note.partition(":")[0] for note in plan.notes]
+    assert notes == ["data.loader"] * (loader == "auto") + ["data.dali_device"] * plan.on_device
 
 
-def test_samples_that_are_mixed_are_decoded_where_they_are_read(monkeypatch):
-    monkeypatch.setattr(dali, "is_installed", lambda: True)
-    plan = loading.plan(job(2, Ranks(0, [[None]]), "dali", 0, "auto", mixup=0.2), 1)
-    assert (plan.loader, plan.stream_loader, plan.on_device) == ("dali", "dali", False)
+def test_samples_that_are_mixed_are_decoded_where_they_are_read():
+    assert loading.plan(job(loader="dali", cuda_index=0, mixup=0.2)).stream_loader == "dali"
+    assert loading.plan(job(loader="auto", cuda_index=0, mixup=0.2)).stream_loader == "reference"
 
 
-def test_dali_on_a_gpu_is_checked_before_training(monkeypatch):
-    asked = []
-    monkeypatch.setattr(dali, "is_installed", lambda: True)
-    monkeypatch.setattr(dali_graph, "require_device", asked.append)
-    for index, setting in ((1, "auto"), (2, "gpu"), (3, "cpu"), (None, "auto")):
-        loading.plan(job(0, Ranks(0, [[None]]), "dali", index, setting), 1)
-    assert asked == [1, 2]
+def test_a_deterministic_run():
+    assert loading.plan(job(loader="auto", cuda_index=0), deterministic=True).stream_loader == "reference"
+    plan = loading.plan(job(loader="dali", cuda_index=0), deterministic=True)
+    assert plan.stream_loader == "dali" and "train.deterministic" in plan.notes[0]
+    with pytest.raises(UserError, match=r"data.dali_device: .*train.deterministic"):
+        loading.plan(job(loader="dali", cuda_index=0, dali_device="gpu"), deterministic=True)
 
 
-def test_no_gpu_for_dali_is_an_error_before_training(monkeypatch):
-    monkeypatch.setattr(dali, "is_installed", lambda: True)
-    with pytest.raises(UserError, match=r"data.dali_device: gpu needs .* trains on cpu .* data.dali_device=auto"):
-        loading.plan(job(0, Ranks(0, [[None]]), "dali", None, "gpu"), 1)
+def test_no_gpu_for_dali_is_an_error_before_training():
+    with pytest.raises(UserError, match=r"data.dali_device: gpu .* data.dali_device=auto"):
+        loading.plan(job(loader="dali", dali_device="gpu"))
 
 
-class Images:
-    """A data set whose samples DALI can decode, or not."""
-
-    def __init__(self, pending, **keys):
-        self.settings, self.pending = LoaderSettings(workers=1, threads=1, loader="auto", **keys), pending
-        self.fields = (Field("x", (1000,), "uint8"),)
-
-    def __len__(self):
-        return 2
-
-    def plan(self, index, rng):
-        return {"x": Pending((b"",), Geometry()) if self.pending else None}
+def test_a_host_without_dali_decides_for_all():
+    group = Ranks(0, [HERE, THERE], [None, None], [None, "DALI is not installed"])
+    assert loading.plan(job(1, group, "auto", 0)).loader == "reference"
 
 
-def plan_auto(gathered=((None,), (None,)), run=None, cuda_index=0, pending=True, deterministic=False, **keys):
-    """Return loader and messages of a run with data.loader=auto. gathered: recorded loaders and obstacles of ranks."""
-    machines = [{"host": "here", "cores": list(range(8))}] * len(gathered[0])
-    given = job(1, Ranks(0, [machines, *map(list, gathered)]), cuda_index=cuda_index)
-    given.train_set = Images(pending, **keys)
-    plan = loading.plan(given, 5, run, deterministic)
-    return plan.loader, plan.notes[0]
-
-
-@pytest.mark.parametrize(
-    "changes, reason",
-    [
-        ({}, None),
-        ({"cuda_index": None}, "nothing is decoded on a GPU"),
-        ({"dali_device": "cpu"}, "nothing is decoded on a GPU"),
-        ({"mixup": 0.2}, "nothing is decoded on a GPU"),
-        ({"pending": False}, "DALI decodes none of the first 4 samples"),
-        ({"deterministic": True}, "train.deterministic"),
-        ({"gathered": ((None, None), (None, "DALI is not installed"))}, "DALI is not installed"),
-    ],
-)
-def test_auto_is_dali_where_all_ranks_decode_on_a_gpu(changes, reason, monkeypatch):
-    monkeypatch.setattr(dali, "is_installed", lambda: True)
-    loader, note = plan_auto(**changes)
-    assert loader == ("reference" if reason else "dali")
-    assert note == f"data.loader: auto takes {loader} ({reason or 'which decodes on the GPU'})"
-
-
-def test_auto_without_dali(monkeypatch):
-    monkeypatch.setattr(dali, "is_installed", lambda: False)
-    assert plan_auto() == ("reference", "data.loader: auto takes reference (DALI is not installed)")
+def test_videos_are_not_left_to_dali():
+    videos = job(loader="auto", cuda_index=0)
+    videos.train_set.pending = False
+    assert loading.plan(videos).loader == "reference"
 
 
 def write_record(run, values):
@@ -211,26 +132,22 @@ def write_record(run, values):
 
 @pytest.mark.parametrize("version", ["older", "this"])
 @pytest.mark.parametrize("loader", ["dali", "reference"])
-def test_a_resumed_run_keeps_its_loader(tmp_path, monkeypatch, loader, version):
-    monkeypatch.setattr(dali, "is_installed", lambda: True)
+def test_a_resumed_run_keeps_its_loader(tmp_path, loader, version):
     other = {"dali": "reference", "reference": "dali"}[loader]
     resumes = [{"event": "resume", "step": 10, "path": None, "loader": loader}, *evaluations(0.5)]
     run = write_journal(tmp_path, [{**BEGIN, "loader": other}, *resumes])
     write_record(run, {} if version == "older" else {"loader": loader})
-    note = f"data.loader: auto takes {loader}, as this run did before"
-    cuda_index = 0 if loader == "reference" else None
-    assert plan_auto(((None,),), run, cuda_index) == (loader, note)
+    assert loading.plan(job(loader="auto", cuda_index=0 if loader == "reference" else None), run).loader == loader
 
 
-def test_a_resumed_run_that_needs_dali(tmp_path, monkeypatch):
-    monkeypatch.setattr(dali, "is_installed", lambda: False)
+def test_a_run_that_needs_dali(tmp_path, monkeypatch):
+    monkeypatch.setattr(loaders, "is_installed", lambda loader: loader == "reference")
     run = write_journal(tmp_path, [{**BEGIN, "loader": "dali"}])
     write_record(run, {})
-    with pytest.raises(UserError, match=r"data.loader: auto took dali .* -o data.loader=reference"):
-        plan_auto(((None,),), run)
-    with pytest.raises(UserError, match=r"data.loader: dali .* -o data.loader=reference"):
-        loading.plan(job(1, Ranks(0, [[None]]), "dali"), 1)
-    assert loading.plan(job(1, Ranks(0, [[None]]), "reference"), 1, run).notes == ()
+    for arguments in ((job(loader="auto"), run), (job(loader="dali"),)):
+        with pytest.raises(UserError, match=r"data.loader: .*-o data.loader=reference"):
+            loading.plan(*arguments)
+    assert loading.plan(job(), run).notes == ()
 
 
 def test_an_interval_is_a_difference():
@@ -253,7 +170,7 @@ def test_a_run_whose_reader_is_killed_ends_with_a_message_and_leaves_nothing_beh
         while not any(line.startswith("step 2/") for line in iter(process.stdout.readline, "")):
             assert process.poll() is None
         children = psutil.Process(process.pid).children(recursive=True)
-        readers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        readers = [child for child in children if "readers.serve" in " ".join(child.cmdline())]
         readers[0].kill()
         _, errors = process.communicate(timeout=100)
         assert process.returncode == 2 and "Traceback" not in errors

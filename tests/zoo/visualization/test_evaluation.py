@@ -8,7 +8,7 @@ import pytest
 from zoo.data import order
 from zoo.data.batch import LABEL, Field
 from zoo.data.errors import BadSample
-from zoo.data.stream import evaluation_batches, evaluation_reader
+from zoo.data.stream import EvaluationBatches
 from zoo.visualization.common.evaluation import Evaluation, Recorder
 
 
@@ -50,14 +50,13 @@ class Metric:
 @pytest.mark.parametrize("world_size, views", [(1, 1), (1, 3), (2, 1), (3, 2)])
 def test_the_samples_are_spread_over_those_of_rank_0(length, world_size, views):
     split, recorder = Split(length, views), Recorder(Metric(), length, world_size, 3)
-    read = evaluation_reader(split, 7, 4, 0, world_size, "reference")
+    read = EvaluationBatches(split, 7, 4, 0, world_size)
     evaluated = []
-    count = evaluation_batches(split, 4, world_size)
-    for number in range(count):
-        batch, _ = read(number, np.empty)
+    for number in range(len(read)):
+        batch, _ = read(number)
         evaluated += batch["label"][batch["valid"] > 0].tolist()
         recorder.update(10 * batch["label"].repeat(views)[:, None] + np.tile(np.arange(views), 4)[:, None], batch)
-    assert recorder.state == {"batches": count}
+    assert recorder.state == {"batches": len(read)}
     kept = [index for index, _ in recorder.predictions]
     spread = min(3, len(evaluated))
     assert kept == [evaluated[place * len(evaluated) // spread] for place in range(spread)]

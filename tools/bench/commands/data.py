@@ -14,17 +14,17 @@ from zoo.bench.interleave import Seconds, family_cpu_seconds, interleave, median
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data import loaders, order
 from zoo.data.batch import batch_bytes, collate
+from zoo.data.dataset import Pending
 from zoo.data.errors import BadSample, UserError
 from zoo.data.loaders.dali_device import AT_A_TIME
-from zoo.data.pending import Pending
 from zoo.data.readers import batches_per_worker
 from zoo.data.stages import COLLATE, STAGES, stage
 from zoo.data.stages import measure as measure_stages
 from zoo.data.stream import open_training, training_samples
 from zoo.run import cli, loading
 from zoo.run.job import Job, assemble, join
-from zoo.run.loading import Loading
-from zoo.run.pipeline import Decoders
+from zoo.run.loading import Loading, open_decoder
+from zoo.run.pipeline import DecodedStream
 from zoo.table import table
 
 EPILOG = """\
@@ -69,7 +69,7 @@ def measure(job: Job, count: int) -> Report:
     Returns:
         What was measured, of JSON's types: seconds, samples per second, and milliseconds per sample.
     """
-    plan = loading.plan(job, 0)
+    plan = loading.plan(job)
     samples = min(len(job.train_set), max(count, MIN_SAMPLES, job.batch_plan.batch))
     return {
         "dataset": type(job.train_set).__module__,
@@ -225,7 +225,7 @@ def measure_device(job: Job, count: int, plan: Loading) -> Report:
     dataset, batch, threads = job.train_set, job.batch_plan.batch, loading.dali_threads(plan.cores)
     in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads) + AT_A_TIME  # at a pass's start
     stream = _open(job, plan, DEVICE_PASSES * (in_flight + count) + in_flight)
-    decoded = Decoders(job, True, threads, 0, batch).training(0)(stream)
+    decoded = DecodedStream(stream, open_decoder(job, plan), stream.batches)
     call, prepare = partial(_take, decoded, count), partial(_take, decoded, in_flight)
     calls = interleave({"device": call}, DEVICE_PASSES, prepare=lambda _: prepare())["device"]
     decoded.close()

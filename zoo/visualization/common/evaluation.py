@@ -7,8 +7,8 @@ import numpy as np
 
 from zoo.data import order
 from zoo.data.batch import Batch
+from zoo.data.dataset import Dataset
 from zoo.data.errors import BadSample
-from zoo.data.stream import Dataset
 from zoo.tasks import TaskMetric
 
 Prediction = tuple[int, np.ndarray]  # index of a sample in its split, outputs of its views (V, ...)
@@ -71,7 +71,7 @@ class Recorder:
         for position in _spread(_share(self._samples, rows, self._world_size), self._count):
             if first <= position < first + rows:
                 row = position - first
-                index = first * self._world_size + row  # see zoo.data.stream.evaluation_reader
+                index = first * self._world_size + row  # see zoo.data.stream.EvaluationBatches
                 self.predictions.append((index, outputs[row * views : (row + 1) * views].copy()))
         self._batches += 1
         self._metric.update(outputs, batch)
