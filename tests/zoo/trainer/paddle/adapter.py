@@ -8,6 +8,7 @@ import paddle
 from paddle.base import core
 
 from tests.zoo.trainer.paddle.tiny import Identity, Linear, Tiny
+from zoo.trainer.loss_scale import LossScaler
 from zoo.trainer.paddle import Trainer, batchnorm, names, ops, start
 from zoo.trainer.paddle.partial_fc import Margin, ParameterShard
 from zoo.trainer.paddle.trainer import build_objective
@@ -46,12 +47,14 @@ REFUSED_DEVICES = ("tpu", "gpu", "cpu:0", "cuda:x", "npu:99", "cuda:99")
 
 def make_loss_scale_dynamic(trainer, initial: float) -> None:
     """Make the loss scale dynamic, as it is in fp16, which a CPU lacks."""
-    trainer.scaler = type(trainer.scaler)(dynamic=True, initial=initial)
+    scaler = trainer.scaler
+    trainer.scaler = LossScaler(scaler.ops, scaler.tensor, True, initial)
 
 
 def make_loss_scale_static(trainer, initial: float) -> None:
     """Give the trainer the loss scale that it would have in fp16, which a CPU lacks."""
-    trainer.scaler = type(trainer.scaler)(dynamic=False, initial=initial)
+    scaler = trainer.scaler
+    trainer.scaler = LossScaler(scaler.ops, scaler.tensor, False, initial)
 
 
 def batch_norm(dimensions: int, channels: int):
