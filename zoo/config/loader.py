@@ -14,7 +14,6 @@ import yaml
 
 from zoo.config import budgeted_yaml
 from zoo.config.convert import convert, plain
-from zoo.config.renamed import RENAMED_KEYS, translate
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
 from zoo.config.suggestions import suggestion
 from zoo.data.errors import UserError, similar_name
@@ -25,6 +24,16 @@ DEFAULT = "default"
 VARIANTS = ("task.loss",)  # on which the keys of their sections depend
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED_RECIPES = PACKAGE / "configs"
+
+# Old -> new: refused in recipes of the user, translated in recipes of older runs.
+RENAMED_KEYS = {  # old -> new
+    "train.patience": "train.straggler_timeout",
+    "train.max_stuck": "train.max_consecutive_skips",
+    "train.compress": "train.fp16_allreduce",
+    "train.keep": "train.keep_checkpoints",
+    "optim.clip_split": "optim.clip_sharded",
+    "data.val_share": "data.val_fraction",
+}
 
 
 class Entry(NamedTuple):
@@ -247,6 +256,11 @@ def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries, parents:
             except yaml.YAMLError as error:
                 raise UserError(f"{origin}: {key}: {error}") from None
             entries[key] = Entry(value, origin)
+
+
+def translate(entries: Entries) -> Entries:
+    """Return the entries of a recorded recipe under the present names of their keys."""
+    return {RENAMED_KEYS.get(key, key): entry for key, entry in entries.items()}
 
 
 def _shortened(text: str) -> str:

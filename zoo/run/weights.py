@@ -22,8 +22,7 @@ from zoo.trainer import load_onnx_backend
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.protocol import Param
 from zoo.trainer.world import World
-from zoo.weights import files, imagenet, onnx_file, recorded
-from zoo.weights.conversion import NOT_IN_TENSORS, OPTIONS, default_model
+from zoo.weights import files, onnx_file, recorded
 from zoo.weights.match import merge
 from zoo.weights.recorded import MODEL_TRAINING_KEYS
 
@@ -170,6 +169,8 @@ def initial(
         return merged, f"{path}, sha256 {files.sha256(path)}"
     if getattr(cfg.model, "pretrained", None) == "imagenet":
         depth = getattr(cfg.model, "depth", None)
+        from zoo.weights import imagenet  # which most runs do without
+
         path, origin = imagenet.find_weights(depth, cfg.weights_dir, imagenet.variant_of(cfg.model))
         tensors = imagenet.add_backbone_prefix(files.read(path)[0], initialized)
         return _merge(initialized, tensors, spec.not_pretrained, path, print_line), f"{origin}, {path}"
@@ -249,6 +250,8 @@ def _parse(record: dict[str, Any], origin: str) -> tuple[dict[str, Any], loader.
 
 def _shown_by_tensors(record: recorded.Recorded) -> dict[str, Any]:
     """Return the options of a checkpoint's model that decide its tensors."""
+    from zoo.weights.conversion import NOT_IN_TENSORS, OPTIONS
+
     keys = set(OPTIONS.get(record.model or "", ())) - set(NOT_IN_TENSORS.get(record.model or "", ()))
     return {key: value for key, value in record.arch.items() if key in keys}
 
@@ -261,6 +264,8 @@ def _check_model(
     path: str,
 ) -> None:
     """Refuse the tensors of another model in one line; single differences are listed later."""
+    from zoo.weights.conversion import default_model
+
     found = record.model or default_model("canonical", tensors)
     names = [name for name in tensors if not spec.is_head(name)]
     equal = sum(name in initialized and tensors[name].shape == initialized[name].shape for name in names)

@@ -10,7 +10,7 @@ import yaml
 from tests.helpers.paths import GOLDEN, ROOT
 from tests.helpers.training import TRAIN, events, run
 from zoo.config import loader
-from zoo.config.renamed import RENAMED_KEYS
+from zoo.config.loader import RENAMED_KEYS
 from zoo.data.demo import portraits
 from zoo.data.errors import UserError
 from zoo.run import cli
