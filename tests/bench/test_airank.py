@@ -118,7 +118,7 @@ def test_the_log_of_a_demo_recomputes_and_its_tree_passes(framework, trained, tm
     found = deviations(parse(lines), None, begin["train_samples"], 0)
     assert [line for line in found if "by hand" not in line] == []  # the first update of a framework takes long
     values = measure(parse(lines), None, begin["train_samples"], 0)
-    assert values["avg_ips"] == pytest.approx(values["samples_per_s"], rel=1e-4)
+    assert values["avg_ips"] == pytest.approx(values["samples_per_s"], rel=1e-4, abs=6e-4)  # three decimals
     tree = tmp_path / "tree"
     code, out, _ = call(capsys, "submit", "--out", tree, "--runs", f"1={folder}", "--submitter", "ACME", "--demo")
     assert code == 0 and "marked as a demo" in out
