@@ -127,7 +127,7 @@ def rows(times: dict[str, list[Seconds]]) -> list[dict[str, Any]]:
 
 
 def _cells(name: str, measured: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    cells = []
+    cells: list[tuple[str, ...]] = []
     for row in measured:
         wall, cpu = ("" if row["name"] == OURS else f"{row[key]:.2f}" for key in ("wall_ratio", "cpu_ratio"))
         title = name if row["name"] == OURS else ""
