@@ -23,30 +23,13 @@ from zoo.data.numerals import natural
 from zoo.distributed.group import Group
 from zoo.trainer.world import Launch
 
-PREFIXES = (
-    "ASCEND_",
-    "CUBLAS_",
-    "CUDA_",
-    "CUDNN_",
-    "DNNL_",
-    "FI_",
-    "FLAGS_",
-    "GLOG_",
-    "GLOO_",
-    "HCCL_",
-    "KMP_",
-    "MKL_",
-    "MS_",
-    "NCCL_",
-    "NVIDIA_TF32_OVERRIDE",
-    "OMP_",
-    "ONEDNN_",
-    "OPENBLAS_",
-    "PYTORCH_",
-    "TORCH_",
-    "UCX_",
+PREFIXES = tuple(
+    (
+        "ASCEND_ CUBLAS_ CUDA_ CUDNN_ DNNL_ FI_ FLAGS_ GLOG_ GLOO_ HCCL_ KMP_ MKL_ MS_ NCCL_ "
+        "NVIDIA_TF32_OVERRIDE OMP_ ONEDNN_ OPENBLAS_ PYTORCH_ TORCH_ UCX_"
+    ).split()
 )
-NAMED = "ZOO_ENV"  # names that tools/launch.py --env was given, separated by commas
+NAMED = "ZOO_ENV"  # names that zoo launch --env was given, separated by commas
 HIDDEN = "(hidden)"  # in place of the value of a secret
 # The devices of one host: recorded, but not carried to other hosts unless they are named.
 OF_ONE_HOST = frozenset({"CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES"})
