@@ -68,23 +68,11 @@ def cpu_quota() -> float | None:
     return None
 
 
-def core_wait() -> float:
-    """Return the seconds that this thread has waited for a free core so far; 0 where the kernel does not count them."""
-    fields = _read(Path("/proc/thread-self/schedstat")).split()
-    return int(fields[1]) * 1e-9 if len(fields) == 3 else 0.0
-
-
 def available_memory() -> int:
     """Return the bytes that this process can use without swapping."""
     free = psutil.virtual_memory().available
     limit, used = _read(CGROUP / "memory.max"), _read(CGROUP / "memory.current")
     return min(free, max(int(limit) - int(used), 0)) if limit.isdigit() and used.isdigit() else free
-
-
-def is_running(process: int) -> bool:
-    """Return whether a process of this host has not ended."""
-    state = _read(Path(f"/proc/{process}/stat")).rpartition(")")[2].split()[:1]
-    return bool(state) and state[0] not in "ZX"
 
 
 def private_memory(process: int) -> int:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from zoo.data.errors import BadSample, UserError
 
 MAX_LENGTH = 160  # characters of a reason
+NATURAL = re.compile("[0-9]{1,9}")
 PLACE = re.compile(r"^(\[[\d:]+\] \S+?:\d+: )+")  # time stamps and source locations in front of decord's messages
 
 
@@ -38,3 +39,8 @@ def reason(error: BaseException) -> str:
     if not isinstance(error, OSError | ValueError | BadSample | UserError) or not line:
         line = f"{type(error).__name__}: {line}".removesuffix(": ")
     return line[:MAX_LENGTH]
+
+
+def natural(text: str) -> int | None:
+    """Return the whole number of up to nine digits that an argument or a variable is; None if it is none."""
+    return int(text) if NATURAL.fullmatch(text) else None

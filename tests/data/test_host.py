@@ -53,11 +53,6 @@ def test_quota_of_cgroup_v1(cgroup):
     assert host.cpu_quota() == 1.5
 
 
-def test_waiting_for_a_core_only_grows():
-    first = host.core_wait()
-    assert 0 <= first <= host.core_wait()
-
-
 def test_available_memory(cgroup, monkeypatch):
     monkeypatch.setattr(host.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     assert host.available_memory() == 1000

@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.paths import GOLDEN
 from zoo.data.errors import BadSample, UserError
-from zoo.data.parsing import parsing
+from zoo.data.parsing import natural, parsing
 from zoo.weights import pdparams
 
 
@@ -53,3 +53,13 @@ def test_mistakes_outside_of_parsers_stay_tracebacks(monkeypatch):
     monkeypatch.setattr(pdparams, "_widen", lambda array: array.no_such_attribute)
     with pytest.raises(AttributeError):
         pdparams.read(str(GOLDEN / "paddle_kinds.pdparams"))
+
+
+@pytest.mark.parametrize("text, number", [("0", 0), ("8", 8), ("007", 7), ("999999999", 999_999_999)])
+def test_natural_numbers(text, number):
+    assert natural(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "²", "٣", "-1", "+1", "1 ", "1\n", "1_000", "1.0", "1" * 10, "1" * 5000])
+def test_no_natural_numbers(text):
+    assert natural(text) is None

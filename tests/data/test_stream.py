@@ -1,9 +1,5 @@
 """Order, ranks, resume, dropout masks and unreadable samples of a stream, with a data set of numbers."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 
@@ -298,64 +294,3 @@ def test_find_bad():
 def test_invalid_settings_name_their_key(keys):
     with pytest.raises(ValueError, match=f"^{next(iter(keys))}: "):
         LoaderSettings(**keys)
-
-
-SCRIPT = """
-import sys, time
-from zoo.data.settings import LoaderSettings
-from zoo.data.stream import open_training
-from tests.data.test_stream import Numbers
-if __name__ == "__main__":
-    stream = open_training(Numbers(23, (), LoaderSettings(workers=2)), 0, 4, 0, 10**6)
-    next(stream)
-    print("ready", flush=True)
-    time.sleep(120)
-"""
-
-
-def children(pid):
-    """Return the processes whose parent is pid, from /proc."""
-    pids = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and state(int(entry))[1:] == (pid,):
-            pids.append(int(entry))
-    return pids
-
-
-def state(pid):
-    """Return state letter and parent of a process; ('Z', 0) for one that does not exist."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            letter, parent = file.read().rsplit(")", 1)[1].split()[:2]
-    except OSError:
-        return "Z", 0
-    return letter, int(parent)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
-def test_worker_processes_exit_with_their_parent(tmp_path):
-    script = tmp_path / "stream.py"
-    script.write_text(SCRIPT)
-    parent = subprocess.Popen(
-        [sys.executable, str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-    )
-    workers = []
-    try:
-        assert parent.stdout.readline() == b"ready\n"
-        workers = children(parent.pid)
-        assert len(workers) >= 2
-        parent.send_signal(signal.SIGKILL)
-        parent.wait(10)
-        end = time.monotonic() + 60
-        while time.monotonic() < end and any(state(pid)[0] != "Z" for pid in workers):
-            time.sleep(0.1)
-        assert [pid for pid in workers if state(pid)[0] != "Z"] == []
-    finally:
-        parent.kill()
-        for pid in workers:
-            if state(pid)[0] != "Z":
-                os.kill(pid, signal.SIGKILL)

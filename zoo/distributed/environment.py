@@ -19,7 +19,7 @@ import psutil
 
 from zoo.data import host
 from zoo.data.errors import UserError
-from zoo.data.numerals import natural
+from zoo.data.parsing import natural
 from zoo.distributed.group import Group
 from zoo.trainer.world import Launch
 

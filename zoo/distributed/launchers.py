@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zoo.data.errors import UserError
-from zoo.data.numerals import natural
+from zoo.data.parsing import natural
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]*:[0-9A-Fa-f:.%a-z]*")  # a host: a name or IPv6 address
 SHELL = "ssh -o BatchMode=yes {host}"

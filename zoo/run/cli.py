@@ -11,7 +11,7 @@ from zoo.config import loader
 from zoo.config.schema import Config, Optim, Train
 from zoo.config.suggestions import nearest
 from zoo.data.errors import UserError, similar_name
-from zoo.data.numerals import natural
+from zoo.data.parsing import natural
 from zoo.data.settings import LoaderSettings
 from zoo.frameworks import FRAMEWORKS
 from zoo.logs import listeners, viewers

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.data.errors import UserError
-from zoo.data.numerals import natural
+from zoo.data.parsing import natural
 from zoo.trainer.world import Launch
 
 CANN = "/usr/local/Ascend/ascend-toolkit/latest"  # where ASCEND_HOME_PATH does not name another folder

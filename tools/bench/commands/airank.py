@@ -11,7 +11,7 @@ from zoo.bench.commands.check_log import accuracy
 from zoo.bench.submission import check, rules, runs, tree
 from zoo.commands.new_file import add_json_argument, print_report, require_new, write_new
 from zoo.data.errors import UserError
-from zoo.data.numerals import natural
+from zoo.data.parsing import natural
 from zoo.logs import mllog
 
 EPILOG = """\

@@ -8,7 +8,7 @@ from typing import Any
 import onnxruntime
 
 from zoo.data import host
-from zoo.data.numerals import natural
+from zoo.data.parsing import natural
 from zoo.trainer.device import Device, select_device
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler
