@@ -93,7 +93,7 @@ def known_flags(name: str) -> frozenset[str]:
     """Return the flags in --help of a command and its own commands; zoo launch passes others on to zoo train."""
     module = importlib.import_module(COMMANDS[name][0])
     texts = [help_text(module, [])]
-    names = re.findall(r"^    ([a-z]+)  ", texts[0], flags=re.MULTILINE) if " COMMAND " in texts[0] else []
+    names = re.findall(r"^    ([a-z]+)(?:  |$)", texts[0], flags=re.MULTILINE) if " COMMAND " in texts[0] else []
     texts += [help_text(module, [each]) for each in names]
     options = [option for text in texts for option in re.findall(r"^  (-.*?)(?:  |$)", text, flags=re.MULTILINE)]
     flags = frozenset(flag for option in options for flag in re.findall(r"(?<!\S)--?[a-z][a-z-]*", option))
