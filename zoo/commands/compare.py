@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from zoo import program
 from zoo.compare import curves, page, ranks, record, worker
@@ -136,11 +137,16 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
             apart = repeat_exactly([name for name, _ in sources], folder, arguments, apart)
             losses = f", losses within {EXACT_TOLERANCE:g} with --exact"
         problems += apart
-        if not curves.plot(rows, os.path.join(folder, "curves.png")):
-            print("curves.png is not drawn: matplotlib is missing, pip install '.[plot]'")
-    path = os.path.join(folder, "report.html")
-    page.write(path, os.path.basename(arguments.config), verdict, rows, problems)
-    print(f"the numbers and {path} are in {folder}")
+    print(f"the numbers are in {folder}")
+    missing = [name for name in ("jinja2", "matplotlib") if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"report.html is not written: {' and '.join(missing)} missing, pip install '.[plot]'")
+    else:
+        path, image = os.path.join(folder, "report.html"), curves.plot(rows) if steps else None
+        if image:
+            Path(folder, "curves.png").write_bytes(image)
+        page.write(path, os.path.basename(arguments.config), verdict, rows, problems, image)
+        print(f"the numbers of all modules and the curves are in {path}")
     for problem in problems:
         print(f"they do not agree: {problem}" if len(sources) > 1 else problem)
     if len(sources) < 2:

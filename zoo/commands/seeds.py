@@ -1,6 +1,7 @@
 """Train the same recipe with several seeds in every installed framework, and test whether the frameworks differ."""
 
 import argparse
+import importlib.util
 import os
 import subprocess
 from collections.abc import Sequence
@@ -51,7 +52,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser, ("amp", "device"))
     add = parser.add_argument
-    add("--seeds", type=int, default=5, metavar="N", help="number of seeds, counted from the recipe's; default 5")
+    add("-n", "--seeds", type=int, default=5, metavar="N", help="number of seeds, counted from the recipe's; default 5")
     add("--frameworks", metavar="A,B", help=f"of {', '.join(FRAMEWORKS)}; default: those installed")
     add("--out", metavar="DIR", help="folder of the runs and of seeds.md; default runs/seeds-<recipe>")
     return parser.parse_args(argv)
@@ -63,6 +64,8 @@ def run_study(arguments: argparse.Namespace) -> None:
     Raises:
         UserError: the arguments are wrong, a folder has another run, or a run failed.
     """
+    if importlib.util.find_spec("scipy") is None:
+        raise UserError("scipy is not installed here: pip install '.[plot]'")
     if arguments.seeds < 2:
         raise UserError("--seeds: a standard deviation needs at least 2")
     for key in loader.overrides(arguments.override):

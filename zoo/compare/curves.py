@@ -1,6 +1,6 @@
 """Loss curves of several frameworks: table, largest difference, speeds and plot."""
 
-import importlib.util
+import io
 import json
 import statistics
 from collections.abc import Mapping, Sequence
@@ -110,16 +110,12 @@ def problems(rows: Rows, within: int, tolerance: float) -> list[str]:
     return [f"the losses differ by more than {tolerance:g} from step {step} on"]
 
 
-def plot(rows: Rows, path: str) -> bool:
-    """Draw losses and gradient norms over the steps; return False, without a file, if matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return False
-    import matplotlib
+def plot(rows: Rows) -> bytes:
+    """Draw losses and gradient norms over the steps as PNG."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(2, 1, sharex=True, figsize=(8, 6), layout="constrained")
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    axes = figure.subplots(2, 1, sharex=True)
     for number, (name, values) in enumerate(rows.items()):
         steps, style = [row.step for row in values], ("-", "--", ":")[number % 3]
         axes[0].plot(steps, [row.loss for row in values], style, label=name)
@@ -128,6 +124,6 @@ def plot(rows: Rows, path: str) -> bool:
     axes[1].set_ylabel("gradient norm")
     axes[1].set_xlabel("step")
     axes[0].legend()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-    return True
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=120)
+    return file.getvalue()

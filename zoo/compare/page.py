@@ -1,8 +1,7 @@
 """Page of a comparison, module by module: one HTML file without scripts and without references to other files."""
 
-import math
+import base64
 from collections.abc import Mapping, Sequence
-from html import escape
 
 from zoo.compare.curves import Rows
 from zoo.compare.differences import Difference
@@ -10,9 +9,13 @@ from zoo.compare.events import AFTER, Event
 from zoo.compare.findings import Verdict
 from zoo.weights import files
 
-COLORS = ("#b7e1cd", "#d9efd0", "#fdf0b5", "#fbd3a6", "#f4a59a")  # from far below the limit to beyond it
-LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b")
-WIDTH, HEIGHT, MARGIN = 720, 240, 30  # of the plot, in pixels
+COLORS = {  # by the share of the limit
+    "below 1 %": (0.01, "#b7e1cd"),
+    "below 10 %": (0.1, "#d9efd0"),
+    "below 50 %": (0.5, "#fdf0b5"),
+    "below the limit": (1.0, "#fbd3a6"),
+    "beyond it": (float("inf"), "#f4a59a"),
+}
 COLUMNS = (
     "training input",
     "training output",
@@ -24,17 +27,45 @@ COLUMNS = (
     "optimizer",
     "later",
 )
-STYLE = """
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>Comparison of {{ title }}</title><style>
 body { font: 14px system-ui, sans-serif; margin: 2em; color: #222; max-width: 1500px }
 table { border-collapse: collapse; font-size: 12px } th, td { padding: 2px 8px; border: 1px solid #ddd }
 th { position: sticky; top: 0; background: #f4f4f4; text-align: left }
 td.number { text-align: right; font-family: monospace }
 pre { background: #fbeaea; padding: 1em; white-space: pre-wrap } .good { background: #eaf6ea } code { font-size: 12px }
-tr:target, tr.first { outline: 3px solid #d62728 }
+tr.first { outline: 3px solid #d62728 }
+</style></head>
+<body><h1>{{ title }}: {{ names | join(", ") }}</h1>
+{% if problems %}
+<h2>They do not agree</h2><pre>{{ problems | join("\n") }}</pre>
+{% else %}
+<h2>They agree</h2><pre class="good">{{ count }} tensors are equal within rounding.</pre>
+{% endif %}
+{% if image %}<h2>Loss</h2><img alt="losses and gradient norms" src="data:image/png;base64,{{ image }}">{% endif %}
+<h2>Modules, in the order of the forward pass</h2>
+<p>Each cell is the largest difference between any two frameworks, relative to the tensor's largest value. Colors
+compare it with the limit that the measured rounding sets:
+{% for name, (_, color) in colors.items() %}<span style="background:{{ color }}">{{ name }}</span> {% endfor %}.
+<i>later</i> is the worst of all updates after the first and of the forward passes after them. Hover over a cell for the
+numbers.</p>
+<table><thead><tr>
+<th>name</th><th>module and call</th>{% for column in columns %}<th>{{ column }}</th>{% endfor %}
+</tr></thead><tbody>
+{% for name, kind, site, is_first, cells in table %}
+<tr{% if is_first %} class="first"{% endif %}><td>{{ name }}</td><td>{{ kind }} <code>{{ site }}</code></td>
+{%- for cell in cells %}
+{%- if cell %}<td class="number" style="background:{{ cell.color }}" title="{{ cell.hint }}">{{ cell.text }}</td>
+{%- else %}<td></td>{% endif %}
+{%- endfor %}</tr>
+{% endfor %}
+</tbody></table></body></html>
 """
 
 
-def write(path: str, title: str, verdict: Verdict, rows: Rows, problems: Sequence[str]) -> None:
+def write(
+    path: str, title: str, verdict: Verdict, rows: Rows, problems: Sequence[str], image: bytes | None = None
+) -> None:
     """Write the page.
 
     Args:
@@ -43,66 +74,32 @@ def write(path: str, title: str, verdict: Verdict, rows: Rows, problems: Sequenc
         verdict: of the proofs.
         rows: the loss curves.
         problems: what does not agree.
+        image: plot of the curves, PNG.
 
     Raises:
         UserError: the file exists or cannot be written.
     """
-    text = f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>Comparison of {escape(title)}</title><style>{STYLE}</style></head>
-<body><h1>{escape(title)}: {escape(", ".join(rows))}</h1>
-{_summary(verdict, problems)}
-{_plot(rows)}
-<h2>Modules, in the order of the forward pass</h2>
-<p>Each cell is the largest difference between any two frameworks, relative to the tensor's largest value. Colors
-compare it with the limit that the measured rounding sets: {_legend()}. <i>later</i> is the worst of all updates after
-the first and of the forward passes after them. Hover over a cell for the numbers.</p>
-{_table(verdict)}
-</body></html>
-"""
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    text = environment.from_string(PAGE).render(
+        title=title,
+        names=list(rows),
+        problems=problems,
+        count=len(verdict.differences),
+        image=base64.b64encode(image).decode() if image else "",
+        colors=COLORS,
+        columns=COLUMNS,
+        table=_table(verdict),
+    )
     with files.atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
 
 
-def _summary(verdict: Verdict, problems: Sequence[str]) -> str:
-    count = len(verdict.differences)
-    if problems:
-        return f"<h2>They do not agree</h2><pre>{escape(chr(10).join(problems))}</pre>"
-    return f'<h2>They agree</h2><pre class="good">{count} tensors are equal within rounding.</pre>'
-
-
-def _legend() -> str:
-    titles = ("below 1 %", "below 10 %", "below 50 %", "below the limit", "beyond it")
-    return ", ".join(f'<span style="background:{color}">{title}</span>' for color, title in zip(COLORS, titles))
-
-
-def _plot(rows: Rows) -> str:
-    """Return the loss curves as an image."""
-    losses = {name: [row.loss for row in values if math.isfinite(row.loss)] for name, values in rows.items()}
-    points = [loss for values in losses.values() for loss in values]
-    if len(points) < 2:
-        return ""
-    low, high, steps = min(points), max(points), max(map(len, losses.values()))
-    parts = [f'<h2>Loss</h2><svg width="{WIDTH}" height="{HEIGHT}" role="img">']
-    for number, (name, values) in enumerate(losses.items()):
-        color = LINES[number % len(LINES)]
-        line = " ".join(
-            f"{MARGIN + (WIDTH - 2 * MARGIN) * step / max(steps - 1, 1):.1f},"
-            f"{MARGIN + (HEIGHT - 2 * MARGIN) * (high - loss) / max(high - low, 1e-30):.1f}"
-            for step, loss in enumerate(values)
-        )
-        dashes = 4 * number
-        parts.append(
-            f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="8 {dashes}"/>'
-            f'<text x="{WIDTH - 160}" y="{20 + 16 * number}" fill="{color}">{escape(name)}</text>'
-        )
-    parts.append(f'<text x="0" y="{MARGIN}">{high:.4g}</text><text x="0" y="{HEIGHT - MARGIN}">{low:.4g}</text></svg>')
-    return "".join(parts)
-
-
-def _table(verdict: Verdict) -> str:
-    """Return the table of all modules and their parameters."""
+def _table(verdict: Verdict) -> list[tuple[str, str, str, bool, list[dict[str, str] | None]]]:
+    """Return a row for each module and parameter: name, class, call, whether it differs first, and its cells."""
     cells: dict[str, dict[str, Difference]] = {}
-    kinds: dict[str, str] = {}
+    kinds: dict[str, tuple[str, str]] = {}
     first = next((_row_name(difference.event) for difference in verdict.differences if difference.is_beyond), None)
     for difference in verdict.differences:
         event, name = difference.event, _row_name(difference.event)
@@ -111,10 +108,11 @@ def _table(verdict: Verdict) -> str:
         if column not in row or _share(difference) > _share(row[column]):
             row[column] = difference
         for call in event.calls.values():
-            kinds.setdefault(name, f"{escape(call.kind)} <code>{escape(next(iter(call.call_sites), ''))}</code>")
-    head = "".join(f"<th>{column}</th>" for column in ("name", "module and call", *COLUMNS))
-    body = "".join(_row(name, kinds.get(name, ""), cells[name], name == first) for name in _ordered(cells))
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            kinds.setdefault(name, (call.kind, next(iter(call.call_sites), "")))
+    return [
+        (name, *kinds.get(name, ("", "")), name == first, [_cell(cells[name].get(column)) for column in COLUMNS])
+        for name in _ordered(cells)
+    ]
 
 
 def _row_name(event: Event) -> str:
@@ -133,23 +131,17 @@ def _ordered(cells: Mapping[str, Mapping[str, Difference]]) -> list[str]:
     return sorted(cells, key=key)
 
 
-def _row(name: str, kind: str, row: Mapping[str, Difference], is_first: bool) -> str:
-    marked = ' class="first"' if is_first else ""
-    numbers = "".join(_cell(row.get(column)) for column in COLUMNS)
-    return f"<tr{marked}><td>{escape(name)}</td><td>{kind}</td>{numbers}</tr>"
-
-
-def _cell(difference: Difference | None) -> str:
+def _cell(difference: Difference | None) -> dict[str, str] | None:
     if difference is None:
-        return "<td></td>"
+        return None
     share = _share(difference)
-    color = COLORS[next((i for i, limit in enumerate((0.01, 0.1, 0.5, 1.0)) if share <= limit), 4)]
     hint = (
         f"{difference.event.stage}: largest difference {difference.largest:.2e}, limit {difference.limit:.2e}, "
         f"largest value {difference.magnitude:.2e}"
         + (f"; {', '.join(difference.apart)} apart" if difference.apart else "")
     )
-    return f'<td class="number" style="background:{color}" title="{escape(hint)}">{difference.relative:.1e}</td>'
+    color = next(color for limit, color in COLORS.values() if share <= limit)
+    return {"text": f"{difference.relative:.1e}", "color": color, "hint": hint}
 
 
 def _column(event: Event) -> str:

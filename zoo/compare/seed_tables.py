@@ -1,12 +1,12 @@
-"""The tables of tools/seeds.py, and its paired t-test."""
+"""The tables of `zoo compare seeds`, and its paired t-test."""
 
-import math
 import statistics
 from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
 from zoo.logs import journal
+from zoo.table import table
 
 CONFIDENCE = 0.95
 
@@ -92,57 +92,30 @@ def read_result(folder: str, framework: str, seed: int, target: float | None) ->
 
 def paired_test(differences: Sequence[float]) -> PairedTest:
     """Test whether the mean of at least two differences is 0, by Student's t."""
-    degrees = len(differences) - 1
-    mean, error = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(differences))
-    if error == 0:
-        return PairedTest(mean, 0.0, 1.0 if mean == 0 else 0.0)
-    return PairedTest(mean, t_quantile(CONFIDENCE, degrees) * error, 1 - t_probability(abs(mean) / error, degrees))
+    from scipy import stats
 
-
-def t_probability(t: float, degrees: int) -> float:
-    """Compute P(|T| < t) of Student's distribution with whole degrees of freedom, a finite sum.
-
-    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
-    """
-    angle = math.atan(t / math.sqrt(degrees))
-    cosine, is_odd = math.cos(angle), degrees % 2
-    term = math.sin(angle) * (cosine if is_odd else 1.0)
-    total = 0.0
-    for power in range(is_odd, degrees - 1, 2):  # of the cosine
-        total += term
-        term *= cosine**2 * (power + 1) / (power + 2)
-    return (2 / math.pi) * (angle + total) if is_odd else total
-
-
-def t_quantile(probability: float, degrees: int) -> float:
-    """Compute t with P(|T| < t) = probability, by bisection."""
-    low, high = 0.0, 1.0
-    while t_probability(high, degrees) < probability:
-        high *= 2
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_probability(middle, degrees) < probability else (low, middle)
-    return high
+    if len(set(differences)) == 1:
+        return PairedTest(differences[0], 0.0, 0.0 if differences[0] else 1.0)
+    test = stats.ttest_1samp(differences, 0.0)
+    low, high = test.confidence_interval(CONFIDENCE)
+    return PairedTest(statistics.mean(differences), float(high - low) / 2, float(test.pvalue))
 
 
 def lines(study: Study) -> list[str]:
     """Return the tables in Markdown: a row per framework, then one per pair of frameworks."""
-    seeds, target = study.seeds, study.target
-    of_target = f"target {target:g}" if target is not None else "target"
-    text = [
-        f"{study.recipe}: {study.metric} over the seeds {', '.join(map(str, seeds))}",
-        "",
-        f"| framework | mean | sd | min | max | best: mean | sd | {of_target} | steps | minutes |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    text += [_framework_row(framework, study.of(framework)) for framework in study.frameworks]
+    of_target = f"target {study.target:g}" if study.target is not None else "target"
+    columns = ("framework", "mean", "sd", "min", "max", "best: mean", "sd", of_target, "steps", "minutes")
+    rows = [_framework_row(framework, study.of(framework)) for framework in study.frameworks]
+    text = [f"{study.recipe}: {study.metric} over the seeds {', '.join(map(str, study.seeds))}", ""]
+    text += table(rows, columns, markdown=True)
     if len(study.frameworks) > 1:
-        text += ["", f"| difference | mean | {CONFIDENCE:.0%} interval | half width | p |", "|---|---|---|---|---|"]
-        text += [_pair_row(study, a, b) for a, b in combinations(study.frameworks, 2)]
+        columns = ("difference", "mean", f"{CONFIDENCE:.0%} interval", "half width", "p")
+        pairs = [_pair_row(study, a, b) for a, b in combinations(study.frameworks, 2)]
+        text += ["", *table(pairs, columns, markdown=True)]
     return text
 
 
-def _framework_row(framework: str, results: Sequence[Result]) -> str:
+def _framework_row(framework: str, results: Sequence[Result]) -> list[str]:
     last, best = [result.last for result in results], [result.best for result in results]
     steps = [result.steps_to_target for result in results if result.steps_to_target is not None]
     seconds = [result.seconds_to_target for result in results if result.seconds_to_target is not None]
@@ -150,16 +123,14 @@ def _framework_row(framework: str, results: Sequence[Result]) -> str:
     cells += [f"{value:.4f}" for value in (min(last), max(last), statistics.mean(best), statistics.stdev(best))]
     cells += [f"{len(steps)} of {len(results)}", f"{statistics.mean(steps):.0f}" if steps else ""]
     cells += [f"{statistics.mean(seconds) / 60:.1f}" if seconds else ""]
-    return f"| {' | '.join(cells)} |"
+    return cells
 
 
-def _pair_row(study: Study, a: str, b: str) -> str:
+def _pair_row(study: Study, a: str, b: str) -> list[str]:
     """Return the row of a pair of frameworks, compared over the seeds that both have."""
     metric_of = {result.seed: result.last for result in study.of(b)}
     test = paired_test([result.last - metric_of[result.seed] for result in study.of(a)])
     low, high = test.mean - test.half_width, test.mean + test.half_width
     verdict = "significant" if test.p < 1 - CONFIDENCE else "not significant"
-    return (
-        f"| {a} - {b} | {test.mean:+.4f} | {low:+.4f} to {high:+.4f} | {test.half_width:.4f} | "
-        f"{test.p:.3f}, {verdict} |"
-    )
+    interval = f"{low:+.4f} to {high:+.4f}"
+    return [f"{a} - {b}", f"{test.mean:+.4f}", interval, f"{test.half_width:.4f}", f"{test.p:.3f}, {verdict}"]

@@ -1,4 +1,4 @@
-"""Face recognition models of other projects: their key mapping to the canonical names of ArcFace, and their checkpoints.
+"""Face recognition models of other projects: the mapping of their keys to the canonical names, and their checkpoints.
 
     insightface    recognition/arcface_torch, the canonical names: model.pt holds a backbone; checkpoint_gpu_<rank>.pt
                    the backbone in `state_dict_backbone` and the rank's rows in `state_dict_softmax_fc`

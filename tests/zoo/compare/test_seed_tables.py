@@ -10,6 +10,10 @@ from zoo.compare import seed_tables
 from zoo.compare.seed_tables import Result, Study
 
 
+def cells_of(row):
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
 def test_a_run_is_read_from_its_journal(tmp_path):
     folder = write_journal(tmp_path, [BEGIN, *evaluations(0.5, 0.9, 0.95, 0.92), end(40)])
     expected = Result("paddle", 3, last=0.92, best=0.95, steps_to_target=20, seconds_to_target=120.0)
@@ -32,23 +36,6 @@ def test_the_time_of_a_resumed_run_is_left_out(tmp_path):
     before = [BEGIN, *evaluations(0.5, 0.99), {"event": "resume", "time": 5000.0, "step": 10}]
     folder = write_journal(tmp_path, [*before, *evaluations(0, 0.7, 0.9)[1:], end(30)])
     assert seed_tables.read_result(folder, "torch", 1, 0.9) == Result("torch", 1, 0.9, 0.9, 30, None)
-
-
-@pytest.mark.parametrize("degrees", [*range(1, 12), 29, 30, 99])
-def test_students_distribution(degrees):
-    stats = pytest.importorskip("scipy.stats")
-    for t in (0, 0.01, 0.5, 1, 2, 3, 5, 10, 30):
-        expected = 1 - 2 * stats.t.sf(t, degrees)
-        assert seed_tables.t_probability(t, degrees) == pytest.approx(expected, abs=1e-14)
-    for probability in (0.5, 0.95, 0.999):
-        expected = stats.t.ppf((1 + probability) / 2, degrees)
-        assert seed_tables.t_quantile(probability, degrees) == pytest.approx(expected, rel=1e-10)
-
-
-def test_quantiles_of_a_table():
-    """Student's two-sided 95 % quantiles, as in the tables of textbooks."""
-    for degrees, expected in {1: 12.706, 2: 4.303, 4: 2.776, 9: 2.262, 30: 2.042}.items():
-        assert round(seed_tables.t_quantile(0.95, degrees), 3) == expected
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 10])
@@ -80,7 +67,7 @@ def test_the_tables():
     rng.shuffle(results)
     results.sort(key=lambda result: list(metrics).index(result.framework))  # in order of frameworks, not of seeds
     title, _, head, _, *rows = seed_tables.lines(Study("resnet50_demo", "top1", 0.95, results))
-    assert title == "resnet50_demo: top1 over the seeds 1, 2, 3, 4, 5" and "| target 0.95 |" in head
+    assert title == "resnet50_demo: top1 over the seeds 1, 2, 3, 4, 5" and "target 0.95" in cells_of(head)
     for row, (name, values) in zip(rows, metrics.items()):
         numbers = [
             values.mean(),
@@ -91,8 +78,8 @@ def test_the_tables():
             values.std(ddof=1),
         ]
         cells = [name, *(f"{number:.4f}" for number in numbers), "3 of 5", "44", "4.0"]
-        assert row == f"| {' | '.join(cells)} |"
-    pairs = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[6:]]
+        assert cells_of(row) == cells
+    pairs = [cells_of(row) for row in rows[6:]]
     assert [pair[0] for pair in pairs] == ["torch - paddle", "torch - mindspore", "paddle - mindspore"]
     difference = metrics["torch"] - metrics["paddle"]
     half = 2.7764451052 * difference.std(ddof=1) / math.sqrt(5)
@@ -104,6 +91,5 @@ def test_the_tables():
 def test_a_study_of_one_framework_without_a_target():
     results = [Result("torch", seed, 0.5, 0.5) for seed in (1, 2)]
     text = seed_tables.lines(Study("r", "top1", None, results))
-    assert (
-        len(text) == 5 and text[-1] == "| torch | 0.5000 | 0.0000 | 0.5000 | 0.5000 | 0.5000 | 0.0000 | 0 of 2 |  |  |"
-    )
+    assert len(text) == 5
+    assert cells_of(text[-1]) == ["torch", "0.5000", "0.0000", *["0.5000"] * 3, "0.0000", "0 of 2", "", ""]
