@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zoo import program
-from zoo.compare import curves, page, ranks, record, worker
+from zoo.compare import curves, page, record, worker
 from zoo.compare.findings import Verdict, judge
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         return compare(arguments)
     environment = os.environ if arguments.processes > 1 else {}
     stem = os.path.join(arguments.out, arguments.worker)
-    worker.run(request(arguments, arguments.worker), environment, arguments.steps, stem, not arguments.no_proof)
+    worker.run_rank(request(arguments, arguments.worker), environment, arguments.steps, stem, not arguments.no_proof)
     return 0
 
 
@@ -296,5 +296,5 @@ def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> st
     command += ["--processes", str(arguments.processes)]
     command += ["--device", arguments.device] if arguments.device else []
     log = os.path.join(folder, f"{framework}.log")
-    code, end = ranks.run(command, arguments.processes, log)
+    code, end = worker.run_ranks(command, arguments.processes, log)
     return f"{framework} exited with code {code}; the end of {log}:\n{end}" if code else ""

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.compare import causes, optimizer
-from zoo.compare.differences import Difference, differences, excess_rounding
-from zoo.compare.events import Event, Records
+from zoo.compare.differences import Difference, Event, Records, differences, excess_rounding
 from zoo.compare.record import CLIPPED, Record
 
 

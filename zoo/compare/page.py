@@ -4,8 +4,7 @@ import base64
 from collections.abc import Mapping, Sequence
 
 from zoo.compare.curves import Rows
-from zoo.compare.differences import Difference
-from zoo.compare.events import AFTER, Event
+from zoo.compare.differences import AFTER, Difference, Event
 from zoo.compare.findings import Verdict
 from zoo.weights import files
 

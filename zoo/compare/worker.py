@@ -1,10 +1,11 @@
-"""Results of one framework: its proofs, and the steps of the recipe as it stands."""
+"""Results of one framework: its processes, its proofs, and the steps of the recipe as it stands."""
 
 import json
 import os
+import subprocess
 import time
 import zlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from zoo.compare import proof
@@ -12,14 +13,22 @@ from zoo.compare.curves import Row
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.data.stream import LoadedBatch, open_training
+from zoo.distributed.rendezvous import free_port
 from zoo.run import cli
 from zoo.run.job import Job, assemble, join, restore
 from zoo.run.pipeline import DecodedStream, Prefetcher
 from zoo.run.stopping import BadSampleTracker
 from zoo.trainer.plan import Mode
 
+POLL_INTERVAL = 0.1  # seconds
+GRACE = 20.0  # seconds that the other ranks have to end by themselves after one has failed
+LOCALHOST = "127.0.0.1"
+MAX_LOG_LINES = 15  # of a framework that failed
 
-def run(request: cli.Request, environment: Mapping[str, str], steps: int, stem: str, with_proof: bool = True) -> None:
+
+def run_rank(
+    request: cli.Request, environment: Mapping[str, str], steps: int, stem: str, with_proof: bool = True
+) -> None:
     """Write the proof and a row per step, and end the process. All ranks call this, rank 0 writes.
 
     Args:
@@ -95,3 +104,55 @@ def _with_checksums(stream: Iterator[LoadedBatch], checksums: list[int]) -> Gene
     for batch, unreadable in stream:
         checksums.append(zlib.crc32(b"".join(batch[name].tobytes() for name in sorted(batch))))
         yield batch, unreadable
+
+
+def run_ranks(command: Sequence[str], count: int, log: str) -> tuple[int, str]:
+    """Run a command as ranks 0 to count - 1, whose output goes to one file.
+
+    Args:
+        command: program and arguments, the same for all ranks.
+        count: number of ranks; a single process gets no environment of ranks.
+        log: path of the file, which is overwritten.
+
+    Returns:
+        The first exit code that is not 0, and the end of the output; 0 and "" if all went well.
+    """
+    port = free_port(LOCALHOST)
+    with open(log, "w", encoding="utf-8") as file:
+        processes = [
+            subprocess.Popen(
+                command,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **_rank_variables(rank, count, port)},
+            )
+            for rank in range(count)
+        ]
+        code = _wait_for_ranks(processes)
+    if not code:
+        return 0, ""
+    with open(log, encoding="utf-8", errors="replace") as file:
+        return code, "".join(file.readlines()[-MAX_LOG_LINES:]).strip()
+
+
+def _wait_for_ranks(processes: Sequence[subprocess.Popen]) -> int:
+    """Wait for all ranks, and end the others soon after one has failed; return the first exit code that is not 0."""
+    code, deadline = 0, float("inf")
+    while True:
+        codes = [process.poll() for process in processes]
+        code = code or next((code for code in codes if code), 0)
+        if None not in codes:
+            return code
+        deadline = min(deadline, time.monotonic() + GRACE) if code else deadline
+        if time.monotonic() > deadline:
+            for process in processes:
+                process.kill()
+        time.sleep(POLL_INTERVAL)
+
+
+def _rank_variables(rank: int, size: int, port: int) -> dict[str, str]:
+    """Return the environment variables of a rank, those of torchrun; none for a single process."""
+    if size == 1:
+        return {}
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
+    return {"MASTER_ADDR": LOCALHOST, **{name: str(number) for name, number in numbers.items()}}

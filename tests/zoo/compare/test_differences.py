@@ -5,7 +5,7 @@ import pytest
 
 from tests.helpers import proofs
 from zoo.compare import differences, record
-from zoo.compare.events import events
+from zoo.compare.differences import events
 
 UNIT = 2.0**-29  # rounding of fp64 in units of that of fp32
 BN = "training/3/out0"  # key of the output of stage.bn in PyTorch and Paddle

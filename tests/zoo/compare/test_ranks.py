@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from zoo.compare import ranks
+from zoo.compare import worker
 
 SHOW = "import os; print(*(os.environ.get(name) for name in ('RANK', 'WORLD_SIZE', 'MASTER_ADDR')), flush=True)"
 FAIL = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit('no memory'); time.sleep(600)"
@@ -12,7 +12,7 @@ FAIL = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit('no memory'
 
 def run(tmp_path, code, count):
     log = tmp_path / "torch.log"
-    return ranks.run([sys.executable, "-c", code], count, str(log)), log.read_text()
+    return worker.run_ranks([sys.executable, "-c", code], count, str(log)), log.read_text()
 
 
 def test_a_single_process_is_no_rank(tmp_path, monkeypatch):
@@ -28,7 +28,7 @@ def test_several_ranks_know_their_numbers(tmp_path):
 
 def test_a_rank_that_fails_ends_the_others(tmp_path, monkeypatch):
     """They get a moment to end by themselves; the failure is the one that is shown."""
-    monkeypatch.setattr(ranks, "GRACE", 0.2)
+    monkeypatch.setattr(worker, "GRACE", 0.2)
     assert run(tmp_path, FAIL, 2)[0] == (1, "no memory")
 
 
@@ -36,4 +36,4 @@ def test_a_rank_that_fails_ends_the_others(tmp_path, monkeypatch):
 def test_the_end_of_the_output_is_returned(tmp_path, lines):
     (code, end), text = run(tmp_path, f"import sys; [print(i) for i in range({lines})]; sys.exit(7)", 1)
     assert code == 7 and len(text.splitlines()) == lines
-    assert end.splitlines() == [str(i) for i in range(max(0, lines - ranks.MAX_LOG_LINES), lines)]
+    assert end.splitlines() == [str(i) for i in range(max(0, lines - worker.MAX_LOG_LINES), lines)]
