@@ -232,7 +232,11 @@ def test_a_model_imports_its_framework_and_specs(model):
         framework = framework_of(name)
         own = [f"zoo.models.{other}.{file}" for other in MODELS for file in ("spec", framework)]
         standard = found.module.split(".")[0] in sys.stdlib_module_names and found.module.split(".")[0] != framework
-        neutral = ["zoo.data.batch", "zoo.models.initializers", "zoo.models.flops"] if not framework else [framework]
+        neutral = (
+            ["zoo.data.batch", "zoo.data.fields", "zoo.models.initializers", "zoo.models.flops"]
+            if not framework
+            else [framework]
+        )
         if name.endswith("/onnx.py"):
             neutral = ["zoo.models.onnx_graph", *(f"zoo.models.{other}.onnx" for other in MODELS)]
         return not standard and not below(found.module, "numpy", *neutral, *own)

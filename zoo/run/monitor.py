@@ -4,7 +4,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from zoo.config.convert import plain
 from zoo.config.schema import Config
 from zoo.data.stream import Stream
 from zoo.logs import resources, timing
-from zoo.logs.console import Console
 from zoo.logs.journal import Journal
 from zoo.logs.resources import Resources
 from zoo.logs.timing import Cause, CauseLog, Interval, StepTimes, Throughput
@@ -25,6 +24,9 @@ from zoo.trainer.profiling import Operator, Profiler
 from zoo.visualization import draw
 from zoo.visualization.common.evaluation import Evaluation, Recorder
 
+if TYPE_CHECKING:
+    from zoo.logs.console import Console
+
 WARM_UP = 5  # updates before a profile, which compile and choose kernels
 ROWS = 10
 NAME_WIDTH = 70  # characters
@@ -34,7 +36,7 @@ BINS = 30
 MAX_ELEMENTS = 1_000_000  # of a tensor; of larger ones a histogram counts evenly spaced elements
 
 
-def open_logs(folder: str, request: Request, recipe: str, console: Console) -> tuple[Journal, list[Viewer]]:
+def open_logs(folder: str, request: Request, recipe: str, console: "Console") -> tuple[Journal, list[Viewer]]:
     """Open the journal of a run with all its listeners. Called by rank 0.
 
     Args:

@@ -13,7 +13,6 @@ from zoo.data import cache
 from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import UnreadableSample, open_training
 from zoo.distributed import group as groups
-from zoo.logs.console import Console
 from zoo.logs.journal import Journal, NullJournal
 from zoo.run import checkpoint, facts, folder, loading, monitor, resume, stopping, weights
 from zoo.run.cli import Request
@@ -87,6 +86,8 @@ class Run:
 
     def __init__(self, request: Request, job: Job, lock: FolderLock):
         """Restore the tensors, plan the reading of data, make the folder, open the logs and describe it all."""
+        from zoo.logs.console import Console  # and rich, which other programs do without
+
         self.request, self.job, self.config = request, job, request.config
         self.exit_code, self.stop_signal = 0, StopSignal()
         self.metrics: dict[str, Any] | None = None
