@@ -27,7 +27,7 @@ FOLDERS = ("configs/", "data/", "docs/", "tests/", "tools/", "zoo/", "requiremen
 EXTENSIONS = ("py", "rec", "idx", "list", "safetensors")  # train.rec is a file and not a key of `train`
 MAX_README_LINES = 130
 MAX_PAGES, MAX_WORDS = 15, 30_000
-PYTHON_BLOCK = re.compile(r"^```python\n.*?^```", flags=re.DOTALL | re.MULTILINE)  # tests run them
+PYTHON_BLOCK = re.compile(r"^```[a-z]+\n.*?^```", flags=re.DOTALL | re.MULTILINE)  # of Python: tests run them
 CODE_BLOCK = re.compile(r"^ *```\n(.*?)^ *```", flags=re.DOTALL | re.MULTILINE)
 CODE_SPAN = re.compile(r"`([^`]+)`")
 PROGRAM = re.compile(r"(?<![\w/.-])(?:(?:python )?(?:tools/(\w+)\.py|(train)\.py)|zoo) +(.*)")
