@@ -60,33 +60,6 @@ def test_batches_are_those_of_the_reference_loader(name, tmp_path):
 
 
 @needs_dali
-def test_a_resume_in_mid_epoch_gives_the_same_batches(tmp_path):
-    train, _ = sets.image_set(tmp_path, loader="dali")
-    straight = batches(train, 0, 5, 3)
-    for first in (1, 2, 4):
-        resumed = batches(train, first, 5, 3)
-        assert all(np.array_equal(a[0]["image"], b[0]["image"]) for a, b in zip(straight[first:], resumed))
-
-
-@needs_dali
-def test_ranks_read_the_batches_of_a_single_process(tmp_path):
-    train, _ = sets.image_set(tmp_path, loader="dali")
-    whole = batches(train, 0, 3)
-    parts = [list(open_training(train, 3, 2, 0, 3, rank, 2)) for rank in (0, 1)]
-    for step, (batch, _) in enumerate(whole):
-        joined = np.concatenate([part[step][0]["image"] for part in parts])
-        assert np.array_equal(batch["image"], joined)
-
-
-@needs_dali
-@pytest.mark.slow
-def test_worker_processes_give_the_batches_of_threads(tmp_path):
-    train, _ = sets.image_set(tmp_path / "a", loader="dali")
-    others, _ = sets.image_set(tmp_path / "b", loader="dali", workers=2, threads=2)
-    compare(batches(train, 0, 6), batches(others, 0, 6), exact=True)
-
-
-@needs_dali
 def test_broken_files_are_replaced_as_by_the_reference_loader(tmp_path):
     splits = [sets.image_set(tmp_path, loader=loader)[0] for loader in ("reference", "dali")]
     paths = sorted((tmp_path / "train").rglob("*.jpg"))
@@ -143,8 +116,3 @@ def test_without_dali_a_run_does_not_start(tmp_path, monkeypatch):
     for open_stream in (lambda: open_training(train, 0, 2, 0, 1), lambda: open_evaluation(val, 0, 2)):
         with pytest.raises(UserError, match=r"data.loader: dali .* data.loader=reference"):
             open_stream()
-
-
-def test_the_reference_loader_does_not_import_dali(tmp_path):
-    train, _ = sets.face_set(tmp_path)
-    assert len(batches(train, 0, 1)) == 1 and train.settings.loader == "reference"

@@ -57,20 +57,6 @@ def test_the_last_batch_of_an_evaluation_is_padded(tmp_path):
 
 
 @needs_dali
-def test_a_resume_and_ranks_read_the_same_batches(tmp_path):
-    train, _ = sets.image_set(tmp_path)
-    straight, _ = decode_all(open_training(train, 3, 4, 0, 4, loader="encoded"), DeviceDecoder(ON_CPU, 1))
-    resumed, _ = decode_all(open_training(train, 3, 4, 2, 4, loader="encoded"), DeviceDecoder(ON_CPU, 1))
-    assert_equal(straight[2:], resumed)
-    parts = [
-        decode_all(open_training(train, 3, 2, 0, 4, rank, 2, loader="encoded"), DeviceDecoder(ON_CPU, 1))[0]
-        for rank in (0, 1)
-    ]
-    for (batch, _), *halves in zip(straight, *parts, strict=True):
-        assert np.array_equal(batch["image"], np.concatenate([half["image"] for half, _ in halves]))
-
-
-@needs_dali
 def test_decoded_images_keep_their_memory():
     """Whatever is decoded after them, and when nothing but DLPack's view refers to them."""
     decoder = DeviceDecoder(ON_CPU, 1)

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.data.loaders import sets
 from zoo.data.dataset import Pending
 from zoo.data.errors import UserError
 from zoo.data.loaders import dali_graph, packing
-from zoo.data.stream import open_training
 from zoo.data.transforms.geometry import Geometry
 
 PLAIN, CROP = Geometry(flip=True), Geometry((1, 2, 30, 40), (8, 6), True, (1, 0, 5, 6), canvas=(7, 6), fill=(1, 2, 3))
@@ -68,14 +66,3 @@ def test_images_of_different_sizes_are_refused():
     values = [Pending((b"abc",), PLAIN), np.zeros((6, 7, 3), np.uint8), np.zeros((6, 6, 3), np.uint8)]
     with pytest.raises(UserError, match=r"image: arrays of shape \(6, 7, 3\) and \(6, 6, 3\) cannot share a batch"):
         pack(values, 3)
-
-
-@pytest.mark.slow
-def test_worker_processes_pack_as_threads_do(tmp_path):
-    found = []
-    for workers in (0, 2):
-        train, _ = sets.image_set(tmp_path, workers=workers)
-        found.append([batch for batch, _ in open_training(train, 3, 4, 0, 4, loader="encoded")])
-    for left, right in zip(*found, strict=True):
-        assert left.keys() == right.keys() and all(np.array_equal(left[name], right[name]) for name in left)
-    assert any("image/content" in batch for batch in found[0])

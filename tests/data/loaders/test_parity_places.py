@@ -1,7 +1,5 @@
 """DALI gives the same bytes wherever files lie: in folders, in packs of zoo data prepare, in data.cache."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -85,13 +83,3 @@ def test_cache(kind, tmp_path, loader):
         splits = load(kind, tmp_path / "set", cache=str(tmp_path / "cache"))
         assert_same(expected, batches(splits, loader))
     assert any((tmp_path / "cache").rglob("*.*"))
-
-
-@pytest.mark.slow
-def test_cache_of_worker_processes(tmp_path):
-    write_images(tmp_path / "set")
-    expected = batches(load("imagenet", tmp_path / "set"), "dali")
-    splits = load("imagenet", tmp_path / "set", cache=str(tmp_path / "cache"))
-    for split in splits:
-        split.settings = dataclasses.replace(split.settings, workers=2, threads=2)
-    assert_same(expected, batches(splits, "dali"))
