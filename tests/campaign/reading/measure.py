@@ -36,15 +36,14 @@ def read_through(kind: str, count: int, root: str, workers: int, seed: int) -> t
     dataset = split(kind, root)
     temporary = Path(tempfile.gettempdir())
     _read(dataset, 2, workers, seed)  # imports, and what the first use of a library keeps
-    before, segments = traces.take(temporary), set[str]()
+    before = traces.take(temporary)
     memory: list[tuple[int, int]] = []
 
     def look() -> None:
         memory.append(traces.memory())
-        segments.update(traces.shared_segments())
 
     _read_all(open_training(dataset, seed, BATCH, 0, count // BATCH, num_workers=workers), count // BATCH, look)
-    failures = traces.additions(before, lambda: traces.take(temporary)) + traces.left_segments(segments)
+    failures = traces.additions(before, lambda: traces.take(temporary))
     figures = {}
     for name, values in zip(("parent", "workers"), zip(*memory[int(WARM_UP * len(memory)) :])):
         if max(values):
@@ -53,7 +52,7 @@ def read_through(kind: str, count: int, root: str, workers: int, seed: int) -> t
 
 
 def _read_all(stream: Stream, batches: int, look: Callable[[], None]) -> None:
-    """Read all batches, and call `look` now and then. A batch is in shared memory as long as it is referred to."""
+    """Read all batches, and call `look` now and then."""
     for number, _ in enumerate(stream):
         if number % max(1, batches // SAMPLINGS) == 0:
             look()
@@ -75,33 +74,30 @@ def start_and_stop(kind: str, count: int, root: str, workers: int, seed: int) ->
     before, failures = traces.take(temporary), list[str]()
     for cycle in range(count):
         dataset, processes, taken = rng.choice(sets), rng.randint(0, workers), rng.randrange(4)
-        segments = rng.choice((_read, _evaluate))(dataset, taken, processes, seed)
-        found = traces.additions(before, lambda: traces.take(temporary)) + traces.left_segments(segments)
+        rng.choice((_read, _evaluate))(dataset, taken, processes, seed)
+        found = traces.additions(before, lambda: traces.take(temporary))
         failures = [f"start {cycle}, {processes} workers, {taken} batches: {line}" for line in found]
         if failures:
             break
     return failures, {}
 
 
-def _read(dataset: Any, taken: int, workers: int, seed: int) -> set[str]:
-    """Take some batches of training, and stop; return the shared memory that there was."""
+def _read(dataset: Any, taken: int, workers: int, seed: int) -> None:
+    """Take some batches of training, and stop."""
     stream = open_training(dataset, seed, BATCH, 0, 3, num_workers=workers)
-    return _take(stream, taken, stream.close)
+    _take(stream, taken, stream.close)
 
 
-def _evaluate(dataset: Any, taken: int, workers: int, seed: int) -> set[str]:
+def _evaluate(dataset: Any, taken: int, workers: int, seed: int) -> None:
     reader = EvaluationReader(EvaluationBatches(dataset, seed, BATCH // 4), workers)
-    return _take(reader.read(), taken, reader.close)
+    _take(reader.read(), taken, reader.close)
 
 
-def _take(batches: Iterator[Any], taken: int, close: Callable[[], None]) -> set[str]:
-    segments: set[str] = set()
+def _take(batches: Iterator[Any], taken: int, close: Callable[[], None]) -> None:
     for _ in range(taken):
         if next(batches, None) is None:
             break
-        segments |= traces.shared_segments()
     close()
-    return segments
 
 
 def split(kind: str, root: str) -> Any:

@@ -1,7 +1,6 @@
-"""What a process that reads data has at a moment: memory, descriptors, threads, processes, shared memory."""
+"""What a process that reads data has at a moment: memory, descriptors, threads, processes, batches."""
 
 import os
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from typing import NamedTuple
 
 import psutil
 
-SHARED = re.compile(r"/dev/shm/(\S+)")
 SETTLING = 10.0  # seconds in which threads and processes that are ending may end
 
 
@@ -19,12 +17,14 @@ class Traces(NamedTuple):
 
     Attributes:
         descriptors: number of open ones.
+        batches: number of batches of workers that are mapped.
         threads: names.
         processes: command lines of all descendants.
         files: names in the folder for temporary files.
     """
 
     descriptors: int
+    batches: int
     threads: list[str]
     processes: list[str]
     files: list[str]
@@ -40,7 +40,8 @@ def take(temporary: Path) -> Traces:
         except psutil.NoSuchProcess:
             continue
     names = sorted(thread.name for thread in threading.enumerate())
-    return Traces(me.num_fds(), names, sorted(lines), sorted(os.listdir(temporary)))
+    batches = Path("/proc/self/maps").read_text().count("/memfd:element")
+    return Traces(me.num_fds(), batches, names, sorted(lines), sorted(os.listdir(temporary)))
 
 
 def additions(before: Traces, take_now: Callable[[], Traces]) -> list[str]:
@@ -68,25 +69,3 @@ def memory() -> tuple[int, int]:
         except psutil.NoSuchProcess:
             continue
     return me.memory_info().rss, others
-
-
-def shared_segments() -> set[str]:
-    """Return the names of the shared memory segments that this process and its descendants have mapped."""
-    me = psutil.Process()
-    names: set[str] = set()
-    for process in (me, *me.children(recursive=True)):
-        try:
-            names.update(SHARED.findall(Path(f"/proc/{process.pid}/maps").read_text()))
-        except OSError:
-            continue
-    return names
-
-
-def left_segments(names: set[str]) -> list[str]:
-    """Return those of the segments that still exist, after those that are being freed."""
-    end = time.monotonic() + SETTLING
-    while left := sorted(name for name in names if os.path.exists(f"/dev/shm/{name}")):
-        if time.monotonic() > end:
-            break
-        time.sleep(0.1)
-    return [f"shared memory: {', '.join(left)}"] if left else []
