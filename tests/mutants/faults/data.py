@@ -252,9 +252,9 @@ FAULTS = [
     ),
     fault(
         "options have no upper limit",
-        "data/augment/common/options.py",
-        "enough and value <= self.high",
-        "enough",
+        "data/fields.py",
+        "value < self.high if self.below else value <= self.high",
+        "True",
         "tests/data/augment/test_steps.py::test_what_is_wrong_is_said_with_the_remedy",
     ),
     fault(
