@@ -37,12 +37,17 @@ class Ema:
 
     def rate(self, ops: Any, applied: Any) -> Any:
         """Return the share of the weights in update `applied`, (), counted from 1 without those that were skipped."""
-        dtype = applied.dtype
-        last, ones = ops.number(self.last_rate, dtype), ops.ones_like(applied)
-        if not self.warmup:
-            return ones * last
-        # Not a number over a tensor, which PyTorch computes as number * (1 / x).
-        return ops.maximum(ones * ops.number(9.0, dtype) / (applied + ops.number(10.0, dtype)), ones * last)
+        return rate(ops, applied, self.last_rate, self.warmup)
+
+
+def rate(ops: Any, applied: Any, last_rate: float, warmup: bool) -> Any:
+    """Return the share of the weights in an update, given that behind the warm-up."""
+    dtype, ones = applied.dtype, ops.ones_like(applied)
+    last = ones * ops.number(last_rate, dtype)
+    if not warmup:
+        return last
+    # Not a number over a tensor, which PyTorch computes as number * (1 / x).
+    return ops.maximum(ones * ops.number(9.0, dtype) / (applied + ops.number(10.0, dtype)), last)
 
 
 def moved(average: Any, source: Any, rate: Any) -> Any:

@@ -8,6 +8,7 @@ from mindspore import ops as mint
 from mindspore.common.initializer import initializer
 
 from zoo.optim.ema import Ema, moved
+from zoo.optim.ema import rate as rate_of
 from zoo.trainer.mindspore import ops
 from zoo.trainer.mindspore.names import named_tensors
 from zoo.trainer.mindspore.partial_fc import ParameterShard
@@ -49,12 +50,12 @@ class MovingAverage(nn.Cell):
         for name, parameter in self.averages.items():
             parameter.name, parameter.requires_grad = ema_key(name), False
         self.targets, self.sources = ParameterTuple(self.averages.values()), ParameterTuple(tensors.values())
-        self.spec, self.ops, self.dtype = ops.compiled(spec), ops, dtype
+        self.last_rate, self.warmup, self.ops, self.dtype = spec.last_rate, spec.warmup, ops, dtype
         self.skips_on_host, self.map = skips_on_host, mint.HyperMap()
 
     def construct(self, number, skipped, consecutive_skips):
         finite = consecutive_skips == 0
-        rate = self.spec.rate(self.ops, (number - skipped).astype(self.dtype))
+        rate = rate_of(self.ops, (number - skipped).astype(self.dtype), self.last_rate, self.warmup)
         if not self.skips_on_host:  # noqa: SIM114 - known to the compiler, unlike the other condition
             self.map(mint.partial(self.move, rate, finite), self.targets, self.sources)
         elif finite:
