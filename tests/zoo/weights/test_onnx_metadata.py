@@ -94,7 +94,7 @@ HOSTILE = {
     "palette": ["[[0, 0, 256], [0, 0, 0]]", "[[0, 0], [0, 0]]", "[[0, 0, 0]]", "[0]", "[[0, 0, -1], [0, 0, 0]]"],
     "weights": ["{}", '{"name": "a", "sha256": "abc"}', '{"name": 1, "sha256": "' + "0" * 64 + '"}', "[]"],
     "record": ["[]", "{}", '{"recipe": 1, "classes": [], "step": 0}', '{"recipe": "", "classes": [1], "step": 0}'],
-    "arch": ["[]", "3", '{"a":' * 70 + "1" + "}" * 70],
+    "arch": ["[]", "3"],
     "preprocessing": ["null", "[" + "[]," * 1_000_001 + "[]]"],
     "output": ["{}", '{"name": "", "kind": "logits"}', '{"name": "output", "kind": "embedding"}', '{"name": "o"}'],
     "states": [

@@ -11,7 +11,7 @@ from zoo.config import loader
 from zoo.data.errors import UserError
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
-from zoo.run import cli, resume
+from zoo.run import cli, weights
 from zoo.weights import files, recorded
 
 RECIPE = "configs/resnet50_imagenet.yaml"
@@ -56,11 +56,11 @@ def test_a_recipe_s_own_padding_stays_and_is_warned_of(mindcv):
     request = cli.request(RECIPE, ["model.padding=symmetric"], weights=mindcv)
     assert request.config.model.padding == "symmetric"
     lines = []
-    resume._warn_of_other_arch(recorded.read(mindcv).arch, resnet.Arch(width=8), mindcv, lines.append)
+    weights._warn_of_other_arch(recorded.read(mindcv).arch, resnet.Arch(width=8), mindcv, lines.append)
     option = "model.padding=same_pool"
     assert lines == [f"warning: {mindcv} is for {option}, the recipe has symmetric; give -o {option}"]
     lines.clear()
-    resume._warn_of_other_arch(recorded.read(mindcv).arch, tsm.Arch(width=8), mindcv, lines.append)
+    weights._warn_of_other_arch(recorded.read(mindcv).arch, tsm.Arch(width=8), mindcv, lines.append)
     assert lines == [
         f"warning: {mindcv} is for {option}, the recipe has symmetric; there is no such option for this model"
     ]
@@ -68,9 +68,9 @@ def test_a_recipe_s_own_padding_stays_and_is_warned_of(mindcv):
 
 def test_weights_for_another_padding_are_not_refused():
     options = {"padding": "same", "bn_eps": 1e-4, "num_classes": 1000}
-    resume._check_arch(options, resnet.Arch(), "w.safetensors")
+    weights._check_arch(options, resnet.Arch(), "w.safetensors")
     with pytest.raises(UserError, match="is for model.depth=101, the recipe has 50; give -o model.depth=101"):
-        resume._check_arch({**options, "depth": 101}, resnet.Arch(), "w.safetensors")
+        weights._check_arch({**options, "depth": 101}, resnet.Arch(), "w.safetensors")
 
 
 def test_settings_of_the_data(tmp_path):
