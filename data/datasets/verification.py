@@ -4,7 +4,7 @@ import hashlib
 import math
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from zoo.data.formats.face_packs import FacePack, read_bin
 from zoo.data.formats.lists import check_inside, is_number, read_lines
 from zoo.data.record import Item
 from zoo.data.transforms.geometry import Geometry
-
-if TYPE_CHECKING:
-    from zoo.data.datasets.faces import Settings
 
 MEAN = (0.5, 0.5, 0.5)
 STANDARD_SIZE = 112  # pixels, of the images of all published verification sets
@@ -175,7 +172,7 @@ class VerificationPairs:
     views = 2
     notes: tuple[str, ...] = ()
 
-    def __init__(self, settings: "Settings", pair_sets: Sequence[PairSet], classes: Sequence):
+    def __init__(self, settings: Any, pair_sets: Sequence[PairSet], classes: Sequence):
         self.settings, self.pair_sets, self.classes = settings, pair_sets, classes
         counts = [len(pair_set.same) for pair_set in pair_sets]
         self.offsets = np.cumsum([0] + counts)
@@ -258,7 +255,7 @@ class VerificationPairs:
         return self.pair_sets[number], index - int(self.offsets[number])
 
 
-def check_all_readable(pair_set: PairSet, settings: "Settings") -> None:
+def check_all_readable(pair_set: PairSet, settings: Any) -> None:
     """Check that all images of a verification set can be opened."""
     for image in np.unique(pair_set.pairs):
         try:
