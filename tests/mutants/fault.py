@@ -1,57 +1,128 @@
-"""A planted fault: a slip that a person may make in porting a model, as a replacement in one place of one file."""
+"""Planted faults: slips that a person may make in porting a model, one replacement of text each, from faults.txt.
 
+A fault has a name, the old lines (-), the new ones (+), and the test that must fail then. `compare` names a demo recipe
+whose mathematics it changes, with options without which it changes nothing; `in` is a part of the path, where the old
+text occurs in several files. No other path is written down, so files can be renamed.
+"""
+
+import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.helpers.paths import ROOT
+
+TABLE = Path(__file__).with_name("faults.txt")
 SHARED = "shared"  # code that all frameworks run
+FRAMEWORKS = ("torch", "paddle", "mindspore", SHARED)
+SOURCES = ("zoo", "data")
 
 
 class Fault(NamedTuple):
     """One replacement of text.
 
     Attributes:
-        framework: whose code it changes; SHARED for code of all frameworks.
-        name: what goes wrong; unique within the framework.
-        file: the file that it changes, relative to the repository.
-        old: text that occurs in the file exactly once.
+        framework: in which its test runs: its files, or neutral ones, are changed; SHARED for neutral ones alone.
+        name: unique within the framework.
+        old: text that occurs once in the files of the framework, else in neutral ones, whose path contains `within`.
         new: what stands there instead.
-        killer: the fastest test that fails then: the id of a pytest test, or of a case (case_...) that
-            tests/helpers/frameworks.py runs in every framework.
+        test: file and function, such as test_order::test_epochs[2], or update_cases::case_... of every framework.
         recipe: a demo recipe whose mathematics it changes; "" for none.
-        options: settings of the recipe without which it changes nothing.
+        options: settings of the recipe.
+        within: part of the path of the file; "" if it isn't needed.
     """
 
     framework: str
     name: str
-    file: str
     old: str
     new: str
-    killer: str
+    test: str
     recipe: str = ""
     options: tuple[str, ...] = ()
+    within: str = ""
 
     @property
     def key(self) -> str:
         return f"{self.framework}: {self.name}"
 
 
-def mutated(text: str, fault: Fault) -> str:
-    """Return the text of a fault's file with the fault.
+@cache
+def read_table() -> tuple[Fault, ...]:
+    """Read all faults."""
+    faults, framework = [], ""
+    for block in re.split(r"\n{2,}", TABLE.read_text(encoding="utf-8").strip()):
+        if block.startswith("["):
+            framework = block.strip("[]")
+            continue
+        name, *rest = block.split("\n")
+        parts = {"-": [], "+": []}
+        fields = {}
+        for line in rest:
+            if line[:1] in parts:
+                parts[line[0]].append(line[2:])
+            else:
+                word, _, value = line.partition(" ")
+                fields[word] = value
+        recipe, *options = fields.get("compare", "").split(" ; ")
+        old, new = ("\n".join(part) for part in parts.values())
+        faults.append(Fault(framework, name, old, new, fields["test"], recipe, tuple(options), fields.get("in", "")))
+    return tuple(faults)
+
+
+def framework_of(path: Path) -> str:
+    """Return the framework of a source file, SHARED for neutral ones."""
+    return next((name for name in FRAMEWORKS if name in (*path.parts, path.stem)), SHARED)
+
+
+@cache
+def sources(root: Path) -> dict[Path, str]:
+    """Return the text of each source file below `root`, by relative path."""
+    paths = [path for folder in SOURCES for path in sorted((root / folder).rglob("*.py"))]
+    return {path.relative_to(root): path.read_text(encoding="utf-8") for path in paths}
+
+
+def find_file(fault: Fault, root: Path = ROOT) -> Path:
+    """Return the file of a fault, relative to a copy of the repository.
 
     Raises:
-        ValueError: the old text does not occur exactly once, or the new one is the same.
+        ValueError: The old text does not occur exactly once, or the new one is the same.
     """
-    count = text.count(fault.old)
-    if count != 1 or fault.old == fault.new:
-        raise ValueError(f"{fault.key}: the old text occurs {count} times in {fault.file}, not once")
-    return text.replace(fault.old, fault.new)
+    for owner in dict.fromkeys((fault.framework, SHARED)):  # a formula of all frameworks is in neutral files
+        counts = {
+            path: text.count(fault.old)
+            for path, text in sources(root).items()
+            if framework_of(path) == owner and fault.within in str(path)
+        }
+        if any(counts.values()):
+            break
+    if sum(counts.values()) != 1 or fault.old == fault.new:
+        found = ", ".join(f"{count} x in {path}" for path, count in counts.items() if count) or "nowhere"
+        raise ValueError(f"{fault.key}: the old text must occur once; it is {found}")
+    return next(path for path, count in counts.items() if count)
 
 
-def plant(fault: Fault, tree: Path) -> None:
-    """Write a fault into its file below `tree`.
+def plant(fault: Fault, tree: Path) -> tuple[Path, str]:
+    """Write a fault into its file below `tree`; return the file and its text before.
 
     Raises:
-        ValueError: see mutated.
+        ValueError: see find_file.
     """
-    path = tree / fault.file
-    path.write_text(mutated(path.read_text(encoding="utf-8"), fault), encoding="utf-8")
+    path = find_file(fault, tree)
+    before = sources(tree)[path]
+    (tree / path).write_text(before.replace(fault.old, fault.new), encoding="utf-8")
+    return tree / path, before
+
+
+def find_test(name: str, root: Path = ROOT) -> str:
+    """Return the id of a test, tests/.../test_order.py::test_epochs[2], for test_order::test_epochs[2].
+
+    Raises:
+        ValueError: There is no such test, or two.
+    """
+    stem, _, function = name.partition("::")
+    definition = re.compile(rf"^def {re.escape(function.partition('[')[0])}\(", re.MULTILINE)
+    paths = list((root / "tests").rglob(f"{stem}.py"))
+    paths = [path for path in paths if not function or definition.search(path.read_text(encoding="utf-8"))]
+    if len(paths) != 1:
+        raise ValueError(f"{name}: {len(paths)} such tests")
+    return "::".join(filter(None, (paths[0].relative_to(root).as_posix(), function)))

@@ -1,100 +1,139 @@
 """Plant every fault and run the test that must notice it, or compare frameworks with and without it.
 
-python -m tests.mutants.run [--compare] [--framework NAME] [--only TEXT] [--jobs N] [--results FILE]
-python -m tests.mutants.run --table
+python -m tests.mutants.run [--compare] [--framework NAME] [--only TEXT] [--jobs N]
 
-Prints a line per fault and exits with 1 if a test passes in spite of its fault, or if the comparison is silent. Results
-are kept in a file by a digest of the sources, so that a run that was interrupted continues where it stopped. --table
-writes the newest results into docs/parity.md.
+Prints a line per fault and exits with 1 if a test passes in spite of its fault, or if the comparison is silent.
 """
 
 import argparse
+import compileall
+import json
+import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from py_compile import PycInvalidationMode
+from typing import Any
 
 from tests.helpers.paths import ROOT
-from tests.mutants import proofs, table
-from tests.mutants.fault import Fault
-from tests.mutants.faults import FAULTS
-from tests.mutants.jobs import FRAMEWORKS, RESULTS, Job, Result, Store, newest, run_jobs
+from tests.mutants.fault import FRAMEWORKS, Fault, read_table
+
+FOLDERS = ("configs", "data", "tests", "tools", "zoo")
+FILES = ("pyproject.toml", "train.py")
+LARGE = "golden"  # folder of tests, which is linked
+Job = dict[str, Any]
+Result = dict[str, Any]
 
 
-def sound_key(framework: str, killer: str) -> str:
-    """Return the key of a killer's run without a fault."""
-    return f"{framework}: {killer}"
+@contextmanager
+def copied_tree() -> Iterator[Path]:
+    """Yield a temporary folder with the source files of the repository."""
+    with tempfile.TemporaryDirectory(prefix="mutants") as folder:
+        tree, ignored = Path(folder), shutil.ignore_patterns("__pycache__", LARGE)
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, tree / name, ignore=ignored, symlinks=True)
+        for name in FILES:
+            shutil.copy(ROOT / name, tree / name)
+        (tree / "tests" / LARGE).symlink_to(ROOT / "tests" / LARGE)
+        # By hash, because a fault may leave size and time of its file as they were.
+        compileall.compile_dir(tree, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+        yield tree
 
 
-def jobs_of(framework: str, faults: Sequence[Fault]) -> list[Job]:
-    """Return the jobs of a framework's faults: each killer once without a fault, then the faults."""
-    faults = [fault for fault in faults if fault.framework == framework]
-    killers = dict.fromkeys(fault.killer for fault in faults)
-    sound = [{"key": sound_key(framework, killer), "fault": None, "killer": killer} for killer in killers]
-    return sound + [{"key": fault.key, "fault": list(fault), "killer": fault.killer} for fault in faults]
+def run_jobs(framework: str, jobs: Sequence[Job]) -> Iterator[Result]:
+    """Run jobs in a copy of the repository; yield each result as soon as it is there."""
+    with copied_tree() as tree:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(tree),
+            "PYTHONDONTWRITEBYTECODE": "1",  # the copy has what it needs
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "OMP_NUM_THREADS": "1",
+            "GLOG_v": "3",
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.mutants.worker", framework],
+            cwd=tree,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdin and process.stdout
+        with process.stdin:
+            json.dump(jobs, process.stdin)
+        try:
+            yield from (json.loads(line) for line in process.stdout if line.startswith("{"))
+        finally:
+            process.kill()
+            process.wait()
 
 
-def run(faults: Sequence[Fault], store: Store, jobs: int = 1, show: bool = False) -> None:
-    """Run what the store lacks, up to `jobs` processes at once."""
+def sound_key(framework: str, test: str) -> str:
+    """Return the key of a test's run without a fault."""
+    return f"{framework}: {test}"
+
+
+def run(faults: Sequence[Fault], jobs: int = 1, show: bool = False) -> dict[str, Result]:
+    """Run each test once without a fault, then with its faults; return the results by key."""
+    results: dict[str, Result] = {}
 
     def run_part(framework: str, part: Sequence[Job]) -> None:
         for result in run_jobs(framework, part):
-            store.add(result)
+            results[result["key"]] = result
             if show:
                 print(f"{result['seconds']:6.1f} s  {result['outcome']:6}  {result['key']}  {result['message']}")
 
     with ThreadPoolExecutor(jobs) as pool:
         futures = []
         for framework in FRAMEWORKS:
-            missing = [job for job in jobs_of(framework, faults) if job["key"] not in store.results]
-            parts = [missing[index::jobs] for index in range(jobs)]
-            futures += [pool.submit(run_part, framework, part) for part in parts if part]
+            own = [fault for fault in faults if fault.framework == framework]
+            tests = dict.fromkeys(fault.test for fault in own)
+            todo = [{"key": sound_key(framework, test), "fault": None, "test": test} for test in tests]
+            todo += [{"key": fault.key, "fault": list(fault), "test": fault.test} for fault in own]
+            futures += [
+                pool.submit(run_part, framework, todo[index::jobs]) for index in range(jobs) if todo[index::jobs]
+            ]
         for future in futures:
             future.result()
+    return results
 
 
 def problems(faults: Sequence[Fault], results: dict[str, Result]) -> list[str]:
-    """Return a line for each fault that its killer did not notice, or whose killer fails without it."""
-    found = []
+    """Return a line for each fault that its test did not notice, or whose test fails without it."""
+    found, missing = [], {"outcome": "no result", "message": ""}
     for fault in faults:
-        without = results.get(sound_key(fault.framework, fault.killer), {"outcome": "no result", "message": ""})
-        if without["outcome"] != "passed":
-            found.append(f"{fault.key}: {fault.killer} fails without the fault: {without['message']}")
-            continue
-        result = results.get(fault.key, {"outcome": "no result", "message": ""})
-        if result["outcome"] != "failed":
-            found.append(f"{fault.key}: {fault.killer} {result['outcome']} {result['message']}".rstrip())
+        sound = results.get(sound_key(fault.framework, fault.test), missing)
+        result = results.get(fault.key, missing)
+        if sound["outcome"] != "passed":
+            found.append(f"{fault.key}: {fault.test} fails without the fault: {sound['message']}")
+        elif result["outcome"] != "failed":
+            found.append(f"{fault.key}: {fault.test} {result['outcome']} {result['message']}".rstrip())
     return found
 
 
-def compare(faults: Sequence[Fault], store: Store) -> list[str]:
-    """Compare frameworks with and without each fault; return the lines of `misses`."""
-    for result in proofs.compare(faults, store):
-        print(f"{result['outcome']:8}  {result['key']}  {result.get('what') or result['message']}", flush=True)
-    silent, unnamed, alarms = proofs.misses([fault for fault in faults if fault.recipe], store.results)
-    return [*(f"not reported: {line}" for line in silent), *(f"file not named: {line}" for line in unnamed), *alarms]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Plant every fault and run the test that must notice it.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compare", action="store_true", help="compare frameworks with and without each fault instead")
-    parser.add_argument("--table", action="store_true", help=f"write the newest results into {table.PAGE}")
     parser.add_argument("--framework", choices=FRAMEWORKS, help="faults of this one only")
     parser.add_argument("--only", metavar="TEXT", default="", help="faults whose name contains this text")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="where results are kept")
     options = parser.parse_args(arguments)
-    if options.table:
-        path = ROOT / table.PAGE
-        path.write_text(table.page(FAULTS, newest(options.results), path.read_text(encoding="utf-8")), encoding="utf-8")
-        return 0
-    faults = [fault for fault in FAULTS if options.framework in (None, fault.framework) and options.only in fault.key]
-    store = Store(options.results)
+    faults = [fault for fault in read_table() if options.framework in (None, fault.framework)]
+    faults = [fault for fault in faults if options.only in fault.key]
     if options.compare:
-        found = compare(faults, store)
+        from tests.mutants import comparison
+
+        faults = [fault for fault in faults if fault.recipe]
+        found = [line for lines in comparison.misses(faults, comparison.compare(faults, show=True)) for line in lines]
     else:
-        run(faults, store, options.jobs, show=True)
-        found = problems(faults, store.results)
+        found = problems(faults, run(faults, options.jobs, show=True))
     print("\n".join([*found, f"{len(found)} problems with {len(faults)} faults"]))
     return 1 if found else 0
 

@@ -1,12 +1,11 @@
-"""Run tests or proofs on one copy of the repository with one fault after the other; jobs.py starts it.
+"""Run tests or proofs on a copy of the repository with one fault after the other; run.py starts it.
 
 python -m tests.mutants.worker FRAMEWORK < JOBS
 
-It imports the framework once, and forks a process for every job. That is faster than a new process for each, and a
-fault in one cannot reach another. The working directory is the copy. Standard input is a JSON list of jobs {"key",
-"fault": a Fault's values or null, "killer": a test, or "proof": arguments of recording.record_proof}; standard output
-is a line of JSON for each, in the same order: {"key", "outcome": passed, failed, recorded or error, "message",
-"seconds"}.
+It imports the framework once and forks a process for every job, so that a fault in one cannot reach another. The
+current folder is the copy. Standard input is a JSON list of jobs {"key", "fault": the values of a Fault or null,
+"test", or "proof": arguments of comparison.record_proof}; standard output is a line of JSON for each: {"key",
+"outcome": passed, failed, recorded or error, "message", "seconds"}.
 """
 
 import gc
@@ -22,8 +21,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutants.fault import SHARED, Fault, plant
-from tests.mutants.recording import record_proof
+from tests.mutants.fault import SHARED, Fault, find_test, plant
 
 TIMEOUT = 150.0  # seconds of one job
 PRELOADED = ("numpy", "hypothesis", "cv2", "PIL.Image", "yaml", "safetensors.numpy")  # nothing of the repository
@@ -46,29 +44,30 @@ class Recorder:
         self.error = self.error or call.excinfo.value
 
 
-def run_test(framework: str, killer: str) -> BaseException | None:
+def run_test(framework: str, name: str) -> BaseException | None:
     """Run a test or a case; return what it raised."""
-    path, _, name = killer.partition("::")
-    if name.startswith("case_"):
+    path, _, function = find_test(name, Path.cwd()).partition("::")
+    if function.startswith("case_"):
         frameworks = importlib.import_module("tests.helpers.frameworks")
         backend = frameworks.adapter("torch" if framework == SHARED else framework)
         backend.FP32_MODES = backend.FP32_MODES[:1]  # eager; compiling the same code takes seconds
         try:
-            getattr(importlib.import_module(path.removesuffix(".py").replace("/", ".")), name)(backend)
+            getattr(importlib.import_module(path.removesuffix(".py").replace("/", ".")), function)(backend)
         except BaseException as error:  # pytest.fail raises no Exception
             return error
         return None
     recorder = Recorder()
-    code = pytest.main(["-x", "--assert=plain", "-p", "no:cacheprovider", killer], plugins=[recorder])
+    test = f"{path}::{function}" if function else path
+    code = pytest.main(["-x", "--assert=plain", "-p", "no:cacheprovider", test], plugins=[recorder])
     if code and recorder.error is None:
-        return RuntimeError(f"pytest ended with {code!r} for {killer}")
+        return RuntimeError(f"pytest ended with {code!r} for {test}")
     return recorder.error
 
 
-def noticed(error: BaseException) -> bool:
+def is_failure(error: BaseException) -> bool:
     """Return whether an error is a failed assertion; hypothesis may group several."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(noticed, error.exceptions))
+        return all(map(is_failure, error.exceptions))
     return isinstance(error, FAILURES)
 
 
@@ -76,13 +75,15 @@ def attempt(framework: str, job: dict[str, Any]) -> dict[str, str]:
     """Run a job in this process; return the outcome and a line of the error."""
     try:
         if "proof" in job:
+            from tests.mutants.comparison import record_proof  # imports the repository, which may have a fault
+
             return record_proof(framework, **job["proof"])
-        error = run_test(framework, job["killer"])
+        error = run_test(framework, job["test"])
     except BaseException as crash:
         return {"outcome": "error", "message": summary(crash)}
     if error is None:
         return {"outcome": "passed", "message": ""}
-    return {"outcome": "failed" if noticed(error) else "error", "message": summary(error)}
+    return {"outcome": "failed" if is_failure(error) else "error", "message": summary(error)}
 
 
 def summary(error: BaseException) -> str:
@@ -125,17 +126,16 @@ def wait(pid: int) -> str:
 
 def run_job(framework: str, tree: Path, job: dict[str, Any]) -> dict[str, Any]:
     """Plant the fault of a job, run its test, and take the fault out again."""
-    start, fault = time.monotonic(), Fault(*job["fault"]) if job["fault"] else None
-    original = (tree / fault.file).read_bytes() if fault else b""
+    start, planted = time.monotonic(), None
     try:
-        if fault:
-            plant(fault, tree)
+        if job["fault"]:
+            planted = plant(Fault(*job["fault"]), tree)
         result = forked(attempt, framework, job)
     except ValueError as error:
         result = {"outcome": "error", "message": str(error)}
     finally:
-        if fault:
-            (tree / fault.file).write_bytes(original)
+        if planted:
+            planted[0].write_text(planted[1], encoding="utf-8")
     return {"key": job["key"], **result, "seconds": round(time.monotonic() - start, 2)}
 
 

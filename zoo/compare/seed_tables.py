@@ -109,9 +109,9 @@ def lines(study: Study) -> list[str]:
     text = [f"{study.recipe}: {study.metric} over the seeds {', '.join(map(str, study.seeds))}", ""]
     text += table(rows, columns, markdown=True)
     if len(study.frameworks) > 1:
-        columns = ("difference", "mean", f"{CONFIDENCE:.0%} interval", "half width", "p")
+        of_pairs = ("difference", "mean", f"{CONFIDENCE:.0%} interval", "half width", "p")
         pairs = [_pair_row(study, a, b) for a, b in combinations(study.frameworks, 2)]
-        text += ["", *table(pairs, columns, markdown=True)]
+        text += ["", *table(pairs, of_pairs, markdown=True)]
     return text
 
 

@@ -277,7 +277,8 @@ def _cells(model: Mapping[str, Any]) -> list[list[str]]:
     subject = (
         f"{model['recipe']}, {size}: {model['parameters'] / 1e6:.1f} M parameters, {model['flops'] / 1e9:.1f} GFLOPs"
     )
-    base, rows = model["rows"][0], []
+    base = model["rows"][0]
+    rows: list[list[str]] = []
     for row in model["rows"]:
         (p50, p99), base_p50 = row["latency"], base["latency"][0]
         rows.append(

@@ -48,7 +48,7 @@ def html(title: str, warnings: Sequence[str], sections: Sequence[Section], runs:
         UserError: Jinja is not installed.
     """
     if importlib.util.find_spec("jinja2") is None:
-        raise UserError("the page needs Jinja: pip install '.[bench]', or leave out --html")
+        raise UserError("the page needs Jinja: pip install '.[plot]', or leave out --html")
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)

@@ -78,7 +78,7 @@ class Plot(NamedTuple):
 def require() -> None:
     """Raise UserError if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise UserError("plots need matplotlib: pip install '.[bench]', or leave out --html and --png")
+        raise UserError("plots need matplotlib: pip install '.[plot]', or leave out --html and --png")
 
 
 def draw(model: str, runs: Sequence[Run], results: Sequence[Result]) -> list[Plot]:
