@@ -7,14 +7,12 @@ runs, an exception that is no error of the file, more than LIMIT seconds, or mor
 
 import json
 import os
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from tests.campaign import Trial
 from tests.campaign.fuzzing.readers import READERS
@@ -24,11 +22,9 @@ from tests.helpers.paths import ROOT
 KINDS = tuple(READERS)
 COUNT = 4000  # inputs per trial
 LIMIT = 10.0  # seconds of CPU time for an input
-WAITING_LIMIT = 60.0  # seconds for an input that takes no CPU time, which other processes may take from it
-START_LIMIT = 180.0  # seconds until the next input is made, after imports
-POLL = 0.1  # seconds
+WAITING_LIMIT = 180  # seconds for an input that takes no CPU time, which other processes may take from it
 WARM_UP = 150
-MODULE = "tests.campaign.fuzzing.readers"
+TABLE = "tests.campaign.fuzzing.readers:READERS"
 
 
 def trial(number: int, folder: Path, count: int = COUNT) -> Trial:
@@ -38,22 +34,30 @@ def trial(number: int, folder: Path, count: int = COUNT) -> Trial:
 
 
 def attack(
-    kinds: Sequence[str], seed: int, folder: Path, count: int, module: str = MODULE, warm_up: int = WARM_UP
+    kinds: Sequence[str], seed: int, folder: Path, count: int, readers: str = TABLE, warm_up: int = WARM_UP
 ) -> list[Trial]:
     """Attack readers one after the other; a child process that an input ends is replaced after it.
 
     Args:
-        kinds: keys of READERS in a module.
+        kinds: keys of the readers.
         seed: decides the inputs.
         folder: for the results.
         count: of inputs for each reader.
-        module: with READERS.
+        readers: module and name of a table of readers.
         warm_up: inputs that are read before code is watched: libraries import modules when they are first used.
     """
     results, first, total = folder / "results.jsonl", 0, count * len(kinds)
     results.touch()
     while first < total:
-        task = {"module": module, "kinds": kinds, "seed": seed, "count": count, "first": first, "warm_up": warm_up}
+        task = {
+            "readers": readers,
+            "kinds": kinds,
+            "seed": seed,
+            "count": count,
+            "first": first,
+            "warm_up": warm_up,
+            "limits": [LIMIT, WAITING_LIMIT],
+        }
         ended, reason = _run({**task, "results": str(results)}, folder / "stderr")
         if reason is None:
             break
@@ -83,44 +87,13 @@ def _run(task: Mapping[str, Any], stderr: Path) -> tuple[int, str | None]:
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     words = [sys.executable, "-m", "tests.campaign.fuzzing.worker", json.dumps(task)]
-    progress = Path(f"{task['results']}.progress")
     with stderr.open("wb") as file:
-        child = subprocess.Popen(words, cwd=ROOT, env=environment, stderr=file)
-        try:
-            ended, reason = _watch(child, progress)
-        finally:
-            child.kill()
-            child.wait()
-            progress.unlink(missing_ok=True)
-    if reason is not None and ended < task["first"]:
-        raise RuntimeError(f"{reason}: {stderr.read_text(errors='replace')[-2000:]}")
-    return ended, reason
-
-
-def _watch(child: subprocess.Popen, progress: Path) -> tuple[int, str | None]:
-    process, current, cpu, since = psutil.Process(child.pid), -1, 0.0, time.monotonic()
-    while (code := child.poll()) is None:
-        time.sleep(POLL)
-        position = _position(progress)
-        used, now = _cpu_seconds(process), time.monotonic()
-        if position != current:
-            current, cpu, since = position, used, now
-        elif position >= 0 and (used - cpu > LIMIT or now - since > WAITING_LIMIT):
-            return position, f"slow: {used - cpu:.1f} s of CPU time in {now - since:.1f} s"
-        elif now - since > START_LIMIT:
-            return -1, "it does not start"
-    return _position(progress), f"crash: exit code {code}" if code else None
-
-
-def _position(progress: Path) -> int:
-    """Return the position of the input that is being read, -1 while none is."""
+        code = subprocess.run(words, cwd=ROOT, env=environment, stderr=file, check=False).returncode
+    progress = Path(f"{task['results']}.progress")
     content = progress.read_bytes() if progress.exists() else b""
-    return PROGRESS.unpack(content)[0] if len(content) == PROGRESS.size else -1
-
-
-def _cpu_seconds(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return times.user + times.system
+    progress.unlink(missing_ok=True)
+    ended = PROGRESS.unpack(content)[0] if len(content) == PROGRESS.size else -1
+    if code and ended < task["first"]:
+        raise RuntimeError(f"exit code {code}: {stderr.read_text(errors='replace')[-2000:]}")
+    slow = {-signal.SIGPROF: f"slow: {LIMIT} s of CPU time", -signal.SIGALRM: f"slow: {WAITING_LIMIT} s"}
+    return ended, slow.get(code, f"crash: exit code {code}") if code else None

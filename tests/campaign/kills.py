@@ -16,17 +16,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.campaign import Trial
-from tests.campaign.training import tiny
-from tests.campaign.training.comparison import differences
-from tests.campaign.training.kill_at import KILLED, Plan
-from tests.campaign.training.tiny import NAMES, Setup
+from tests.campaign import Trial, tiny
+from tests.campaign.kill_at import KILLED, Plan
+from tests.campaign.tiny import NAMES, Setup, differences
 from tests.helpers.paths import ROOT
 
 KILLS = 8  # of a trial, at most
 WITH_WORKERS = 5  # every fifth trial reads data by a process of its own, not by threads
 END_TIMEOUT = 30.0  # seconds from a kill until all processes of the run have gone
-PROGRAM = ("-m", "tests.campaign.training.kill_at")
 OPENED = r"classes\.csv"  # written at each start; validation files are read for evaluations from then on
 
 
@@ -96,18 +93,8 @@ class Attack:
     """
 
     def __init__(self, setup: Setup, folder: Path, seconds: float, workers: int, fault: str):
-        """Start nothing yet.
-
-        Args:
-            setup: the kind of run.
-            folder: for the run; the data are kept beside it.
-            seconds: of an undisturbed run.
-            workers: processes that read data.
-            fault: Python statement that plants a fault in every process of the run.
-        """
-        self.run = folder / "run"
-        self.failures: list[str] = []
-        self.ends: list[float] = []
+        """Start nothing yet. seconds: of an undisturbed run; workers: processes that read data."""
+        self.run, self.failures, self.ends = folder / "run", list[str](), list[float]()
         self._setup, self._folder, self._seconds, self._fault = setup, folder, seconds, fault
         self._recipe = tiny.arguments(setup, folder.parent, data__workers=workers)
 
@@ -129,7 +116,7 @@ class Attack:
         scratch = Path(plan.scratch)
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
-        code, text = self._execute([*PROGRAM, json.dumps(dataclasses.asdict(plan)), *self._arguments()])
+        code, text = self._execute(plan)
         killed = scratch / KILLED
         if code == 0:  # it ended, perhaps just before the kill
             return False
@@ -145,22 +132,24 @@ class Attack:
 
     def finish(self) -> list[str]:
         """Resume the run until its end; return what went wrong."""
-        program = [str(ROOT / "train.py")]
-        if self._fault:
-            plan = Plan(str(self._folder / "scratch"), operation="$^", fault=self._fault)  # never kills
-            program = [*PROGRAM, json.dumps(dataclasses.asdict(plan))]
-        code, text = self._execute([*program, *self._arguments()])
+        code, text = self._execute(
+            Plan(str(self._folder / "scratch"), operation="$^", fault=self._fault)
+        )  # never kills
         if code:
             self.failures.append(f"exit code {code} of the last resume: {text[-2000:]}")
         return self.failures
 
-    def _arguments(self) -> list[str]:
-        """Return the arguments of train.py: --resume alone where the run has its recipe already."""
-        words = ["--resume", str(self.run)]
-        return words if (self.run / "config.yaml").exists() else [*self._recipe, *words]
-
-    def _execute(self, program: list[str]) -> tuple[int, str]:
+    def _execute(self, plan: Plan) -> tuple[int, str]:
         """Run processes to their end; return exit code and output. Who stays behind holds the output open."""
+        new = [] if (self.run / "config.yaml").exists() else self._recipe
+        program = [
+            "-m",
+            "tests.campaign.kill_at",
+            json.dumps(dataclasses.asdict(plan)),
+            *new,
+            "--resume",
+            str(self.run),
+        ]
         process = subprocess.Popen(
             tiny.command(self._setup, program, self._folder),
             stdout=subprocess.PIPE,

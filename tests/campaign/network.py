@@ -6,6 +6,7 @@ connections; each must end like an undisturbed one.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -15,14 +16,14 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.campaign import Trial
-from tests.campaign.training import tiny
-from tests.campaign.training.comparison import differences
-from tests.campaign.training.strangers import Strangers
-from tests.campaign.training.tiny import NAMES, Setup
+import psutil
+
+from tests.campaign import Trial, tiny
+from tests.campaign.tiny import NAMES, Setup, differences
 from tests.helpers.paths import ROOT
 from zoo.distributed.group import Group
 from zoo.distributed.rendezvous import candidate_ports, connect
@@ -36,20 +37,15 @@ JOIN_LIMIT = 2.0  # seconds
 HELLO = {"rank": 1, "size": 2, "type": "control", "name": "a stranger"}
 
 PROGRAM = str(ROOT / "train.py")
+MAX_OPEN = 300  # connections to a run that are kept open
+CONNECT_TIMEOUT = 0.05  # seconds to connect to a run, and for an answer; other processes of this machine need less
+PAUSE = 0.001  # seconds between two connections to a run, and between two looks for its ports
 
 Attack = Callable[[socket.socket, bytes], None]  # (connection, key of the run); the connection stays open
 
 
-def _idle(connection: socket.socket, _key: bytes) -> None:
-    """Open a connection and say nothing."""
-
-
-def _close(connection: socket.socket, _key: bytes) -> None:
-    connection.close()
-
-
-def _half(connection: socket.socket, _key: bytes) -> None:
-    connection.sendall(b"\x00\x00\x01")
+def _says(content: bytes) -> Attack:
+    return lambda connection, key: connection.sendall(content)
 
 
 def _drip(connection: socket.socket, _key: bytes) -> None:
@@ -58,49 +54,45 @@ def _drip(connection: socket.socket, _key: bytes) -> None:
         time.sleep(0.001)
 
 
-def _http(connection: socket.socket, _key: bytes) -> None:
-    connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
-
-
-def _gigabytes(connection: socket.socket, _key: bytes) -> None:
-    connection.sendall(struct.pack("!I", (1 << 30) - 1) + b"x" * 10000)
-
-
-def _deep(connection: socket.socket, _key: bytes) -> None:
-    _send(connection, b"[" * 4000)
-
-
-def _stranger(connection: socket.socket, _key: bytes) -> None:
-    """A hello of rank 1 by a process with another key."""
-    _send_hello(connection, secrets.token_bytes(32), json.dumps(HELLO))
-
-
 def _replay(connection: socket.socket, key: bytes) -> None:
     """A hello that was valid on another connection."""
     body = secrets.token_bytes(NONCE_SIZE) + json.dumps(HELLO).encode()
-    _send(connection, sign(key, secrets.token_bytes(NONCE_SIZE), body) + body)
+    connection.sendall(_message(sign(key, secrets.token_bytes(NONCE_SIZE), body) + body))
 
 
-def _signed(text: str) -> Attack:
-    """Return an attack by a process that knows the key: what an old or broken version might send."""
-    return lambda connection, key: _send_hello(connection, key, text)
+def _signed(text: str, is_stranger: bool = False) -> Attack:
+    """Return a hello that is signed with the nonce of rank 0: what an old or broken version might send.
+
+    is_stranger: whether the process has another key.
+    """
+
+    def attack(connection: socket.socket, key: bytes) -> None:
+        nonce = connection.recv(4 + NONCE_SIZE, socket.MSG_WAITALL)[4:]  # other ports give none
+        body = secrets.token_bytes(NONCE_SIZE) + text.encode()
+        connection.sendall(_message(sign(secrets.token_bytes(32) if is_stranger else key, nonce, body) + body))
+
+    return attack
 
 
 def _abandoned(connection: socket.socket, key: bytes) -> None:
     """A complete hello of rank 1, whose process then ends."""
-    _send_hello(connection, key, json.dumps(HELLO))
+    _signed(json.dumps(HELLO))(connection, key)
     connection.close()
 
 
+def _message(content: bytes) -> bytes:
+    return struct.pack("!I", len(content)) + content
+
+
 ATTACKS: dict[str, Attack] = {
-    "idle": _idle,
-    "closed": _close,
-    "half a length": _half,
+    "idle": _says(b""),
+    "closed": lambda connection, key: connection.close(),
+    "half a length": _says(b"\x00\x00\x01"),
     "drips": _drip,
-    "HTTP": _http,
-    "claimed gigabytes": _gigabytes,
-    "deep JSON": _deep,
-    "another secret": _stranger,
+    "HTTP": _says(b"GET / HTTP/1.1\r\n\r\n"),
+    "claimed gigabytes": _says(struct.pack("!I", (1 << 30) - 1) + b"x" * 10000),
+    "deep JSON": _says(_message(b"[" * 4000)),
+    "another secret": _signed(json.dumps(HELLO), is_stranger=True),
     "repeated hello": _replay,
     "abandoned rank": _abandoned,
     "signed deep JSON": _signed("[" * 3900),
@@ -204,8 +196,7 @@ def _attack_run(kind: str, folder: Path, run: Path) -> tuple[int, list[str]]:
     )
     # Gloo as Paddle has it takes any first connection to a port for the rank that it waits for.
     begins = (run / "events.jsonl").exists if framework == "paddle" else lambda: True
-    key = secrets.token_bytes(32)
-    strangers = Strangers(process, PROGRAM, lambda connection: ATTACKS[name](connection, key), begins)
+    strangers = Strangers(process, ATTACKS[name], begins)
     strangers.start()
     try:
         text, _ = process.communicate(timeout=tiny.TIMEOUT)
@@ -228,12 +219,67 @@ def _wait_for_port(job: str) -> int:
     raise RuntimeError(f"nothing listens on port {ports[0]}")
 
 
-def _send(connection: socket.socket, message: bytes) -> None:
-    connection.sendall(struct.pack("!I", len(message)) + message)
+class Strangers(threading.Thread):
+    """Connects to each port of a run again and again, until the run has ended.
+
+    Attributes:
+        count: connections so far.
+    """
+
+    def __init__(self, launcher: subprocess.Popen[str], attack: Attack, begins: Callable[[], bool]):
+        """Start nothing yet. begins: whether to connect already."""
+        super().__init__(daemon=True)
+        self.count = 0
+        self._launcher, self._attack, self._begins = launcher, attack, begins
+
+    def run(self) -> None:
+        key, opened = secrets.token_bytes(32), deque[socket.socket]()
+        for address in self._addresses():
+            time.sleep(PAUSE)
+            try:
+                connection = socket.create_connection(address, timeout=CONNECT_TIMEOUT)
+            except OSError:  # it listens no more, or its queue is full
+                continue
+            self.count += 1
+            opened.append(connection)
+            with contextlib.suppress(OSError):  # dropped while it was speaking
+                self._attack(connection, key)
+            if len(opened) > MAX_OPEN:
+                opened.popleft().close()
+        for connection in opened:
+            connection.close()
+
+    def _addresses(self) -> Iterator[tuple[str, int]]:
+        """Yield the addresses where ranks listen now, in turns, until the run has ended."""
+        while self._launcher.poll() is None:
+            found = listening(self._launcher.pid) if self._begins() else []
+            if not found:
+                time.sleep(PAUSE)
+            yield from itertools.chain.from_iterable([found] * 4)  # looking is slower than connecting
 
 
-def _send_hello(connection: socket.socket, key: bytes, text: str) -> None:
-    """Send a hello that is signed with the nonce of rank 0; other ports give none."""
-    nonce = connection.recv(4 + NONCE_SIZE, socket.MSG_WAITALL)[4:]
-    body = secrets.token_bytes(NONCE_SIZE) + text.encode()
-    _send(connection, sign(key, nonce, body) + body)
+def listening(launcher: int) -> list[tuple[str, int]]:
+    """Return the addresses on which the ranks of a run, and what they have started, listen."""
+    found = []
+    for process in _ranks(launcher):
+        with contextlib.suppress(psutil.Error):
+            for connection in process.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(connection.laddr.ip, connection.laddr.ip)
+                    found.append((host, connection.laddr.port))
+    return sorted(set(found))
+
+
+def _ranks(launcher: int) -> Iterator[psutil.Process]:
+    """Yield the processes that run train.py, and all that they have started.
+
+    A process that the launcher has forked is none before it runs a program of its own: until then its command line and
+    ports are the launcher's.
+    """
+    with contextlib.suppress(psutil.Error):
+        parent = psutil.Process(launcher)
+        for process in parent.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if process.exe() != parent.exe() and any(PROGRAM in word for word in process.cmdline()):
+                    yield process
+                    yield from process.children(recursive=True)

@@ -10,20 +10,18 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.campaign import Trial
-from tests.campaign.training import power, tiny
-from tests.campaign.training.comparison import differences
-from tests.campaign.training.cut_at import COUNT, REQUIRED, Plan
-from tests.campaign.training.tiny import Setup
+from tests.campaign import Trial, tiny
+from tests.campaign.cut_at import COUNT, MODES, REQUIRED, Plan
+from tests.campaign.tiny import Setup, differences
 from tests.helpers.paths import ROOT
 from zoo.data.errors import UserError
 from zoo.logs import journal
 from zoo.run import checkpoint
 
-KINDS = power.MODES
+KINDS = MODES
 CUTS = 10  # of a trial
 SETUP = Setup("torch")  # what writes files is the same code in all frameworks
-PROGRAM = ("-m", "tests.campaign.training.cut_at")
+PROGRAM = ("-m", "tests.campaign.cut_at")
 
 
 def trial(number: int, folder: Path, cuts: int = CUTS, fault: str = "", resumes: bool = True) -> Trial:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.campaign.fuzzing import documents, mutations, pickles, records, seeds
-from tests.campaign.fuzzing.mutations import Mutation
+from tests.campaign.fuzzing import seeds
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import face_files, face_packs, frame_folders, images, lists, masks, video
 from zoo.data.packs import inspection
@@ -31,29 +30,6 @@ class Reader(NamedTuple):
     seeds: seeds.Seeds
     read: Callable[[Path], object]
     is_open: bool = False
-
-
-STRUCTURE: dict[str, tuple[Mutation, ...]] = {  # by extension
-    ".pth": pickles.ARCHIVE,
-    ".pdparams": pickles.PICKLE,
-    ".bin": pickles.PICKLE,
-    ".ckpt": (records.mutation(records.PROTOBUF),),
-    ".safetensors": documents.SAFETENSORS,
-    ".json": documents.JSON,
-    ".jsonl": documents.JSON_LINES,
-    ".yaml": documents.YAML,
-    ".png": (records.mutation(records.PNG),),
-    ".jpeg": (records.mutation(records.JPEG),),
-    ".mp4": (records.mutation(records.MP4),),
-    ".avi": (records.mutation(records.AVI),),
-    ".webp": (records.mutation(records.AVI),),
-    ".rec": (records.mutation(records.RECORDIO),),
-    **dict.fromkeys((".idx", ".txt", ".list", ".log", ".csv", ""), mutations.TEXT),
-}
-
-
-def read_weights(folder: Path, name: str) -> None:
-    files.read(str(folder / name))
 
 
 def read_pth(folder: Path) -> None:
@@ -83,10 +59,6 @@ def convert(folder: Path) -> None:
         target.unlink(missing_ok=True)
 
 
-def read_plsc(folder: Path) -> None:
-    faces.read_checkpoint(str(folder), with_head=True)
-
-
 def read_checkpoint(folder: Path) -> None:
     """Read the newest checkpoint of a run as a resume does, and its record as a run with its weights does."""
     from zoo.run import checkpoint, resume, weights
@@ -98,10 +70,6 @@ def read_checkpoint(folder: Path) -> None:
     resume.check_record(record, step)
     weights.repeat(str(folder / "checkpoints" / "best"))
     recorded.read(step)
-
-
-def read_face_bin(folder: Path) -> None:
-    face_packs.read_bin(str(folder / "lfw.bin"))
 
 
 def read_face_pack(folder: Path) -> None:
@@ -144,10 +112,6 @@ def read_image(folder: Path) -> None:
         lambda: inspection.image_properties(content),
     )
     _try_all(ways)
-
-
-def read_mask(folder: Path) -> None:
-    masks.read_labels(str(folder / "a.png"), masks.class_indices(3))
 
 
 def read_video(folder: Path) -> None:
@@ -203,12 +167,7 @@ def read_recipe(folder: Path) -> None:
 def read_events(folder: Path) -> None:
     from zoo.bench.report import runs as reported
 
-    _try_all(
-        (
-            lambda: reported.read(str(folder)),
-            lambda: _replay(folder),
-        )
-    )
+    _try_all((lambda: reported.read(str(folder)), lambda: _replay(folder)))
 
 
 def _replay(folder: Path) -> None:
@@ -254,17 +213,19 @@ def _try_all(ways: tuple[Callable[[], object], ...]) -> None:
 
 READERS: Mapping[str, Reader] = {
     ".pth": Reader(seeds.pth, read_pth),
-    ".pdparams": Reader(seeds.pdparams, lambda folder: read_weights(folder, "a.pdparams")),
-    ".ckpt": Reader(seeds.ckpt, lambda folder: read_weights(folder, "a.ckpt")),
+    ".pdparams": Reader(seeds.pdparams, lambda folder: files.read(str(folder / "a.pdparams"))),
+    ".ckpt": Reader(seeds.ckpt, lambda folder: files.read(str(folder / "a.ckpt"))),
     "safetensors": Reader(seeds.safetensors, read_safetensors),
-    "Paddle variables": Reader(seeds.paddle_variables, read_plsc),
+    "Paddle variables": Reader(
+        seeds.paddle_variables, lambda folder: faces.read_checkpoint(str(folder), with_head=True)
+    ),
     "weights to convert": Reader(seeds.weights, convert, True),
     "checkpoints": Reader(seeds.checkpoint, read_checkpoint, True),
-    "face .bin": Reader(seeds.face_bin, read_face_bin),
+    "face .bin": Reader(seeds.face_bin, lambda folder: face_packs.read_bin(str(folder / "lfw.bin"))),
     "face packs": Reader(seeds.face_pack, read_face_pack),
     "prepared packs": Reader(seeds.prepared, read_prepared),
     "images": Reader(seeds.images, read_image, True),
-    "masks": Reader(seeds.masks, read_mask, True),
+    "masks": Reader(seeds.masks, lambda folder: masks.read_labels(str(folder / "a.png"), masks.class_indices(3)), True),
     "videos": Reader(seeds.videos, read_video, True),
     "lists": Reader(seeds.lists, read_lists),
     "annotations": Reader(seeds.annotations, read_annotations),

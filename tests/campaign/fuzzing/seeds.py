@@ -17,7 +17,6 @@ from tests.zoo.weights import face_models
 from zoo.data.formats import recordio
 from zoo.data.packs import manifest
 from zoo.models import load_spec
-from zoo.weights import files
 
 Files = Mapping[str, bytes]  # content by path
 
@@ -82,28 +81,18 @@ def paddle_variables() -> list[Files]:
 
 def weights() -> list[Files]:
     """Whole models under the names of several projects, for their conversion."""
-    found: list[Files] = []
-    for model, options in (
-        ("resnet", {"depth": 18, "num_classes": 2, "width": 2}),
-        ("tsm", {"depth": 18, "num_classes": 2, "width": 2}),
-        ("arcface", {"depth": 18, "width": 2, "embedding": 3, "size": 20, "num_classes": 2}),
-    ):
-        spec = load_spec(model)
-        shapes = spec.shapes(spec.Arch(**options))
-        found.append(
-            {"a.safetensors": _safetensors({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})}
-        )
-    torchvision = {**found[0]}
-    tensors = files.deserialize(torchvision["a.safetensors"])
-    renamed = {name: np.zeros(entry["shape"], np.float32) for name, entry in tensors}
-    counters = {name.replace("running_mean", "num_batches_tracked"): np.array(1) for name in renamed if "mean" in name}
-    return [*found, {"a.safetensors": _safetensors({**renamed, **counters})}]
-
-
-def _safetensors(tensors: Mapping[str, np.ndarray]) -> bytes:
     from safetensors.numpy import save
 
-    return save(dict(tensors))
+    small = {"depth": 18, "num_classes": 2, "width": 2}
+    models = []
+    for model, options in (("resnet", small), ("tsm", small), ("arcface", {**small, "embedding": 3, "size": 20})):
+        spec = load_spec(model)
+        shapes = spec.shapes(spec.Arch(**options))
+        models.append({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
+    counters = {
+        name.replace("running_mean", "num_batches_tracked"): np.array(1) for name in models[0] if "mean" in name
+    }
+    return [{"a.safetensors": save(tensors)} for tensors in (*models, {**models[0], **counters})]
 
 
 def checkpoint() -> list[Files]:
@@ -195,14 +184,13 @@ def images() -> list[Files]:
         found.append({f"a.{form.lower()}": content.getvalue()})
     deep = io.BytesIO()
     Image.fromarray(pixels[..., 0].astype(np.uint16) * 257).save(deep, "PNG")
-    return [*found, {"a.png": deep.getvalue()}, {"a.ppm": b"P3 2 2 255\n" + b"1 2 3 " * 4}]
+    return [*found, {"a.png": deep.getvalue()}]
 
 
 def masks() -> list[Files]:
     """Gray levels of 8 and 16 bits, and palettes of all depths."""
     values = packs.pixels(0, SIZE)[..., 1] % 3
-    found = [Image.fromarray(values), Image.fromarray(values.astype(np.uint16))]
-    contents = [_png(image) for image in found]
+    contents = [_png(Image.fromarray(values)), _png(Image.fromarray(values.astype(np.uint16)))]
     for bits in (1, 2, 4, 8):
         indexed = Image.fromarray(values % (1 << bits)).convert("P")
         indexed.putpalette([10, 20, 30, 40, 50, 60])
@@ -250,19 +238,16 @@ def lists() -> list[Files]:
     ]
     documents = [imagenet, ["a", "b", "c"], {"a": 0, "b": 1, "c": 2}, {"0": "a", "1": "b", "2": "c"}]
     classes = [*names, *(json.dumps(document).encode() for document in documents)]
-    found: list[Files] = []
-    for number, content in enumerate(classes):
-        found.append(
-            {
-                "train.list": (clip_list, frame_list, "\ufeffa.jpg 1\r\n".encode())[number % 3],
-                "faces.txt": b"a/0.jpg 0\na/1.jpg\t1\n",
-                **dict.fromkeys((f"name/name_000{image}.jpg" for image in (1, 2)), b""),
-                "other/other_0001.jpg": b"",
-                "pairs.txt": lfw if number % 2 else b"name/name_0001.jpg name/name_0002.jpg 1\n" * 10,
-                "classes.json" if number > 2 else "classes.txt": content,
-            }
-        )
-    return found
+    return [
+        {
+            "train.list": (clip_list, frame_list, "\ufeffa.jpg 1\r\n".encode())[number % 3],
+            "faces.txt": b"a/0.jpg 0\na/1.jpg\t1\n",
+            **dict.fromkeys(("name/name_0001.jpg", "name/name_0002.jpg", "other/other_0001.jpg"), b""),
+            "pairs.txt": lfw if number % 2 else b"name/name_0001.jpg name/name_0002.jpg 1\n" * 10,
+            "classes.json" if number > 2 else "classes.txt": content,
+        }
+        for number, content in enumerate(classes)
+    ]
 
 
 def annotations() -> list[Files]:
@@ -335,31 +320,16 @@ def calibrations() -> list[Files]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.json"
         calibration = make(noise=0.1, runs=[(EIGHT, 0.35)])
-        files.write(replace_steps(calibration), str(path))
+        files.write(calibration._replace(steps={1: [[0.3, 0.31, 0.29]]}), str(path))  # a small file
         return [{"a.json": path.read_bytes()}]
-
-
-def replace_steps(calibration):
-    """Return a calibration with few rounds, whose file is small."""
-    return calibration._replace(steps={1: [[0.3, 0.31, 0.29]]})
 
 
 def logs() -> list[Files]:
     """Logs of AI-Rank, published and our own, and of DLPerf."""
-    good = b"".join(
-        b"AI-Rank-log %d.5 %s\n" % (1700000000 + number, text)
-        for number, text in enumerate(
-            (
-                b"load_data, checksum:37724b19b6e5d41f9f147936d60b3c29",
-                b"training begin",
-                b"eval_accuracy:0.5, total_epoch_cnt:1.000000",
-                b"eval_accuracy:0.71, total_epoch_cnt:2.000000",
-                b"target_quality_time:12.5sec",
-                b"training_time:13.5sec",
-                b"avg_ips:81.25images/sec",
-            )
-        )
-    )
+    texts = (b"load_data, checksum:37724b19b6e5d41f9f147936d60b3c29", b"training begin",
+             b"eval_accuracy:0.5, total_epoch_cnt:1.000000", b"eval_accuracy:0.71, total_epoch_cnt:2.000000",
+             b"target_quality_time:12.5sec", b"training_time:13.5sec", b"avg_ips:81.25images/sec")  # fmt: skip
+    good = b"".join(b"AI-Rank-log %d.5 %s\n" % (1700000000 + second, text) for second, text in enumerate(texts))
     dlperf = b"".join(b"Iteration: %d/120 speed: 350.5 samples/sec loss 2.5 time %d.5\n" % (n, n) for n in range(30))
     return [{"a.log": content} for content in (good, dlperf, good.replace(b"\n", b"\r\n"))]
 

@@ -1,7 +1,7 @@
 """The child process of the campaign against readers of files: makes inputs, reads them, and measures.
 
-python -m tests.campaign.fuzzing.worker '{"module": ..., "kinds": [...], "seed": 0, "count": 5000, "first": 0,
-                                          "warm_up": 150, "results": "results.jsonl"}'
+python -m tests.campaign.fuzzing.worker '{"readers": ..., "kinds": [...], "seed": 0, "count": 5000, "first": 0,
+                                          "warm_up": 150, "limits": [10, 180], "results": "results.jsonl"}'
 
 An input follows from the kind, the seed and its number alone; its position counts those of all kinds. `results`
 receives a line of JSON per failure and, after the last input of a kind, the figures. `results`.progress holds the
@@ -13,8 +13,10 @@ import importlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
+import signal
 import struct
 import sys
 import tempfile
@@ -25,40 +27,119 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tests.campaign.fuzzing import mutations
-from tests.campaign.fuzzing.pickles import CANARY
-from tests.campaign.fuzzing.readers import STRUCTURE, Reader
+from tests.campaign.fuzzing.readers import Reader
 from tests.campaign.fuzzing.seeds import Files
-from tests.campaign.fuzzing.watch import MIB, Actions, Memory
+from tests.campaign.fuzzing.structures import CANARY, STRUCTURE
 from zoo.data.errors import BadSample, UserError
 
+MIB = 1 << 20
 FREE_MEMORY, EXPANSION = 256 * MIB, 20  # limit of an input: the greater of the first, and so many times its size
 ADDRESS_SPACE = 6 << 30  # bytes that the process may map, beyond those at the start
 PROGRESS = struct.Struct("<q")
 # Modules that libraries import later nevertheless.
-MODULES = (
-    "PIL",
-    "numpy",
-    "encodings",
-    "torch",
-    "cv2",
-    "av",
-    "decord",
-    "zipfile",
-    "ctypes",
-    "_",
-    "stringprep",
-    "unicodedata",
-)
+MODULES = ("PIL", "numpy", "encodings", "torch", "cv2", "av", "decord", "zipfile", "ctypes", "_", "stringprep",
+           "unicodedata")  # fmt: skip
 # Modules that PyTorch imports when a file names a nested tensor.
 LATE_MODULES = ("torch.nested._internal.ops", "torch.nested._internal.sdpa")
 CODECS = ("ascii", "latin-1", "utf-16", "utf-32", "unicode_escape", "raw_unicode_escape", "cp437", "idna", "punycode")
 UNREAD = ".jpg"  # end of names of files whose existence alone matters
 MEMORY_FS = "/dev/shm"
+STATUS = re.compile(r"Vm(?:HWM|RSS):\s+(\d+)")
+RESET_PEAK = "5"  # to /proc/self/clear_refs, see proc(5)
+# Events of Python's audit hooks that no reader has a reason for, or beginnings of their names.
+EVENTS = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.putenv", "os.chmod", "os.chown",
+          "os.kill", "subprocess.", "socket.", "pty.", "webbrowser.", "urllib.", "ftplib.", "http.", "smtplib.",
+          "ctypes.dlopen", "pickle.find_class", "marshal.", "code.__new__", "function.__new__", "compile", "exec",
+          "import", "shutil.", "sys.settrace", "builtins.input")  # fmt: skip
+CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate")
+CYTHON = ("av/",)
+WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class Actions:
+    """Notices code that runs and files that change outside of some folders, from `start` to `stop`.
+
+    Args:
+        folders: where files may be written.
+        modules: beginnings of the names of modules that may be imported.
+    """
+
+    def __init__(self, folders: Sequence[str], modules: Sequence[str]):
+        self._folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
+        self._modules = tuple(modules)
+        self._watching = False
+        self._seen: list[str] = []
+        sys.addaudithook(self._hook)
+
+    def start(self) -> None:
+        """Watch from here on."""
+        self._seen.clear()
+        self._watching = True
+
+    def stop(self) -> list[str]:
+        """Stop watching, and return what was seen, in words."""
+        self._watching = False
+        return list(self._seen)
+
+    def _hook(self, event: str, arguments: tuple) -> None:
+        if not self._watching:
+            return
+        if event == "open":
+            path, mode, flags = arguments
+            is_write = bool(set(mode or "") & set("wax+")) if mode is not None else bool((flags or 0) & WRITE_FLAGS)
+            if is_write and not self._is_allowed(path):
+                self._note(event, arguments)
+        elif event.startswith(CHANGES):
+            if not self._is_allowed(arguments[0]):
+                self._note(event, arguments)
+        elif event == "import":
+            if not str(arguments[0]).startswith(self._modules):
+                self._note(event, arguments[:1])
+        elif event.startswith(EVENTS) and not _is_traceback(event, arguments):
+            self._note(event, arguments)
+
+    def _is_allowed(self, path: object) -> bool:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return True  # a descriptor, whose opening was seen
+        return os.fsdecode(os.path.abspath(path)).startswith(self._folders)
+
+    def _note(self, event: str, arguments: tuple) -> None:
+        self._watching = False  # repr may do anything
+        self._seen.append(f"{event} {str(arguments)[:200]}")
+        self._watching = True
+
+
+def _is_traceback(event: str, arguments: tuple) -> bool:
+    """Return whether Cython makes a code object for a traceback, in which it names a file of its package."""
+    name = str(arguments[1]) if event in ("compile", "code.__new__") else ""
+    return name.startswith(CYTHON)
+
+
+class Memory:
+    """Measures the memory that is touched, from `start` to `stop`."""
+
+    def start(self) -> None:
+        """Forget the peak so far."""
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write(RESET_PEAK)
+        self._before = _status()[0]
+
+    def stop(self) -> int:
+        """Return the bytes at the peak beyond those before."""
+        return max(0, _status()[0] - self._before) * 1024
+
+
+def _status() -> list[int]:
+    """Return the peak of the resident memory and the resident memory, in KiB."""
+    with open("/proc/self/status") as file:
+        return [int(number) for number in STATUS.findall(file.read())]
 
 
 def main(task: Mapping[str, Any]) -> None:
     """Read the inputs from a position on."""
-    readers, kinds, count = importlib.import_module(task["module"]).READERS, task["kinds"], task["count"]
+    module, table = task["readers"].split(":")
+    readers, kinds, count = getattr(importlib.import_module(module), table), task["kinds"], task["count"]
+    cpu, waiting = task["limits"]
     where = MEMORY_FS if os.path.isdir(MEMORY_FS) else None
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=where) as folder:
         os.chdir(folder)
@@ -76,14 +157,22 @@ def main(task: Mapping[str, Any]) -> None:
             while start < count * len(kinds):
                 kind, number = kinds[start // count], start % count
                 os.pwrite(progress.fileno(), PROGRESS.pack(-1), 0)
+                _allow(100 * cpu, 10 * waiting)
                 session = Session(readers[kind], kind, task["seed"], Path(folder), actions)
                 session.warm_up(task["warm_up"])
                 for position in range(start, start - number + count):
                     os.pwrite(progress.fileno(), PROGRESS.pack(position), 0)
+                    _allow(cpu, waiting)
                     for failure in session.attack(position % count):
                         _write_line(results, {"position": position, "failure": failure})
                 _write_line(results, {"position": position, "figures": session.figures})
                 start = position + 1
+
+
+def _allow(cpu: float, waiting: int) -> None:
+    """Let signals end this process after so many seconds of CPU time, or of waiting."""
+    signal.setitimer(signal.ITIMER_PROF, cpu)
+    signal.alarm(waiting)
 
 
 def _write_line(file: TextIO, entry: Mapping[str, Any]) -> None:
@@ -190,7 +279,7 @@ def _mutate(rng: random.Random, name: str, content: bytes, valid: Sequence[Files
         mutated = mutations.splice(rng, content, rng.choice(others))
     else:
         structure = STRUCTURE.get(os.path.splitext(name)[1], ())
-        mutated = rng.choice(structure if structure and draw < 0.6 else mutations.BYTES)(rng, content)
+        mutated = (rng.choice(structure) if structure and draw < 0.6 else mutations.mutate_bytes)(rng, content)
     return mutated[: mutations.MAX_SIZE]
 
 

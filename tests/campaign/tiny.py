@@ -1,22 +1,26 @@
-"""Tiny runs of train.py: twelve updates, each of which is saved, and six evaluations.
+"""Tiny runs of train.py, twelve updates and six evaluations, and their comparison with undisturbed ones.
 
 One process trains ResNet with moving averages of its weights; of its images, one of training and one of validation are
 unreadable. Two processes train ArcFace, whose class matrix is split over them.
 """
 
+import filecmp
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import MPIRUN, launcher
 from zoo.data.demo import portraits, shapes
+from zoo.logs.airank import TAG
+from zoo.logs.journal import history
 
 STEPS, EVAL_EVERY = 12, 2
 NAMES = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore"}
@@ -51,6 +55,20 @@ FACES = {
 }
 
 
+LEFT_OUT = ("resume", "data_wait")  # events of the disturbance, and those that depend on time
+FIELDS = {  # of events, those that time and place do not change
+    "load": ("checksum", "train_samples"),
+    "begin": ("steps", "parameters"),
+    "train": ("step", "epoch", "lr", "loss", "grad_norm", "scale", "skipped", "consecutive_skips"),
+    "bad": ("step", "epoch", "name", "reason", "replaced_by"),
+    "save": ("step",),
+    "best": ("step",),
+    "end": ("step", "epoch", "reason"),
+}
+TIMED = ("time", "seconds")
+TENSORS = ("model.safetensors", "ema.safetensors", "update.safetensors")
+
+
 class Setup(NamedTuple):
     """A kind of run: its framework and its number of processes."""
 
@@ -62,10 +80,6 @@ class Setup(NamedTuple):
         return f"{self.framework}-{self.size}"
 
 
-def settings(setup: Setup) -> dict[str, object]:
-    return {**COMMON, **(IMAGES if setup.size == 1 else FACES)}
-
-
 def arguments(setup: Setup, kept: Path, **changes: object) -> list[str]:
     """Return the arguments of train.py, but for the run's folder.
 
@@ -75,7 +89,7 @@ def arguments(setup: Setup, kept: Path, **changes: object) -> list[str]:
         changes: further keys of the recipe, with __ in place of a dot.
     """
     recipe, root = ("resnet50", "shapes") if setup.size == 1 else ("arcface", "portraits")
-    values = {**settings(setup), "data.root": kept / root, "data.workers": 0}
+    values = {**COMMON, **(IMAGES if setup.size == 1 else FACES), "data.root": kept / root, "data.workers": 0}
     values |= {key.replace("__", "."): value for key, value in changes.items()}
     overrides = [word for key, value in values.items() for word in ("-o", f"{key}={value}")]
     return ["-c", str(ROOT / f"configs/{recipe}_demo.yaml"), "--framework", setup.framework, *overrides]
@@ -105,10 +119,9 @@ def command(setup: Setup, program: Sequence[str], logs: Path) -> list[str]:
     return [*launcher("mpirun", setup.size, logs), *program]
 
 
-def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    binaries = Path(sys.executable).parent
-    path = f"{binaries}:{os.environ['PATH']}"
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": path, "TERM": "dumb", **(more or {})}
+def environment() -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": path, "TERM": "dumb"}
 
 
 def keep(folder: Path, number: int) -> None:
@@ -145,3 +158,64 @@ def reference(setup: Setup, kept: Path) -> Reference:
         (draft / "seconds.json").write_text(json.dumps(time.monotonic() - began))
         draft.rename(folder)
     return Reference(folder / "run", json.loads((folder / "seconds.json").read_text()))
+
+
+def differences(run: Path, undisturbed: Path) -> list[str]:
+    """Return a line for everything in which a run differs from an undisturbed one of the same recipe."""
+    found = [*_events(run, undisturbed), *_checkpoints(run, undisturbed)]
+    ours, theirs = (
+        {path.relative_to(folder).as_posix() for path in folder.rglob("*") if "tensorboard" not in path.parts}
+        for folder in (run, undisturbed)
+    )  # TensorBoard begins a new file at each start
+    found += [f"left over: {name}" for name in sorted(ours - theirs)]
+    found += [f"missing: {name}" for name in sorted(theirs - ours)]
+    if _without_times(run / "airank.log") != _without_times(undisturbed / "airank.log"):
+        found.append("airank.log: other lines")
+    return found
+
+
+def _events(run: Path, undisturbed: Path) -> list[str]:
+    ours, theirs = (
+        [_fixed(event) for event in history(str(folder)) if event["event"] not in LEFT_OUT]
+        for folder in (run, undisturbed)
+    )
+    if ours == theirs:
+        return []
+    lost, added = Counter(theirs) - Counter(ours), Counter(ours) - Counter(theirs)
+    found = [f"lost: {event}" for event in lost] + [f"added: {event}" for event in added]
+    return found or [f"events in another order: {ours}"]
+
+
+def _fixed(event: dict[str, Any]) -> str:
+    """Return what of an event time and place do not change, as JSON."""
+    names = FIELDS.get(event["event"], tuple(name for name in event if name not in ("event", *TIMED)))
+    return json.dumps({name: event[name] for name in ("event", *names) if name in event})
+
+
+def _checkpoints(run: Path, undisturbed: Path) -> list[str]:
+    found = []
+    for name in ("last", "best"):
+        ours, theirs = (os.path.realpath(folder / "checkpoints" / name) for folder in (run, undisturbed))
+        if os.path.basename(ours) != os.path.basename(theirs):
+            found.append(f"{name} is {os.path.basename(ours)} instead of {os.path.basename(theirs)}")
+    for theirs in sorted((undisturbed / "checkpoints").glob("step-*/*")):
+        ours = run / theirs.relative_to(undisturbed)
+        same = True
+        if ours.exists() and theirs.name in TENSORS:
+            same = filecmp.cmp(ours, theirs, shallow=False)
+        elif ours.exists() and theirs.name == "evaluation.json":
+            same = _metrics(ours) == _metrics(theirs)
+        if not same:
+            found.append(f"{ours.relative_to(run)} differs")
+    return found
+
+
+def _metrics(path: Path) -> dict[str, Any]:
+    return {name: value for name, value in json.loads(path.read_text()).items() if name not in TIMED}
+
+
+def _without_times(path: Path) -> list[str]:
+    """Return the lines of an AI-Rank log but for their times and durations."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    texts = [line.removeprefix(TAG).split(maxsplit=1)[1] for line in lines]
+    return [text if text.startswith("eval_accuracy") else text.split(":")[0] for text in texts]

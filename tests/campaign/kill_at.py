@@ -1,6 +1,6 @@
 """train.py in a process that is killed (SIGKILL) at a planned operation on files, or a planned time after it.
 
-python -m tests.campaign.training.kill_at PLAN ARGUMENTS...
+python -m tests.campaign.kill_at PLAN ARGUMENTS...
 
 Rank 0 watches its own operations on files through Python's audit events, which come just before each of them. At the
 planned one it kills the planned rank, so moments of microseconds are met.
@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,22 +45,22 @@ class Plan:
     fault: str = ""
 
 
-class Trigger:
-    """Hook for audit events that kills when the planned one has come."""
+def trigger(plan: Plan) -> Callable[[str, tuple[Any, ...]], None]:
+    """Return a hook for audit events that kills when the planned one has come."""
+    left, counts = plan.number, plan.after is None
 
-    def __init__(self, plan: Plan):
-        self._plan, self._left, self._counts = plan, plan.number, plan.after is None
-        self._pattern, self._after = re.compile(plan.operation or ""), re.compile(plan.after or "")
-
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in OPERATIONS or self._left <= 0 or not isinstance(arguments[0], str | os.PathLike):
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left, counts
+        if event not in OPERATIONS or left <= 0 or not isinstance(arguments[0], str | os.PathLike):
             return
         text = f"{event} {os.fspath(arguments[1 if event in ('os.symlink', 'os.rename') else 0])}"
-        self._counts = self._counts or bool(self._after.search(text))
-        if self._counts and self._pattern.search(text):
-            self._left -= 1
-            if self._left == 0:
-                kill(self._plan)
+        counts = counts or bool(re.search(plan.after or "", text))
+        if counts and re.search(plan.operation or "", text):
+            left -= 1
+            if left == 0:
+                kill(plan)
+
+    return hook
 
 
 def kill(plan: Plan) -> None:
@@ -88,7 +89,7 @@ def main(text: str, arguments: list[str]) -> int:
         if plan.operation is None:
             kill(plan)
         else:
-            sys.addaudithook(Trigger(plan))
+            sys.addaudithook(trigger(plan))
     from zoo import cli
 
     exec(plan.fault, {})

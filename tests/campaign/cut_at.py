@@ -1,4 +1,6 @@
-"""A folder as power cuts would leave it: what was not synced is lost, in part or as a whole.
+"""train.py in a process that also writes what power cuts at planned moments would leave of its run.
+
+python -m tests.campaign.cut_at PLAN ARGUMENTS...
 
 A file is as it was when it was last synced (fsync), and a folder has the names that it had when it was last synced.
 What came later may have reached the disk or not: names in their order, bytes up to any position, with or without the
@@ -6,14 +8,17 @@ right content. That is what POSIX promises, and less than what most file systems
 """
 
 import contextlib
+import dataclasses
+import json
 import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+REQUIRED, COUNT = "required.json", "count.json"
 CHANGES = ("open", "os.rename", "os.mkdir", "os.symlink", "os.remove", "os.rmdir", "shutil.rmtree")  # audit events
 LOST, EMPTY, TRUNCATED, MIXED = (
     "all that was not synced is lost",
@@ -22,6 +27,26 @@ LOST, EMPTY, TRUNCATED, MIXED = (
     "any mixture",
 )
 MODES = (LOST, EMPTY, TRUNCATED, MIXED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """When which power cuts are simulated.
+
+    Attributes:
+        root: folder in which the run's folder, `run`, is.
+        out: receives a folder for each cut, by its number: what is left of the root in `left`, and the number of
+            updates whose checkpoint has to be there; and the number of changes in all.
+        cuts: numbers of changes of files before which to cut.
+        mode: one of MODES.
+        fault: Python statement to execute first; plants a fault, to show that it is noticed.
+    """
+
+    root: str
+    out: str
+    cuts: Sequence[int]
+    mode: str
+    fault: str = ""
 
 
 class Entry(NamedTuple):
@@ -131,30 +156,32 @@ def recorded(root: Path, cuts: Collection[int], save: Callable[[int, Disk], None
     Yields:
         A function that returns the number of changes so far.
     """
-    disk, lock, busy, count, active = Disk(root), threading.RLock(), threading.local(), 0, True
-    fsync = os.fsync
+    disk, lock, count, active = Disk(root), threading.RLock(), 0, True
+    fsync, busy = os.fsync, set[int]()  # threads that write what a cut leaves
 
     def change() -> None:
         nonlocal count
+        busy.add(threading.get_ident())
         disk.look()
         if count in cuts:
             save(count, disk)
         count += 1
+        busy.discard(threading.get_ident())
 
     def observe(event: str, arguments: tuple[Any, ...]) -> None:
-        if not active or event not in CHANGES or getattr(busy, "now", False):
+        if not active or event not in CHANGES or threading.get_ident() in busy:
             return
         path = arguments[1 if event in ("os.symlink", "os.rename") else 0]
         if not isinstance(path, str | os.PathLike) or not os.path.abspath(os.fspath(path)).startswith(str(root)):
             return
         if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
             return
-        with lock, _set(busy):
+        with lock:
             change()
 
     def observed_fsync(file: Any) -> None:
         descriptor = file if isinstance(file, int) else file.fileno()
-        with lock, _set(busy):
+        with lock:
             change()
             fsync(descriptor)
             disk.look()
@@ -169,10 +196,30 @@ def recorded(root: Path, cuts: Collection[int], save: Callable[[int, Disk], None
         disk.close()
 
 
-@contextlib.contextmanager
-def _set(flag: threading.local) -> Iterator[None]:
-    flag.now = True
-    try:
-        yield
-    finally:
-        flag.now = False
+def main(text: str, arguments: list[str]) -> int:
+    plan = Plan(**json.loads(text))
+    root, out = Path(plan.root), Path(plan.out)
+
+    def save(number: int, disk: Disk) -> None:
+        folder = out / str(number)
+        folder.mkdir()
+        disk.restore(folder / "left", plan.mode, random.Random(number))
+        (folder / REQUIRED).write_text(json.dumps(saved_step(root / "run")))
+
+    from zoo import cli
+
+    exec(plan.fault, {})
+    with recorded(root, plan.cuts, save) as count:
+        code = cli.main(["train", *arguments])
+    (out / COUNT).write_text(json.dumps(count()))
+    return code
+
+
+def saved_step(run: Path) -> int:
+    """Return the step of the last checkpoint whose saving has ended, 0 without one."""
+    link = run / "checkpoints" / "last"
+    return int(link.readlink().name.removeprefix("step-")) if link.is_symlink() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,1 +1,0 @@
-"""Long reading of data, measured from a process of its own."""
