@@ -4,14 +4,11 @@ Losses, metrics, weights, optimizer state and files must be the same; no event m
 updates that were redone. With two processes, one rank is killed, and nothing of the run may stay behind.
 """
 
-import contextlib
 import dataclasses
 import json
-import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +16,6 @@ from typing import NamedTuple
 from tests.campaign import Trial, tiny
 from tests.campaign.kill_at import KILLED, Plan
 from tests.campaign.tiny import NAMES, Setup, differences
-from tests.helpers.paths import ROOT
 
 KILLS = 8  # of a trial, at most
 WITH_WORKERS = 5  # every fifth trial reads data by a process of its own, not by threads
@@ -121,9 +117,9 @@ class Attack:
         if code == 0:  # it ended, perhaps just before the kill
             return False
         if not killed.exists():
-            self.failures.append(f"exit code {code} without a kill: {text[-2000:]}")
+            self.failures.append(f"exit code {code} without a kill: {text}")
         elif self._setup.size == 1 and code != -signal.SIGKILL:
-            self.failures.append(f"exit code {code} before the kill: {text[-2000:]}")
+            self.failures.append(f"exit code {code} before the kill: {text}")
         else:
             self.ends.append(time.time() - float(killed.read_text()))
             if self.ends[-1] > END_TIMEOUT:
@@ -135,12 +131,12 @@ class Attack:
         code, text = self._execute(
             Plan(str(self._folder / "scratch"), operation="$^", fault=self._fault)
         )  # never kills
-        if code:
-            self.failures.append(f"exit code {code} of the last resume: {text[-2000:]}")
+        if code != 0:
+            self.failures.append(f"exit code {code} of the last resume: {text}")
         return self.failures
 
-    def _execute(self, plan: Plan) -> tuple[int, str]:
-        """Run processes to their end; return exit code and output. Who stays behind holds the output open."""
+    def _execute(self, plan: Plan) -> tuple[int | None, str]:
+        """Run processes to their end; return exit code and output."""
         new = [] if (self.run / "config.yaml").exists() else self._recipe
         program = [
             "-m",
@@ -150,20 +146,7 @@ class Attack:
             "--resume",
             str(self.run),
         ]
-        process = subprocess.Popen(
-            tiny.command(self._setup, program, self._folder),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=ROOT,
-            env=tiny.environment(),
-            start_new_session=True,
-        )
-        try:
-            text, _ = process.communicate(timeout=tiny.TIMEOUT)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            text, _ = process.communicate()
-            self.failures.append(f"a process of the run did not end within {tiny.TIMEOUT:.0f} s: {text[-2000:]}")
-        return process.returncode, text
+        code, text = tiny.finish(tiny.start(self._setup, program, self._folder))
+        if code is None:
+            self.failures.append(f"a process of the run did not end within {tiny.TIMEOUT:.0f} s: {text}")
+        return code, text

@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import secrets
-import signal
 import socket
 import struct
 import subprocess
@@ -184,28 +183,16 @@ def _attack_run(kind: str, folder: Path, run: Path) -> tuple[int, list[str]]:
     name, framework = RUNS[kind]
     setup = Setup(framework, 2)
     undisturbed = tiny.reference(setup, folder.parent)
-    process = subprocess.Popen(
-        tiny.command(setup, [PROGRAM, *tiny.arguments(setup, folder.parent), "--out", str(run)], folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",  # frameworks print what strangers send
-        cwd=ROOT,
-        env=tiny.environment(),
-        start_new_session=True,
-    )
+    program = [PROGRAM, *tiny.arguments(setup, folder.parent), "--out", str(run)]
+    process = tiny.start(setup, program, folder)
     # Gloo as Paddle has it takes any first connection to a port for the rank that it waits for.
     begins = (run / "events.jsonl").exists if framework == "paddle" else lambda: True
     strangers = Strangers(process, ATTACKS[name], begins)
     strangers.start()
-    try:
-        text, _ = process.communicate(timeout=tiny.TIMEOUT)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        text, _ = process.communicate()
+    code, text = tiny.finish(process)
     strangers.join()
-    if process.returncode:
-        return strangers.count, [f"exit code {process.returncode}: {text[-2000:]}"]
+    if code != 0:
+        return strangers.count, [f"exit code {code}: {text}"]
     return strangers.count, differences(run, undisturbed.folder)
 
 

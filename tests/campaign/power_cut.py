@@ -7,7 +7,6 @@ import dataclasses
 import json
 import random
 import shutil
-import subprocess
 from pathlib import Path
 
 from tests.campaign import Trial, tiny
@@ -92,12 +91,10 @@ def _go_on(run: Path, kept: Path, undisturbed: Path) -> list[str]:
 def _train(run: Path, kept: Path, words: list[str], program: list[str] | None = None) -> None:
     """Start or resume a run. Raises RuntimeError if it fails."""
     new = [] if (run / "config.yaml").exists() else tiny.arguments(SETUP, kept)
-    line = tiny.command(SETUP, [*(program or [str(ROOT / "train.py")]), *new, "--resume", str(run), *words], kept)
-    done = subprocess.run(
-        line, capture_output=True, text=True, env=tiny.environment(), cwd=ROOT, timeout=tiny.TIMEOUT, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"exit code {done.returncode}: {done.stdout[-1000:]}{done.stderr[-3000:]}")
+    words = [*(program or [str(ROOT / "train.py")]), *new, "--resume", str(run), *words]
+    code, text = tiny.finish(tiny.start(SETUP, words, kept))
+    if code != 0:
+        raise RuntimeError(f"exit code {code}: {text}")
 
 
 def _count_changes(kept: Path) -> int:

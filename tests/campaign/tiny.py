@@ -4,10 +4,12 @@ One process trains ResNet with moving averages of its weights; of its images, on
 unreadable. Two processes train ArcFace, whose class matrix is split over them.
 """
 
+import contextlib
 import filecmp
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -110,18 +112,40 @@ def make_data(kept: Path) -> None:
         portraits.make(portraits.Settings(root=str(kept / "portraits"), **sizes))
 
 
-def command(setup: Setup, program: Sequence[str], logs: Path) -> list[str]:
-    """Return the command that starts all processes of a run."""
-    if setup.size == 1:
-        return [sys.executable, *program]
-    if MPIRUN is None:
-        raise RuntimeError("mpirun is not installed")
-    return [*launcher("mpirun", setup.size, logs), *program]
-
-
-def environment() -> dict[str, str]:
+def start(setup: Setup, program: Sequence[str], logs: Path) -> subprocess.Popen[str]:
+    """Start all processes of a run. program: what follows the name of Python; logs: folder for the launcher."""
+    line = [sys.executable, *program]
+    if setup.size > 1:
+        if MPIRUN is None:
+            raise RuntimeError("mpirun is not installed")
+        line = [*launcher("mpirun", setup.size, logs), *program]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": path, "TERM": "dumb"}
+    return subprocess.Popen(
+        line,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",  # frameworks print what strangers send
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": path, "TERM": "dumb"},
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int | None, str]:
+    """Wait for a run; return its exit code and the end of its output. Who stays behind holds the output open.
+
+    The code is None if it did not end within TIMEOUT.
+    """
+    code = None
+    try:
+        text, _ = process.communicate(timeout=TIMEOUT)
+        code = process.returncode
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        text, _ = process.communicate()
+    return code, text[-4000:]
 
 
 def keep(folder: Path, number: int) -> None:
@@ -150,11 +174,11 @@ def reference(setup: Setup, kept: Path) -> Reference:
     if not folder.exists():
         draft = folder.with_suffix(".draft")
         shutil.rmtree(draft, ignore_errors=True)
-        line = command(setup, [str(ROOT / "train.py"), *arguments(setup, kept), "--out", str(draft / "run")], kept)
+        program = [str(ROOT / "train.py"), *arguments(setup, kept), "--out", str(draft / "run")]
         began = time.monotonic()
-        done = subprocess.run(line, capture_output=True, text=True, env=environment(), cwd=ROOT, timeout=TIMEOUT)
-        if done.returncode:
-            raise RuntimeError(f"the undisturbed run failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+        code, text = finish(start(setup, program, kept))
+        if code != 0:
+            raise RuntimeError(f"the undisturbed run failed:\n{text}")
         (draft / "seconds.json").write_text(json.dumps(time.monotonic() - began))
         draft.rename(folder)
     return Reference(folder / "run", json.loads((folder / "seconds.json").read_text()))
