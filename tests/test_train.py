@@ -18,8 +18,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.helpers.paths import ROOT
 from tests.helpers.training import (
-    CHECK_DATA,
-    CHECK_LOG,
     DEMO,
     K400,
     SMALL,
@@ -32,6 +30,7 @@ from tests.helpers.training import (
     same,
     weights,
 )
+from zoo import program
 from zoo.data.demo import motion
 
 
@@ -77,18 +76,8 @@ def test_the_files_of_a_run(undisturbed_run):
 
 def test_the_log_satisfies_airank(undisturbed_run):
     folder, _ = undisturbed_run
-    done = run(
-        [
-            sys.executable,
-            CHECK_LOG,
-            os.path.join(folder, "airank.log"),
-            "--strict",
-            "--samples",
-            "16",
-            "--target",
-            "0.95",
-        ]
-    )
+    log = os.path.join(folder, "airank.log")
+    done = run(program.command("airank", "log", log, "--samples", "16", "--target", "0.95"))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -288,7 +277,7 @@ def test_too_many_bad_training_files_stop_the_run_and_are_all_named(clips, tmp_p
     assert all(name in done.stderr for name in names)
     last = max(event["step"] for event in events(tmp_path / "run") if event["event"] == "train")
     assert os.readlink(tmp_path / "run/checkpoints/last") == f"step-{last:08d}"  # it was saved before
-    done = run([sys.executable, CHECK_DATA, "--deep", "-c", DEMO, "-o", f"data.root={root}", *SMALL])
+    done = run(program.command("data", "check", "--deep", "-c", DEMO, "-o", f"data.root={root}", *SMALL))
     assert done.returncode == 1 and all(name in done.stdout for name in names) and "3 unreadable" in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""The command zoo-convert: what matches is converted, everything else is refused and leaves no file."""
+"""The command zoo convert: what matches is converted, everything else is refused and leaves no file."""
 
 import json
 import os

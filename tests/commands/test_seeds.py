@@ -1,4 +1,4 @@
-"""The command zoo-seeds: which runs it starts, what it repeats, and what it refuses."""
+"""The command zoo compare seeds: which runs it starts, what it repeats, and what it refuses."""
 
 import subprocess
 import sys
