@@ -65,10 +65,10 @@ def run_test(framework: str, name: str) -> BaseException | None:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether an error is a failed assertion; hypothesis may group several."""
+    """Return whether an error is a failed assertion, or refuses what is right; hypothesis may group several."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_failure, error.exceptions))
-    return isinstance(error, FAILURES)
+    return isinstance(error, FAILURES) or type(error).__name__ == "UserError"
 
 
 def attempt(framework: str, job: dict[str, Any]) -> dict[str, str]:
