@@ -8,6 +8,9 @@ PIP = $(@D)/bin/python -m pip --disable-pip-version-check
 INSTALL = $(PIP) install --quiet --require-hashes --no-deps
 PYTEST = .venv/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
 
+# Tests start hundreds of processes, each of which would compile the project anew
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo setup setup-gpu lint test test-all docs gpu-check clean
 
 demo: .venv/.torch
