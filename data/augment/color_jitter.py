@@ -5,13 +5,13 @@ from typing import Annotated
 
 import numpy as np
 
-from zoo.data.augment.common import operations
-from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common import policies
 from zoo.data.augment.common.options import Probability, Range
+from zoo.data.augment.common.steps import Drawn, Target
 
 KINDS = ("image", "clip", "scene", "face")
 Change = Annotated[float, Range(0, 10)]
-OPERATIONS = (operations.brightness, operations.contrast, operations.saturation, operations.hue)
+OPERATIONS = (policies.brightness, policies.contrast, policies.saturation, policies.hue)
 
 
 def draw(
@@ -34,7 +34,7 @@ def draw(
 
 
 def jitter(steps: list, image: np.ndarray) -> np.ndarray:
-    """Carry out operations, each with its value."""
+    """Carry out policies, each with its value."""
     for function, value in steps:
         image = function(image, value)
     return image

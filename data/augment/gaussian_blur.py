@@ -5,8 +5,8 @@ from typing import Annotated
 import cv2
 import numpy as np
 
-from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.augment.common.options import Probability, Range
+from zoo.data.augment.common.steps import Drawn, Target
 
 KINDS = ("image", "clip", "scene", "face")
 

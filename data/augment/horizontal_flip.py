@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.augment.common.options import Probability
+from zoo.data.augment.common.steps import Drawn, Target
 from zoo.data.transforms import pixels
 
 KINDS = ("image", "clip", "scene", "face")

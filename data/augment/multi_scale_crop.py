@@ -4,8 +4,8 @@ from typing import Annotated
 
 import numpy as np
 
-from zoo.data.augment.common.drawn import Target
 from zoo.data.augment.common.options import Range
+from zoo.data.augment.common.steps import Target
 from zoo.data.transforms.clips import multi_scale_box
 from zoo.data.transforms.geometry import Geometry, Size
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from zoo.data.augment.common.drawn import Drawn, Target
+from zoo.data.augment.common.steps import Drawn, Target
 from zoo.data.transforms import photometric
 
 KINDS = ("image", "clip", "scene", "face")

@@ -6,9 +6,9 @@ from typing import Annotated
 import numpy as np
 
 from zoo.data.augment.common import policies
-from zoo.data.augment.common.drawn import Drawn, Target
-from zoo.data.augment.common.operations import Interpolation
 from zoo.data.augment.common.options import Range
+from zoo.data.augment.common.policies import Interpolation
+from zoo.data.augment.common.steps import Drawn, Target
 
 KINDS = ("image", "clip")
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.augment.common.options import Fractions, Probability, Ratios
+from zoo.data.augment.common.steps import Drawn, Target
 from zoo.data.transforms.geometry import Box
 
 KINDS = ("image", "clip", "face")

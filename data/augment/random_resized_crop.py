@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from zoo.data.augment.common.drawn import Target
 from zoo.data.augment.common.options import Fractions, Ratios
-from zoo.data.transforms.crops import random_box
-from zoo.data.transforms.geometry import Geometry, Size
+from zoo.data.augment.common.steps import Target
+from zoo.data.transforms.geometry import Geometry, Size, random_box
 
 KINDS = ("image", "clip")
 

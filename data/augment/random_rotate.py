@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 import cv2
 import numpy as np
 
-from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.augment.common.options import Probability, Range
-from zoo.data.formats.palette import IGNORE_INDEX
+from zoo.data.augment.common.steps import Drawn, Target
+from zoo.data.formats.masks import IGNORE_INDEX
 
 KINDS = ("image", "clip", "scene")
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from zoo.data.augment.common import policies
-from zoo.data.augment.common.drawn import Drawn, Target
-from zoo.data.augment.common.operations import Interpolation
+from zoo.data.augment.common.policies import Interpolation
+from zoo.data.augment.common.steps import Drawn, Target
 
 KINDS = ("image", "clip")
 LIMITS = policies.Limits(shear=0.99, translate_x=32, translate_y=32, rotate=135, enhance=0.99, posterize=6)

@@ -3,8 +3,8 @@
 import cv2
 import numpy as np
 
-from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.augment.common.options import Probability
+from zoo.data.augment.common.steps import Drawn, Target
 
 KINDS = ("image", "clip", "scene")
 

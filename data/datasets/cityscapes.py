@@ -9,7 +9,7 @@ from zoo.data.datasets import common
 from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import HeldOut, Range
-from zoo.data.formats import images, masks, palette
+from zoo.data.formats import images, masks
 from zoo.data.formats.lists import read_names
 from zoo.data.formats.masks import Pair
 from zoo.data.packs.prepared import PreparedSplit, open_splits
@@ -31,7 +31,7 @@ class Settings(SegmentationSettings):
     root: str = "datasets/cityscapes"
     labels: Literal["labelIds", "labelTrainIds"] = "labelIds"  # which masks of Cityscapes are read
     names: str | None = None  # custom data: class names, one per line; default <root>/classes.txt if it exists
-    num_classes: Annotated[int, Range(2, palette.IGNORE_INDEX)] | None = None  # custom data without names
+    num_classes: Annotated[int, Range(2, masks.IGNORE_INDEX)] | None = None  # custom data without names
     val_fraction: HeldOut = 0.1  # custom data without folders train and val: one in 1/val_fraction images is held out
 
 
@@ -51,7 +51,7 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     splits, notes = _cityscapes_pairs(settings) if is_cityscapes else _custom_pairs(settings)
     stats = masks.scan(root, splits, settings.checked_masks, settings.void_masks)
     if is_cityscapes:
-        classes = palette.TRAIN_CLASSES
+        classes = masks.TRAIN_CLASSES
         uses_ids = settings.labels == "labelIds"
         label_map = masks.cityscapes_ids() if uses_ids else masks.class_indices(len(classes))
     else:
@@ -71,7 +71,7 @@ def _open_prepared(
 ) -> tuple[SegmentationSplit, SegmentationSplit]:
     """Open Cityscapes as zoo data prepare has prepared it, which has checked all files."""
     pairs = [[(split.name(index), split.mask_name(index)) for index in range(len(split))] for split in prepared]
-    classes = palette.TRAIN_CLASSES
+    classes = masks.TRAIN_CLASSES
     for path in (pairs[0][0][1], pairs[1][0][1]):
         if not path.endswith(f"_{settings.labels}.png"):
             raise UserError(f"data.labels: {settings.root} was prepared with masks such as {path}; leave it out")
@@ -148,7 +148,7 @@ def _custom_classes(settings: Settings, stats: Sequence[Sequence[masks.MaskStats
     path = common.given_or_first(settings.root, "data.names", settings.names, ["classes.txt"])
     if path is None:
         if settings.num_classes is None:
-            values = [value for value in masks.unique_values(stats) if value != palette.IGNORE_INDEX]
+            values = [value for value in masks.unique_values(stats) if value != masks.IGNORE_INDEX]
             raise UserError(
                 f"{settings.root}: the number of classes is unknown. The checked masks contain the values "
                 f"{', '.join(map(str, values))}; write the class names into {default}, one per line from "
@@ -156,9 +156,9 @@ def _custom_classes(settings: Settings, stats: Sequence[Sequence[masks.MaskStats
             )
         return tuple(f"class {label}" for label in range(settings.num_classes))
     names = read_names(path)
-    if not 2 <= len(names) <= palette.IGNORE_INDEX:
+    if not 2 <= len(names) <= masks.IGNORE_INDEX:
         raise UserError(
-            f"{path}: {len(names)} class names, but 8-bit masks hold 2 to {palette.IGNORE_INDEX} classes; "
+            f"{path}: {len(names)} class names, but 8-bit masks hold 2 to {masks.IGNORE_INDEX} classes; "
             "name one class per mask value"
         )
     if settings.num_classes not in (None, len(names)):

@@ -12,10 +12,9 @@ import numpy as np
 from zoo.data import cache, mixing, record
 from zoo.data.audit import Inventory
 from zoo.data.augment.common import pipeline, steps
-from zoo.data.augment.common.drawn import Drawn, Target
-from zoo.data.augment.common.steps import Steps
+from zoo.data.augment.common.steps import Drawn, Steps, Target
 from zoo.data.batch import LABEL, Field
-from zoo.data.dataset import Pending, PlannedSample
+from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common, verification
 from zoo.data.datasets.verification import FOLDS, MEAN, PairSet, VerificationPairs
 from zoo.data.errors import BadSample, UserError
@@ -25,7 +24,6 @@ from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.face_packs import FacePack
 from zoo.data.formats.lists import check_inside
 from zoo.data.record import DataRecord, Item
-from zoo.data.settings import LoaderSettings
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry
 

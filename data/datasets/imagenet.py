@@ -10,11 +10,10 @@ import numpy as np
 from zoo.data import cache, mixing
 from zoo.data.audit import Inventory
 from zoo.data.augment.common import pipeline, steps
-from zoo.data.augment.common.drawn import Drawn, Target
-from zoo.data.augment.common.steps import Steps
+from zoo.data.augment.common.steps import Drawn, Steps, Target
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from zoo.data.contents import Content
-from zoo.data.dataset import Pending, PlannedSample
+from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import Protocol, set_name
 from zoo.data.errors import UserError, similar_path
@@ -33,11 +32,9 @@ from zoo.data.formats.lists import (
 )
 from zoo.data.packs.prepared import PreparedSplit, open_splits
 from zoo.data.record import Item
-from zoo.data.settings import LoaderSettings
 from zoo.data.transforms import pixels
 from zoo.data.transforms.clips import center_box
-from zoo.data.transforms.crops import random_box
-from zoo.data.transforms.geometry import Geometry, Size, short_side_size
+from zoo.data.transforms.geometry import Geometry, Size, random_box, short_side_size
 
 LIST_FILES = ("{}_list.txt", "{}.txt", "{}.list")  # default lists in root, by split: PaddleClas's, Caffe's, ours
 CLASS_FILES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")

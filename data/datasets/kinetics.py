@@ -11,11 +11,10 @@ import numpy as np
 from zoo.data import cache, mixing
 from zoo.data.audit import Inventory
 from zoo.data.augment.common import pipeline, steps
-from zoo.data.augment.common.drawn import Drawn, Target
-from zoo.data.augment.common.steps import Steps
+from zoo.data.augment.common.steps import Drawn, Steps, Target
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from zoo.data.contents import Content, sampled_frames
-from zoo.data.dataset import Pending, PlannedSample
+from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import Protocol, set_name
 from zoo.data.errors import UserError, similar_path
@@ -33,13 +32,12 @@ from zoo.data.formats.lists import (
 )
 from zoo.data.packs.prepared import PreparedSplit, open_splits
 from zoo.data.record import Item
-from zoo.data.settings import LoaderSettings
-from zoo.data.transforms import clips, frame_sampling
+from zoo.data.transforms import clips
 from zoo.data.transforms.geometry import Geometry, Size, short_side_size
 from zoo.data.transforms.pixels import finish, scale
 
 OFFICIAL_SETS = {400: "k400", 600: "k600", 700: "k700", 174: "ssv2"}  # by number of classes
-CLIPS = {"twice": 2, "dense": frame_sampling.DENSE_CLIPS}  # per sample, by eval_sampling; else one
+CLIPS = {"twice": 2, "dense": clips.DENSE_CLIPS}  # per sample, by eval_sampling; else one
 PROBED_PATHS = 20  # paths of a list that are checked before a run
 LAYOUT = """\
   either train.list and val.list (lines `relative/path.mp4 label` or `relative/folder num_frames label`)
@@ -82,8 +80,8 @@ class Settings(LoaderSettings):
         steps.check(self.augment, "clip", self.flip)
         if not self.scales:
             raise ValueError("scales: the multi-scale crop needs at least one scale")
-        if "dense" in self.sampling + self.eval_sampling and self.segments > frame_sampling.DENSE_SPAN:
-            raise ValueError(f"segments: must be at most {frame_sampling.DENSE_SPAN} with dense sampling")
+        if "dense" in self.sampling + self.eval_sampling and self.segments > clips.DENSE_SPAN:
+            raise ValueError(f"segments: must be at most {clips.DENSE_SPAN} with dense sampling")
         if self.eval_size is not None and not 1 <= self.eval_size <= self.short_side:
             raise ValueError(f"eval_size: must be at most {self.short_side}, the shorter side before the crop")
         if not FRAME_TEMPLATE.fullmatch(self.frame_template):
@@ -227,15 +225,15 @@ class ClipSplit:
         """Return the function that chooses the frames of a clip by their number."""
         s = self.settings
         if self.training:
-            pick = frame_sampling.dense_train if s.sampling == "dense" else frame_sampling.uniform_train
+            pick = clips.dense_train if s.sampling == "dense" else clips.uniform_train
             return lambda n: pick(n, s.segments, rng)
         if s.eval_sampling == "dense_val":
-            return lambda n: frame_sampling.dense_train(n, s.segments, rng)
+            return lambda n: clips.dense_train(n, s.segments, rng)
         pick_all = {
-            "val": frame_sampling.uniform_val,
-            "test": frame_sampling.uniform_test,
-            "twice": frame_sampling.twice_test,
-            "dense": frame_sampling.dense_test,
+            "val": clips.uniform_val,
+            "test": clips.uniform_test,
+            "twice": clips.twice_test,
+            "dense": clips.dense_test,
         }[s.eval_sampling]
         return lambda n: pick_all(n, s.segments)
 

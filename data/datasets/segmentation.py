@@ -19,20 +19,18 @@ from zoo.data import cache, mixing
 from zoo.data.audit import Inventory
 from zoo.data.augment import photometric_distortion
 from zoo.data.augment.common import pipeline, steps
-from zoo.data.augment.common.drawn import Drawn, Target
 from zoo.data.augment.common.pipeline import Pipeline
-from zoo.data.augment.common.steps import Steps
+from zoo.data.augment.common.steps import Drawn, Steps, Target
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from zoo.data.contents import Content
-from zoo.data.dataset import Pending, PlannedSample
+from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets.common import Protocol, file_functions, file_size, set_name
 from zoo.data.errors import BadSample, UserError
 from zoo.data.fields import Count, Deviations, Factors, Range, Sides
-from zoo.data.formats import images, masks, palette
-from zoo.data.formats.palette import IGNORE_INDEX
+from zoo.data.formats import images, masks
+from zoo.data.formats.masks import IGNORE_INDEX
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.record import Item
-from zoo.data.settings import LoaderSettings
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry
 
@@ -114,7 +112,7 @@ class SegmentationSplit:
     def protocol(self) -> Protocol:
         """The evaluation: the size that images are fitted into, or `full` for their own, and scales other than 1."""
         s = self.settings
-        official = {len(palette.TRAIN_CLASSES): "cityscapes"} if self.classes == palette.TRAIN_CLASSES else {}
+        official = {len(masks.TRAIN_CLASSES): "cityscapes"} if self.classes == masks.TRAIN_CLASSES else {}
         size = "full" if s.base_size is None else "x".join(map(str, s.base_size))
         scales = "" if s.eval_scales == (1.0,) else "*" + ",".join(f"{scale:g}" for scale in sorted(s.eval_scales))
         return Protocol(set_name(s, len(self.classes), official), size + scales)
@@ -169,7 +167,7 @@ class SegmentationSplit:
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: whether all masks are read."""
         size, digest = file_functions(lambda index: self._paths(index)[0], self.prepared)
-        fixed = self.classes == palette.TRAIN_CLASSES
+        fixed = self.classes == masks.TRAIN_CLASSES
         pixels = self._count_pixels() if deep else self.pixels
         return Inventory(len(self), self.name, self.classes, size, digest, pixels=pixels, may_miss=fixed)
 

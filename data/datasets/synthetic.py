@@ -16,11 +16,11 @@ import numpy as np
 
 from zoo.data import mixing
 from zoo.data.batch import LABEL, PAIR, Field
+from zoo.data.dataset import LoaderSettings
 from zoo.data.datasets.common import Protocol
 from zoo.data.fields import Classes, Count, Sides
-from zoo.data.formats.palette import IGNORE_INDEX
+from zoo.data.formats.masks import IGNORE_INDEX
 from zoo.data.record import DataRecord, without_items
-from zoo.data.settings import LoaderSettings
 
 SEED = 2026
 STEPS = 32  # byte values per standard deviation

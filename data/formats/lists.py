@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from zoo.data.errors import UserError, similar_name
-from zoo.data.formats import budgeted_json, regular
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
 VIDEO_EXTENSIONS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v")
@@ -238,7 +238,7 @@ def read_classes(path: str) -> ClassNames:
 def _json_names(path: str) -> list[list[str]]:
     """Read rows [name] or [folder, name], by label."""
     with parsing(f"{path}: cannot read the class names", "it should be a JSON file"):
-        content = budgeted_json.load(path)
+        content = regular.load_json(path)
     if isinstance(content, dict) and all(type(value) is int for value in content.values()):
         unique = len(set(content.values())) == len(content)
         content = {str(label): name for name, label in content.items()} if unique else {}

@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from zoo.data.formats import budgeted_json
+from zoo.data.formats import regular
 from zoo.data.formats.lists import FRAME_TEMPLATE
 from zoo.data.parsing import parsing
 
@@ -115,7 +115,7 @@ def read(folder: str) -> Manifest:
     path = os.path.join(folder, NAME)
     with parsing(f"{path}: cannot be read", "prepare the data set again, into a new folder"):
         file = safe_open(path, "numpy")
-        metadata = budgeted_json.loads((file.metadata() or {})[METADATA_KEY])
+        metadata = regular.parse_json((file.metadata() or {})[METADATA_KEY])
         if metadata.pop("version") != VERSION:
             raise ValueError("it was written by another version of zoo data prepare")
         tensors = {name: file.get_tensor(name) for name in (*COLUMNS, *TEXTS)}

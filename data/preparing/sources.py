@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from zoo.data.datasets import common, imagenet, kinetics
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json, face_files, face_packs, palette
+from zoo.data.formats import face_files, face_packs, masks, regular
 from zoo.data.formats.face_packs import FacePack
 from zoo.data.formats.lists import VIDEO_EXTENSIONS, check_inside, is_number, normalize_name, read_lines
 from zoo.data.packs import manifest
@@ -174,7 +174,7 @@ def _ssv2(root: str, lists: dict[str, Any]) -> Listing:
 
 def _read_json(path: str, kind: type) -> Any:
     with parsing(f"{path}: cannot be read as JSON", "download it again"):
-        content = budgeted_json.load(path)
+        content = regular.load_json(path)
     is_wrong = isinstance(content, list) and not all(isinstance(entry, dict) for entry in content)
     if not isinstance(content, kind) or not content or is_wrong:
         raise UserError(f"{path}: not an annotation file of Something-Something V2; download it again")
@@ -229,7 +229,7 @@ def _cityscapes(root: str, lists: dict[str, Any]) -> Listing:
         samples += [
             Sample(split, f"leftImg8bit/{name}{image_end}", -1, f"gtFine/{name}_gtFine_labelIds.png") for name in names
         ]
-    return Listing("pair", samples, palette.TRAIN_CLASSES)
+    return Listing("pair", samples, masks.TRAIN_CLASSES)
 
 
 def _faces(root: str, lists: dict[str, Any]) -> Listing:

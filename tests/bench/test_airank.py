@@ -8,8 +8,7 @@ from tests.bench.submission.scales import events, write_run, write_scales
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import require_framework, run, train_arguments
 from zoo import cli
-from zoo.bench.airank_log.grammar import parse
-from zoo.bench.airank_log.rules import deviations, measure
+from zoo.bench.airank_log import deviations, measure, parse
 from zoo.bench.submission.runs import read
 from zoo.frameworks import FRAMEWORKS
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from zoo import cli
-from zoo.bench.airank_log.grammar import parse
-from zoo.bench.airank_log.rules import deviations, measure
+from zoo.bench.airank_log import deviations, measure, parse
 from zoo.bench.commands.check_log import describe
 
 LOGS = Path(__file__).resolve().parents[1] / "airank"

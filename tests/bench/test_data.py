@@ -11,8 +11,7 @@ from tests.data.loaders.test_dali import needs_dali
 from tests.data.test_stream import Numbers
 from zoo.bench.commands import data
 from zoo.data import loaders, order
-from zoo.data.dataset import Pending
-from zoo.data.settings import LoaderSettings
+from zoo.data.dataset import LoaderSettings, Pending
 from zoo.data.stages import STAGES
 from zoo.data.transforms.geometry import Geometry
 from zoo.run.loading import Loading

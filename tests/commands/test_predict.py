@@ -18,7 +18,7 @@ from tests.helpers.predicting import evaluation_outputs, run_predict, run_script
 from zoo.commands import predict
 from zoo.data.demo import motion, shapes
 from zoo.data.errors import BadSample
-from zoo.data.formats import palette
+from zoo.data.formats import masks
 from zoo.predict import overlay, results
 from zoo.run.checkpoint import load_checkpoint, save_checkpoint
 
@@ -166,7 +166,7 @@ def test_the_files_written_for_an_image(scene_model, tmp_path, capsys):
     _, record, _, _ = run_predict(capsys, tmp_path / "out", path, "--weights", weights)
     assert sorted(os.listdir(tmp_path / "out")) == ["7_classes.png", "7_labels.png", "7_overlay.png", results.FILE_NAME]
     drawn = {way: Image.open(name) for way, name in record["files"][0]["written"].items()}
-    colors, labels = palette.class_colors(CLASSES), np.asarray(drawn["labels"])
+    colors, labels = masks.class_colors(CLASSES), np.asarray(drawn["labels"])
     assert drawn["labels"].mode == "P" and drawn["classes"].mode == "RGB"
     assert np.array_equal(drawn["labels"].convert("RGB"), colors[labels])
     assert np.array_equal(drawn["classes"], colors[labels])

@@ -14,7 +14,7 @@ from zoo.data.datasets.segmentation import SegmentationSplit
 from zoo.data.datasets.verification import PairSet
 from zoo.data.formats import images, masks
 from zoo.data.formats.lists import LabeledPath
-from zoo.data.formats.palette import TRAIN_CLASSES
+from zoo.data.formats.masks import TRAIN_CLASSES
 from zoo.models import load_spec
 from zoo.run.cli import FIND
 

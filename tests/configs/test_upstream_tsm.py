@@ -14,7 +14,7 @@ from tests.helpers.paths import CONFIGS, ROOT
 from zoo.config import loader
 from zoo.data.datasets import kinetics
 from zoo.data.formats.lists import LabeledPath
-from zoo.data.transforms import clips, frame_sampling
+from zoo.data.transforms import clips
 from zoo.models.tsm import spec
 from zoo.run import schedule
 from zoo.run.cli import FIND
@@ -101,9 +101,9 @@ def test_the_loss():
 @pytest.mark.parametrize(
     "name, sample",
     {
-        "train": frame_sampling.uniform_train,
-        "dense_train": frame_sampling.dense_train,
-        "dense_val": frame_sampling.dense_train,
+        "train": clips.uniform_train,
+        "dense_train": clips.dense_train,
+        "dense_val": clips.dense_train,
     }.items(),
 )
 def test_frames_that_are_drawn(name, sample, segments):
@@ -117,10 +117,10 @@ def test_frames_that_are_drawn(name, sample, segments):
 @pytest.mark.parametrize(
     "name, sample",
     {
-        "val": frame_sampling.uniform_val,
-        "test": frame_sampling.uniform_test,
-        "twice": frame_sampling.twice_test,
-        "dense": frame_sampling.dense_test,
+        "val": clips.uniform_val,
+        "test": clips.uniform_test,
+        "twice": clips.twice_test,
+        "dense": clips.dense_test,
     }.items(),
 )
 def test_frames_of_evaluations(name, sample, segments):

@@ -20,10 +20,10 @@ from tests.helpers.paths import ROOT
 from tests.helpers.prepared import contents, image_folders, serial_prepare
 from zoo.data import cache, cache_folder, order
 from zoo.data.cache_folder import NAME
+from zoo.data.dataset import LoaderSettings
 from zoo.data.datasets import faces, imagenet
 from zoo.data.datasets.synthetic import Settings as SyntheticSettings
 from zoo.data.errors import UserError
-from zoo.data.settings import LoaderSettings
 from zoo.data.stream import open_training
 
 TICK = 0.02  # seconds; change times have the resolution of the kernel's clock, up to 10 ms

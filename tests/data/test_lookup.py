@@ -5,8 +5,8 @@ from types import ModuleType
 import pytest
 
 from zoo import data
+from zoo.data.dataset import LoaderSettings
 from zoo.data.errors import UserError
-from zoo.data.settings import LoaderSettings
 
 
 def test_every_data_set_has_settings_and_functions():

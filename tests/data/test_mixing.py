@@ -10,10 +10,10 @@ from tests.data.loaders.odd_files import needs_dali
 from tests.data.loaders.sets import image_set
 from zoo.data import mixing, order
 from zoo.data.batch import DropoutMask, Field
+from zoo.data.dataset import LoaderSettings
 from zoo.data.datasets import faces, imagenet, segmentation, synthetic
 from zoo.data.errors import BadSample
 from zoo.data.mixing import Mix
-from zoo.data.settings import LoaderSettings
 from zoo.data.stream import open_evaluation, open_training
 
 SIZE, CLASSES = 23, 5

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from zoo.data.batch import DropoutMask, Field
+from zoo.data.dataset import LoaderSettings
 from zoo.data.errors import BadSample, UserError
-from zoo.data.settings import LoaderSettings
 from zoo.data.stream import (
     MAX_REPLACEMENTS,
     ReadTimes,

@@ -9,7 +9,7 @@ import numpy as np
 from zoo.config.convert import plain
 from zoo.data.batch import Field
 from zoo.data.errors import UserError
-from zoo.data.formats import palette
+from zoo.data.formats import masks
 from zoo.export.source import Source
 from zoo.models import load_graph_builder
 from zoo.trainer import preprocessing
@@ -120,7 +120,7 @@ def describe(source: Source, shape: Sequence[int], with_preprocessing: bool, **f
     field, settings = source.fields[0], source.cfg.data
     classes = [] if source.spec.SHARDED_PARAMETERS else list(source.record["classes"])
     frames = "T" * (len(shape) - 3)
-    colors = palette.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []
+    colors = masks.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []
     try:
         return OnnxMetadata(
             record={"recipe": source.recipe, "classes": classes, "step": source.record["step"]},

@@ -37,7 +37,7 @@ from typing import Any, Protocol, TextIO
 
 from zoo.data import durable
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
 Event = dict[str, Any]
@@ -245,7 +245,7 @@ def _is_truncated(line: str) -> bool:
     """Return whether a line that is no event may be the beginning of one; a power cut may leave zeros in its place."""
     text = line.rstrip("\n").rstrip("\0")
     try:
-        budgeted_json.loads(text)
+        regular.parse_json(text)
         return False
     except ValueError:
         return text.startswith(LINE_START) or LINE_START.startswith(text)
@@ -254,7 +254,7 @@ def _is_truncated(line: str) -> bool:
 def _parse(line: str) -> Event | None:
     """Return the event of a line; None if a kill has truncated it, or if it is no event with a numbered step."""
     try:
-        entry = budgeted_json.loads(line)
+        entry = regular.parse_json(line)
     except ValueError:
         return None
     if not isinstance(entry, dict) or not isinstance(entry.get("event"), str):

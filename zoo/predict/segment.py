@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.data.datasets import segmentation
-from zoo.data.formats import palette
+from zoo.data.formats import masks
 from zoo.data.formats.lists import VIDEO_EXTENSIONS
 from zoo.predict import overlay
 from zoo.predict.results import Prediction, Row, Source, TrainedModel
@@ -38,7 +38,7 @@ def segment(model: TrainedModel, path: str, _index: int, top: int | None, output
         BadSample: the file cannot be read, or its overlay cannot be encoded.
     """
     write = segment_video if path.lower().endswith(VIDEO_EXTENSIONS) else segment_image
-    counts, row = write(model, path, palette.class_colors(model.class_names), output)
+    counts, row = write(model, path, masks.class_colors(model.class_names), output)
     shares = counts / counts.sum()
     labels = overlay.by_share(shares)[:top]
     line = ", ".join(f"{model.class_names[label]} {overlay.percent(shares[label])}" for label in labels)

@@ -12,7 +12,7 @@ from zoo.config.schema import Config
 from zoo.data.datasets import kinetics
 from zoo.data.demo import motion
 from zoo.data.errors import BadSample, UserError
-from zoo.data.transforms import frame_sampling, pixels
+from zoo.data.transforms import clips, pixels
 from zoo.data.transforms.geometry import Size
 from zoo.data.transforms.resize import resize
 from zoo.models import load_spec
@@ -47,7 +47,7 @@ def interval(
     if every is not None:
         return every
     if settings.sampling == "dense" and clip_seconds is None:
-        return max(1, frame_sampling.DENSE_SPAN // settings.segments)
+        return max(1, clips.DENSE_SPAN // settings.segments)
     seconds = CLIP_SECONDS[dataset] if clip_seconds is None else clip_seconds
     return max(1, round(float(rate) * seconds / settings.segments))
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from zoo.data import durable
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.distributed.group import Group
 from zoo.logs import journal
@@ -326,7 +326,7 @@ def load_record(path: str) -> dict[str, Any]:
         UserError: it is missing or not readable.
     """
     with _reading(path):
-        record = budgeted_json.load(os.path.join(recorded.resolve_pointer(path), RECORD))
+        record = regular.load_json(os.path.join(recorded.resolve_pointer(path), RECORD))
         step, sizes = int(record["step"]), dict(record["files"])
         if not 0 <= step <= MAX_STEP or not set(sizes) <= {MODEL, AVERAGE, UPDATE}:
             raise ValueError(f"step {step} with the files {', '.join(sizes)}")
@@ -450,6 +450,6 @@ def _evaluated(path: str) -> float | None:
     """Return the accuracy that is written beside a checkpoint, None if there is none."""
     file = os.path.join(path, EVALUATION)
     with suppress(UserError), parsing(file):
-        value = budgeted_json.load(file)["accuracy"]
+        value = regular.load_json(file)["accuracy"]
         return float(value) if isinstance(value, int | float) else None
     return None

@@ -10,9 +10,9 @@ from zoo import data, losses, optim, program, tasks
 from zoo.config import loader
 from zoo.config.schema import Config, Optim, Train
 from zoo.config.suggestions import nearest
+from zoo.data.dataset import LoaderSettings
 from zoo.data.errors import UserError, similar_name
 from zoo.data.parsing import natural
-from zoo.data.settings import LoaderSettings
 from zoo.frameworks import FRAMEWORKS
 from zoo.logs import listeners, viewers
 from zoo.models import load_spec

@@ -10,7 +10,7 @@ from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.dataset import Dataset, TrainingSubset
 from zoo.data.errors import UnreadableData
-from zoo.data.loaders.dali_device import DeviceDecoder, DeviceImages
+from zoo.data.loaders.dali_graph import DeviceDecoder, DeviceImages
 from zoo.data.stream import EvaluationBatches, EvaluationReader, LoadedBatch, UnreadableSample
 from zoo.distributed.group import Group, Polling
 from zoo.run.job import Job

@@ -8,7 +8,7 @@ from zoo.data import host, loaders, mixing, order
 from zoo.data.dataset import Pending
 from zoo.data.errors import BadSample, UserError
 from zoo.data.loaders import dali_graph
-from zoo.data.loaders.dali_device import DeviceDecoder
+from zoo.data.loaders.dali_graph import DeviceDecoder
 from zoo.data.stream import auto_workers
 from zoo.run import resume
 from zoo.run.job import Job

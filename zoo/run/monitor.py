@@ -22,7 +22,7 @@ from zoo.run.pipeline import Prefetcher
 from zoo.tasks import TaskMetric
 from zoo.trainer.profiling import Operator, Profiler
 from zoo.visualization import draw
-from zoo.visualization.common.evaluation import Evaluation, Recorder
+from zoo.visualization.evaluation import Evaluation, Recorder
 
 if TYPE_CHECKING:
     from zoo.logs.console import Console

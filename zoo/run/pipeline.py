@@ -13,8 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
-from zoo.data.loaders.dali_device import AT_A_TIME, DeviceDecoder, DeviceImages
-from zoo.data.loaders.dali_graph import Failure
+from zoo.data.loaders.dali_graph import AT_A_TIME, DeviceDecoder, DeviceImages, Failure
 from zoo.data.stream import BatchStream, EvaluationBatches, LoadedBatch, TrainingBatches, UnreadableSample
 from zoo.trainer.protocol import NO_IMAGES, DeviceBatch, Trainer
 

@@ -11,7 +11,7 @@ from safetensors.numpy import save
 
 from zoo.data import durable, record
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.data.record import DataRecord, SplitChange, SplitRecord
 from zoo.distributed.group import Group
@@ -210,7 +210,7 @@ def read_data_record(folder: str) -> DataRecord | None:
             splits = []
             for name in SPLITS:
                 facts, text, digests = (
-                    budgeted_json.loads(metadata[name]),
+                    regular.parse_json(metadata[name]),
                     file.get_tensor(f"{name}.text"),
                     file.get_tensor(f"{name}.digests"),
                 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo.visualization.common.evaluation import Evaluation
+from zoo.visualization.evaluation import Evaluation
 
 FOLDER = Path(__file__).parent
 

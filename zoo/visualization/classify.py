@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from zoo.visualization.common import canvas, confusion
-from zoo.visualization.common.evaluation import Evaluation
+from zoo.visualization import canvas
+from zoo.visualization.evaluation import Evaluation
 
 IMAGE_SIDE, FRAME_SIDE = 224, 128  # longer side, in pixels
 COLUMNS = 4  # of images
@@ -20,7 +20,7 @@ def draw(evaluation: Evaluation) -> Mapping[str, np.ndarray]:
         is_clip = len(evaluation.dataset.fields[0].shape) - (evaluation.dataset.views > 1) > 3
         images["samples"] = canvas.grid(tiles, 1 if is_clip else COLUMNS)
     if "confusion" in evaluation.state:
-        images["confusion"] = confusion.draw(evaluation.state["confusion"], evaluation.dataset.classes)
+        images["confusion"] = canvas.confusion_matrix(evaluation.state["confusion"], evaluation.dataset.classes)
     return images
 
 

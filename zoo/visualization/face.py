@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from zoo.tasks.face import THRESHOLDS
-from zoo.visualization.common import canvas
-from zoo.visualization.common.evaluation import Evaluation
+from zoo.visualization import canvas
+from zoo.visualization.evaluation import Evaluation
 
 PAIRS = 4  # of a kind
 SIDE = 112  # of an image, in pixels

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from zoo.data.formats import palette
+from zoo.data.formats import masks
 from zoo.predict.overlay import blend
-from zoo.visualization.common import canvas, confusion
-from zoo.visualization.common.evaluation import Evaluation
+from zoo.visualization import canvas
+from zoo.visualization.evaluation import Evaluation
 
 SIDE = 384  # longer side, in pixels
 
@@ -16,9 +16,9 @@ def draw(evaluation: Evaluation) -> Mapping[str, np.ndarray]:
     """Draw `samples`, a row each: image, labels, prediction; and `confusion`."""
     names = [str(name) for name in evaluation.dataset.classes]
     colors = np.zeros((256, 3), np.uint8)  # pixels without a label are black
-    colors[: len(names)] = palette.class_colors(names)
+    colors[: len(names)] = masks.class_colors(names)
     rows = [_row(evaluation, index, labels[0], colors) for index, labels in evaluation.predictions]
-    matrix = confusion.draw(evaluation.state["confusion"], names)
+    matrix = canvas.confusion_matrix(evaluation.state["confusion"], names)
     return {**({"samples": canvas.column(rows)} if rows else {}), "confusion": matrix}
 
 
@@ -35,7 +35,7 @@ def _row(evaluation: Evaluation, index: int, predicted: np.ndarray, colors: np.n
     if sample is None:
         return canvas.label(f"{name} cannot be read", SIDE, canvas.WRONG)
     label = sample["label"]
-    labelled = label != palette.IGNORE_INDEX
+    labelled = label != masks.IGNORE_INDEX
     size = canvas.fit(predicted.shape, SIDE)
     image = canvas.resize(evaluation.image(sample), size)
     overlays = [blend(image, canvas.resize_labels(labels, size), colors) for labels in (label, predicted)]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.models.arcface.spec import BLOCKS, HEAD_WEIGHT, Arch
 from zoo.weights import files, pdparams, pth
@@ -201,7 +201,7 @@ def _read_meta(folder: str) -> tuple[int | None, int | None]:
     if not os.path.exists(path):
         return None, None
     with parsing(f"{path} is not as PLSC writes it", "copy it again, or remove it"):
-        content = budgeted_json.load(path)
+        content = regular.load_json(path)
         return int(content["pretrain_nranks"]), int(content["num_classes"])
 
 

@@ -13,7 +13,7 @@ from safetensors import deserialize, safe_open
 from safetensors.numpy import save
 
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.weights import ckpt, onnx_file, pdparams, pth
 
@@ -68,7 +68,7 @@ def check_digest(path: str, digest: str) -> None:
 def _recorded_digest(path: str, name: str) -> str | None:
     try:
         with parsing(path):
-            return str(budgeted_json.load(path)[DIGEST_KEY][name])
+            return str(regular.load_json(path)[DIGEST_KEY][name])
     except UserError:
         return None  # no checkpoint, or one that is too old to have digests
 
@@ -239,7 +239,7 @@ def _read_header(path: str) -> dict[str, Any]:
             size = int.from_bytes(file.read(8), "little")
             if size > min(os.path.getsize(path), MAX_HEADER):
                 raise ValueError(f"a header of {size} bytes")
-            header = dict(budgeted_json.loads(file.read(size).decode()))
+            header = dict(regular.parse_json(file.read(size).decode()))
         metadata = header.get("__metadata__", {})
         if not all(isinstance(value, str) for value in dict(metadata).values()):
             raise ValueError("metadata that are no texts")

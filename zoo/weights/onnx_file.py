@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import budgeted_json, regular
+from zoo.data.formats import regular
 from zoo.weights.ckpt import Value, parse_message
 
 FORMAT, FORMAT_VERSION = "vision-zoo", "1"
@@ -225,7 +225,7 @@ class OnnxMetadata:
             try:
                 require(isinstance(properties.get(name), str), "is missing")
                 text = properties[name]
-                values[name] = text if name in TEXTS else READERS[name](budgeted_json.loads(text, finite=True))
+                values[name] = text if name in TEXTS else READERS[name](regular.parse_json(text, finite=True))
             except (ValueError, TypeError) as error:
                 raise _damaged(path, f"{name}: {error}") from None
         try:

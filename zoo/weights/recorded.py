@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from zoo.config import loader
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.weights import files, onnx_file
 from zoo.weights.files import RECORD
@@ -102,7 +102,7 @@ def read(path: str) -> Recorded:
 def options(path: str, metadata: Mapping[str, str], key: str) -> dict[str, Any]:
     """Return the options under a key of a file's metadata. Raises UserError."""
     with parsing(*_not_ours(path, key)):
-        found = budgeted_json.loads(metadata.get(key, "{}"))
+        found = regular.parse_json(metadata.get(key, "{}"))
         if not isinstance(found, dict):
             raise ValueError("no JSON object")
         return found
@@ -111,7 +111,7 @@ def options(path: str, metadata: Mapping[str, str], key: str) -> dict[str, Any]:
 def texts(path: str, metadata: Mapping[str, str], key: str) -> list[str]:
     """Return the texts under a key of a file's metadata. Raises UserError."""
     with parsing(*_not_ours(path, key)):
-        found = budgeted_json.loads(metadata.get(key, "[]"))
+        found = regular.parse_json(metadata.get(key, "[]"))
         if not isinstance(found, list):
             raise ValueError("no JSON list")
         return list(map(str, found))
@@ -124,7 +124,7 @@ def _not_ours(path: str, key: str) -> tuple[str, str]:
 def _of_checkpoint(path: str) -> Recorded:
     try:
         with parsing(path):
-            return _of_record(budgeted_json.load(path), path)
+            return _of_record(regular.load_json(path), path)
     except UserError:
         return NOTHING  # whoever reads the checkpoint itself reports it
 

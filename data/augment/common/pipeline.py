@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from zoo.data import augment
-from zoo.data.augment.common.drawn import Drawn, Target
-from zoo.data.augment.common.steps import Steps
+from zoo.data.augment.common.steps import Drawn, Steps, Target
 from zoo.data.transforms.geometry import Geometry, Size
 
 DrawStep = Callable[[Target, np.random.Generator], Drawn | None]

@@ -13,7 +13,7 @@ from zoo.bench.interleave import Seconds
 from zoo.bench.peers import loaders
 from zoo.bench.peers.loaders import BARE, OURS, Loader, MapStyle, Task
 from zoo.data.errors import UserError
-from zoo.trainer import cpu
+from zoo.trainer import device
 
 pytest.importorskip("torch")
 SMALL = ("model.depth=18", "model.width=16", "data.size=32", "data.segments=2", "train.batch=2")
@@ -95,8 +95,8 @@ def test_figures_of_loaders():
     cpu = {("clips", OURS): (0.1, 0.2, 0.4), ("clips", BARE): (0.2, 0.1, 0.8), ("frames", OURS): (0.02, 0.04, 0.08)}
     found = peers.rows(
         [Loader(*key, print, print) for key in cpu],
-        [[Seconds(2 * value, value) for value in values] for values in cpu.values()],
-        [[Seconds(value / 2, 1.1 * value) for value in values] for values in cpu.values()],
+        [[Seconds(2 * value, value) for value in values] for values in device.values()],
+        [[Seconds(value / 2, 1.1 * value) for value in values] for values in device.values()],
         (2, 4),
     )
     assert [row["cpu_ratio"] for row in found] == [row["ratio"] for row in found] == pytest.approx([1, 2, 1])
@@ -140,11 +140,11 @@ def test_every_task_has_its_loop(task):
 
 def test_a_peer_has_none_of_this_trainers_settings(monkeypatch):
     """Values that are set count instead."""
-    monkeypatch.setattr(cpu, "needs_variable", lambda text: True)
+    monkeypatch.setattr(device, "needs_variable", lambda text: True)
     environ = dict(peers_updates.NO_SETTINGS)
-    cpu.prepare_mkl(environ)
+    device.prepare_mkl(environ)
     assert environ == peers_updates.NO_SETTINGS
-    assert not cpu.keep_freed_memory(environ)
+    assert not device.keep_freed_memory(environ)
 
 
 def test_figures_of_updates():

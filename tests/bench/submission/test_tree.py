@@ -8,7 +8,7 @@ import yaml
 from tests.bench.submission.scales import GIVEN, events, recipe_text, write_run, write_scales
 from tests.helpers.journals import full_begin, host
 from tests.helpers.paths import ROOT
-from zoo.bench.submission import readme, runs, system, tree
+from zoo.bench.submission import readme, rules, runs, tree
 from zoo.config import loader
 from zoo.data.errors import UserError
 from zoo.run.cli import FIND
@@ -166,7 +166,7 @@ def test_a_tree_is_written_whole_or_not_at_all(tmp_path):
 
 
 def test_the_fields_of_a_run():
-    fields = system.describe(full_begin(cards=32, nodes=4), GIVEN)
+    fields = rules.describe(full_begin(cards=32, nodes=4), GIVEN)
     assert fields == {
         "accelerator_memory_capacity": "16 GB",
         "accelerator_name": "Tesla V100-SXM2-16GB",
@@ -184,21 +184,21 @@ def test_the_fields_of_a_run():
         "hardware_name": "BJINVENTECV2G5MC23-40A",
         "hardware_type": "datacenter",
     }
-    given = system.describe(full_begin(), {**GIVEN, "number_of_nodes": 2, "operating_system": None})
+    given = rules.describe(full_begin(), {**GIVEN, "number_of_nodes": 2, "operating_system": None})
     assert (given["number_of_nodes"], given["operating_system"]) == (2, fields["operating_system"])
 
 
 def test_fields_of_other_machines():
     unknown = {**host("a", [0]), "hardware": None, "storage_bytes": None, "accelerators_present": 8}
-    fields = system.describe(full_begin(hosts=[unknown]), {})
+    fields = rules.describe(full_begin(hosts=[unknown]), {})
     assert [name for name, value in fields.items() if value is None] == [
         *("host_storage_capacity", "host_storage_type", "submitter", "hardware_name", "hardware_type")
     ]
     assert fields["accelerators_per_node"] == 8
     machine = {**CPU, "libraries": {}, "storage_bytes": 270_553_174_016}
-    fields = system.describe(full_begin(hosts=[machine]), GIVEN)
+    fields = rules.describe(full_begin(hosts=[machine]), GIVEN)
     assert [fields[f"accelerator{name}"] for name in ("_name", "s_per_node", "_memory_capacity")] == ["none", 0, "0 GB"]
-    assert fields["host_storage_capacity"] == "271 GB" and system.problems(fields) == []
+    assert fields["host_storage_capacity"] == "271 GB" and rules.problems(fields) == []
     assert fields["software_stack"] == "PyTorch 2.13.0, Python 3.11.2"
 
 
@@ -207,4 +207,4 @@ def test_fields_of_other_machines():
 )
 def test_published_files(name, wrong):
     found = json.loads((ROOT / f"tests/airank/system_information/{name}.json").read_text())
-    assert len(system.problems(found)) == wrong
+    assert len(rules.problems(found)) == wrong

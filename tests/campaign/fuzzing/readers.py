@@ -186,8 +186,7 @@ def read_calibration(folder: Path) -> None:
 
 def read_log(folder: Path) -> None:
     """Check a log, and extract the speeds of one of DLPerf."""
-    from zoo.bench.airank_log.grammar import parse
-    from zoo.bench.airank_log.rules import deviations, measure
+    from zoo.bench.airank_log import deviations, measure, parse
 
     with open(folder / "a.log", encoding="utf-8", errors="replace") as file:
         log = parse(file)

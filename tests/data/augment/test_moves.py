@@ -6,7 +6,7 @@ import pytest
 from tests.data.augment.scripted import Scripted
 from zoo.data.augment import horizontal_flip, multi_scale_crop, random_resized_crop, random_rotate, vertical_flip
 from zoo.data.transforms.clips import multi_scale_box
-from zoo.data.transforms.crops import random_box
+from zoo.data.transforms.geometry import random_box
 
 
 def test_rotated_images_and_masks_are_mmsegmentation_s(golden, target):

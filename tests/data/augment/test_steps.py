@@ -9,8 +9,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from zoo.data import augment
 from zoo.data.augment.common import steps
-from zoo.data.augment.common.drawn import Target
-from zoo.data.augment.common.steps import Steps
+from zoo.data.augment.common.steps import Steps, Target
 from zoo.data.transforms.geometry import Geometry
 
 

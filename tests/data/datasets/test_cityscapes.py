@@ -9,7 +9,7 @@ from PIL import Image
 
 from zoo.data.datasets import cityscapes
 from zoo.data.errors import UserError
-from zoo.data.formats import palette
+from zoo.data.formats import masks
 from zoo.data.stream import open_evaluation, open_training
 
 SIZE = (12, 16)
@@ -80,7 +80,7 @@ def test_cityscapes_in_its_official_layout(tmp_path):
     train, val = load(tmp_path)
     assert names(train) == [f"leftImg8bit/{stem}_leftImg8bit.png" for stem in (STEMS[2], STEMS[1], STEMS[0])]
     assert path_pairs(val) == [[f"leftImg8bit/{STEMS[3]}_leftImg8bit.png", f"gtFine/{STEMS[3]}_gtFine_labelIds.png"]]
-    assert train.classes == val.classes == palette.TRAIN_CLASSES and train.training and not val.training
+    assert train.classes == val.classes == masks.TRAIN_CLASSES and train.training and not val.training
     label = val.sample(0, None)["label"]
     assert label[0, :5].tolist() == [0, 10, 255, 0, 0] and label.shape == SIZE
 

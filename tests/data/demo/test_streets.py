@@ -10,10 +10,10 @@ import pytest
 
 from zoo.data import order
 from zoo.data.demo import streets
-from zoo.data.formats import palette
+from zoo.data.formats import masks
 
 PIXELS = "bbc178629738aaadd82a7be84ae55d60"
-IDS = {label.name: label.id for label in palette.LABELS}
+IDS = {label.name: label.id for label in masks.LABELS}
 CLASSES = (
     "road",
     "sidewalk",
@@ -87,7 +87,7 @@ def test_every_class_covers_a_share_of_the_pixels(scenes):
     for name in CLASSES:
         occurs = labels == IDS[name]
         assert occurs.mean() > 0.005 and occurs.any((1, 2)).mean() > 0.9, name
-    ignored = palette.TRAIN_IDS[labels] == palette.IGNORE_INDEX
+    ignored = masks.TRAIN_IDS[labels] == masks.IGNORE_INDEX
     assert 0.02 < ignored.mean() < 0.1
 
 
@@ -105,8 +105,8 @@ def test_light_differs_between_images(scenes):
 
 def test_the_set_loads_as_cityscapes(demo_set):
     train, val = demo_set("streets").load()
-    assert (len(train), len(val), train.classes) == (6, 3, palette.TRAIN_CLASSES)
-    train_ids = {palette.TRAIN_CLASSES.index(name) for name in CLASSES} | {palette.IGNORE_INDEX}
+    assert (len(train), len(val), train.classes) == (6, 3, masks.TRAIN_CLASSES)
+    train_ids = {masks.TRAIN_CLASSES.index(name) for name in CLASSES} | {masks.IGNORE_INDEX}
     for split in (train, val):
         sample = split.sample(1, order.generator(0, "test", 0))
         assert sample["image"].shape == (128, 256, 3) and sample["label"].shape == (128, 256)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import masks, palette
+from zoo.data.formats import masks
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:::PIL\.")  # pytest resets the filter of data/formats/images.py
 RAMP = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8)
@@ -122,7 +122,7 @@ def test_masks_of_class_indices_hold_classes_and_255(tmp_path):
 def test_cityscapes_ids_become_train_ids(tmp_path):
     ids = np.arange(34, dtype=np.uint8).reshape(2, 17)
     expected = np.full(34, 255)
-    for label in palette.LABELS:
+    for label in masks.LABELS:
         if label.train_id is not None:
             expected[label.id] = label.train_id
     assert np.array_equal(masks.read_labels(save(tmp_path / "m.png", ids), masks.cityscapes_ids()).ravel(), expected)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zoo.data.formats import palette
+from zoo.data.formats import masks
 
 # id, train id and color of every label as printed by cityscapesScripts 2.3.0 (cityscapesscripts/helpers/labels.py);
 # labels with train id 255 or -1 are not evaluated.
@@ -64,7 +64,7 @@ def min_distance(colors):
 
 
 def test_the_labels_are_those_of_the_official_scripts():
-    assert [tuple(label) for label in palette.LABELS] == list(official_labels())
+    assert [tuple(label) for label in masks.LABELS] == list(official_labels())
 
 
 def test_the_table_maps_ids_to_train_ids():
@@ -72,35 +72,35 @@ def test_the_table_maps_ids_to_train_ids():
     for number, _, train_id, _ in official_labels():
         if train_id is not None:
             expected[number] = train_id
-    assert np.array_equal(palette.TRAIN_IDS, expected) and palette.TRAIN_IDS.dtype == np.uint8
+    assert np.array_equal(masks.TRAIN_IDS, expected) and masks.TRAIN_IDS.dtype == np.uint8
     assert sorted(set(expected)) == list(range(19)) + [255]
 
 
 def test_the_19_classes_in_the_order_of_their_train_ids():
     names = {train_id: name for _, name, train_id, _ in official_labels() if train_id is not None}
-    assert tuple(names[train_id] for train_id in range(19)) == palette.TRAIN_CLASSES
+    assert tuple(names[train_id] for train_id in range(19)) == masks.TRAIN_CLASSES
 
 
 def test_official_colors_for_official_names_anywhere():
     official = {name: color for _, name, train_id, color in official_labels() if train_id is not None}
-    colors = palette.class_colors(palette.TRAIN_CLASSES)
+    colors = masks.class_colors(masks.TRAIN_CLASSES)
     assert colors.shape == (19, 3) and colors.dtype == np.uint8
-    assert [tuple(color) for color in colors] == [official[name] for name in palette.TRAIN_CLASSES]
-    mixed = palette.class_colors(("cat", "car", "dog", "road"))
+    assert [tuple(color) for color in colors] == [official[name] for name in masks.TRAIN_CLASSES]
+    mixed = masks.class_colors(("cat", "car", "dog", "road"))
     assert tuple(mixed[1]) == official["car"] and tuple(mixed[3]) == official["road"]
-    many = palette.class_colors(palette.TRAIN_CLASSES + tuple(f"own {label}" for label in range(20))).astype(float)
+    many = masks.class_colors(masks.TRAIN_CLASSES + tuple(f"own {label}" for label in range(20))).astype(float)
     assert np.linalg.norm(many[:19, None] - many[None, 19:], axis=-1).min() > 60
 
 
 @pytest.mark.parametrize("count, min_expected", [(2, 255), (6, 150), (20, 80), (60, 60), (150, 40), (254, 30)])
 def test_other_colors_differ_clearly_from_each_other_and_from_black_and_white(count, min_expected):
-    colors = palette.class_colors([f"class {label}" for label in range(count)])
+    colors = masks.class_colors([f"class {label}" for label in range(count)])
     assert colors.shape == (count, 3) and colors.dtype == np.uint8
     assert min_distance(np.concatenate([colors, [[0, 0, 0], [255, 255, 255]]])) >= min_expected
 
 
 def test_colors_are_deterministic_and_do_not_change_when_classes_are_added():
-    few, many = palette.class_colors(["a", "b", "c"]), palette.class_colors(["a", "b", "c", "d", "e"])
-    assert np.array_equal(few, many[:3]) and np.array_equal(many, palette.class_colors(["v", "w", "x", "y", "z"]))
-    assert palette.class_colors([]).shape == (0, 3)
-    assert palette.class_colors(["same"] * 1000).shape == (1000, 3)
+    few, many = masks.class_colors(["a", "b", "c"]), masks.class_colors(["a", "b", "c", "d", "e"])
+    assert np.array_equal(few, many[:3]) and np.array_equal(many, masks.class_colors(["v", "w", "x", "y", "z"]))
+    assert masks.class_colors([]).shape == (0, 3)
+    assert masks.class_colors(["same"] * 1000).shape == (1000, 3)

@@ -10,8 +10,7 @@ from tests.data.loaders.test_dali import needs_dali
 from zoo.data.dataset import Pending
 from zoo.data.errors import UserError
 from zoo.data.loaders import dali_graph, packing
-from zoo.data.loaders.dali_device import AT_A_TIME, DeviceDecoder
-from zoo.data.loaders.dali_graph import Failure, Graph, Steps
+from zoo.data.loaders.dali_graph import AT_A_TIME, DeviceDecoder, Failure, Graph, Steps
 from zoo.data.stream import open_evaluation, open_training
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry
@@ -187,7 +186,7 @@ def test_a_graph_is_built_once_for_batches_of_one_size(tmp_path, monkeypatch):
             built.append(arguments)
             super().__init__(*arguments)
 
-    monkeypatch.setattr("zoo.data.loaders.dali_device.Graph", Counted)
+    monkeypatch.setattr("zoo.data.loaders.dali_graph.Graph", Counted)
     train, _ = sets.image_set(tmp_path)
     decode_all(open_training(train, 3, 4, 0, 6, loader="encoded"), DeviceDecoder(ON_CPU, 3))
     assert [(room, threads, device) for _, room, threads, device in built] == [(4, 3, ON_CPU)]

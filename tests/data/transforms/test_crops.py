@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.data.transforms.crops import random_box
+from zoo.data.transforms.geometry import random_box
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.data.transforms import frame_sampling
+from zoo.data.transforms import clips
 
 LENGTHS = st.integers(1, 400)
 COUNTS = st.integers(1, 32)
@@ -29,13 +29,13 @@ def draw_many(function, n, t, times):
 
 
 def test_known_frames_of_a_300_frame_video():
-    assert frame_sampling.uniform_val(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
-    assert frame_sampling.uniform_test(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
-    assert frame_sampling.twice_test(300, 8).tolist() == [
+    assert clips.uniform_val(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
+    assert clips.uniform_test(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
+    assert clips.twice_test(300, 8).tolist() == [
         [18, 56, 93, 131, 168, 206, 243, 281],
         [0, 37, 75, 112, 150, 187, 225, 262],
     ]
-    dense = frame_sampling.dense_test(300, 8)
+    dense = clips.dense_test(300, 8)
     assert dense[:, 0].tolist() == [0, 26, 52, 78, 104, 131, 157, 183, 209, 236]
     assert dense[0].tolist() == [0, 8, 16, 24, 32, 40, 48, 56]
     assert dense[9].tolist() == [236, 244, 252, 260, 268, 276, 284, 292]
@@ -43,33 +43,33 @@ def test_known_frames_of_a_300_frame_video():
 
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_fewer_frames_than_segments(n):
-    assert frame_sampling.uniform_train(n, 8, rng()).tolist() == [0] * 8
-    assert frame_sampling.uniform_val(n, 8).tolist() == [0] * 8
-    assert frame_sampling.uniform_test(n, 8).tolist() == [(2 * k + 1) * n // 16 for k in range(8)]  # spread out
-    assert frame_sampling.twice_test(n, 8)[1].tolist() == [k * n // 8 for k in range(8)]
+    assert clips.uniform_train(n, 8, rng()).tolist() == [0] * 8
+    assert clips.uniform_val(n, 8).tolist() == [0] * 8
+    assert clips.uniform_test(n, 8).tolist() == [(2 * k + 1) * n // 16 for k in range(8)]  # spread out
+    assert clips.twice_test(n, 8)[1].tolist() == [k * n // 8 for k in range(8)]
 
 
 def test_as_many_frames_as_segments():
-    assert frame_sampling.uniform_val(8, 8).tolist() == [0] * 8  # as upstream does
-    assert frame_sampling.uniform_test(8, 8).tolist() == list(range(8))
-    assert frame_sampling.uniform_train(8, 8, rng()).tolist() == list(range(8))
-    assert frame_sampling.uniform_val(9, 8).tolist() == middles(9, 8)
+    assert clips.uniform_val(8, 8).tolist() == [0] * 8  # as upstream does
+    assert clips.uniform_test(8, 8).tolist() == list(range(8))
+    assert clips.uniform_train(8, 8, rng()).tolist() == list(range(8))
+    assert clips.uniform_val(9, 8).tolist() == middles(9, 8)
 
 
 def test_a_single_frame():
     for frames in (
-        frame_sampling.uniform_train(1, 8, rng()),
-        frame_sampling.uniform_val(1, 8),
-        frame_sampling.uniform_test(1, 8),
-        frame_sampling.twice_test(1, 8),
-        frame_sampling.dense_train(1, 8, rng()),
-        frame_sampling.dense_test(1, 8),
+        clips.uniform_train(1, 8, rng()),
+        clips.uniform_val(1, 8),
+        clips.uniform_test(1, 8),
+        clips.twice_test(1, 8),
+        clips.dense_train(1, 8, rng()),
+        clips.dense_test(1, 8),
     ):
         assert not frames.any() and frames.dtype == np.int64
 
 
 def test_uniform_training_draws_every_frame_but_the_tail():
-    frames = draw_many(frame_sampling.uniform_train, 300, 8, 1500)  # segments of 37 frames, 296..299 are the tail
+    frames = draw_many(clips.uniform_train, 300, 8, 1500)  # segments of 37 frames, 296..299 are the tail
     for k in range(8):
         assert set(frames[:, k].tolist()) == set(range(37 * k, 37 * k + 37))
     assert frames.max() == 295
@@ -78,38 +78,36 @@ def test_uniform_training_draws_every_frame_but_the_tail():
 
 
 def test_dense_training_draws_every_start_but_the_last_valid_one():
-    frames = draw_many(frame_sampling.dense_train, 70, 8, 1000)
+    frames = draw_many(clips.dense_train, 70, 8, 1000)
     assert set(frames[:, 0].tolist()) == set(range(6))  # 0..6 are valid
     assert (frames == frames[:, :1] + np.arange(8) * 8).all()
 
 
 @pytest.mark.parametrize("n, starts", [(64, {0}), (65, {0}), (66, {0, 1}), (10, {0})])
 def test_dense_training_near_the_span(n, starts):
-    assert set(draw_many(frame_sampling.dense_train, n, 8, 100)[:, 0].tolist()) == starts
+    assert set(draw_many(clips.dense_train, n, 8, 100)[:, 0].tolist()) == starts
 
 
 def test_dense_sampling_wraps_around_in_a_short_video():
-    assert frame_sampling.dense_train(20, 8, rng()).tolist() == [0, 8, 16, 4, 12, 0, 8, 16]
-    assert frame_sampling.dense_test(20, 8).tolist() == [[0, 8, 16, 4, 12, 0, 8, 16]] * 10
+    assert clips.dense_train(20, 8, rng()).tolist() == [0, 8, 16, 4, 12, 0, 8, 16]
+    assert clips.dense_test(20, 8).tolist() == [[0, 8, 16, 4, 12, 0, 8, 16]] * 10
 
 
 @settings(max_examples=200, deadline=None)
 @given(n=LENGTHS, t=COUNTS)
 def test_deterministic_sampling(n, t):
     length = n / t
-    assert frame_sampling.uniform_test(n, t).tolist() == [int(length / 2 + length * k) for k in range(t)]
+    assert clips.uniform_test(n, t).tolist() == [int(length / 2 + length * k) for k in range(t)]
     # A float may be just below an integer.
-    assert np.abs(frame_sampling.uniform_test(n, t) - middles(n, t)).max() <= 1
-    assert frame_sampling.uniform_val(n, t).tolist() == (
-        frame_sampling.uniform_test(n, t).tolist() if n > t else [0] * t
-    )
-    assert frame_sampling.twice_test(n, t).tolist() == [
-        frame_sampling.uniform_test(n, t).tolist(),
+    assert np.abs(clips.uniform_test(n, t) - middles(n, t)).max() <= 1
+    assert clips.uniform_val(n, t).tolist() == (clips.uniform_test(n, t).tolist() if n > t else [0] * t)
+    assert clips.twice_test(n, t).tolist() == [
+        clips.uniform_test(n, t).tolist(),
         [int(length * k) for k in range(t)],
     ]
     last = max(n - 63, 1) - 1
     starts = [int(i * last / 9) for i in range(10)]
-    dense = frame_sampling.dense_test(n, t)
+    dense = clips.dense_test(n, t)
     assert np.abs(np.array(starts) % n - dense[:, 0]).max() <= 1
     assert (dense == (dense[:, :1] + np.arange(t) * (64 // t)) % n).all()
     assert dense[0, 0] == 0 and dense[9, 0] == last
@@ -128,7 +126,7 @@ def test_every_frame_lies_in_the_video(n, t, seed):
     }
     for name, shape in shapes.items():
         extra = (rng(seed),) if name.endswith("train") else ()
-        frames = getattr(frame_sampling, name)(n, t, *extra)
+        frames = getattr(clips, name)(n, t, *extra)
         assert frames.shape == shape and frames.dtype == np.int64
         assert frames.min() >= 0 and frames.max() < n
         if name.startswith("uniform"):
@@ -138,7 +136,7 @@ def test_every_frame_lies_in_the_video(n, t, seed):
 @settings(max_examples=100, deadline=None)
 @given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2**32))
 def test_uniform_training_takes_one_frame_per_segment(n, t, seed):
-    frames = frame_sampling.uniform_train(n, t, rng(seed))
+    frames = clips.uniform_train(n, t, rng(seed))
     if n >= t:
         assert (frames // (n // t)).tolist() == list(range(t))
-    assert frames.tolist() == frame_sampling.uniform_train(n, t, rng(seed)).tolist()
+    assert frames.tolist() == clips.uniform_train(n, t, rng(seed)).tolist()

@@ -18,7 +18,7 @@ from tests.helpers.paths import ROOT
 from tests.zoo.export import checkpoints
 from zoo.commands import export
 from zoo.config import loader
-from zoo.data.formats import palette
+from zoo.data.formats import masks
 from zoo.export import source
 from zoo.notebook import Run
 from zoo.weights.onnx_file import OnnxMetadata
@@ -113,7 +113,7 @@ def test_a_segmentation_model_takes_any_size(checkpoint, tmp_path):
     assert run(checkpoint("deeplabv3plus"), "--out", tmp_path / "plain.onnx") == 0
     assert run(checkpoint("deeplabv3plus"), "--out", tmp_path / "whole.onnx", "--with-preprocessing") == 0
     (plain, metadata), (whole, end) = read(tmp_path / "plain.onnx"), read(tmp_path / "whole.onnx")
-    assert np.array_equal(metadata.palette, palette.class_colors(metadata.classes))
+    assert np.array_equal(metadata.palette, masks.class_colors(metadata.classes))
     assert end.output.kind == "class_map" and whole.get_outputs()[0].type == "tensor(uint8)"
     pixels = np.random.default_rng(0).integers(0, 256, (2, 37, 50, 3), np.uint8)
     x = ((pixels / 255 - metadata.input.mean) / metadata.input.std).transpose(0, 3, 1, 2).astype(np.float32)

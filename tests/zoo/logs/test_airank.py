@@ -6,8 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from zoo.bench.airank_log.grammar import parse
-from zoo.bench.airank_log.rules import deviations
+from zoo.bench.airank_log import deviations, parse
 from zoo.logs.airank import Writer, lines
 from zoo.logs.journal import Journal
 

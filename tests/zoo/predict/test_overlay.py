@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.helpers import clips as encoded
 from zoo.data.errors import BadSample
-from zoo.data.formats import palette
+from zoo.data.formats import masks
 from zoo.predict import overlay
 
 COLORS = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)
@@ -33,7 +33,7 @@ def test_shares_are_formatted_and_ranked():
 )
 def test_a_legend_is_beside_the_image_and_legible(height, width, count):
     names = [f"class number {label}" for label in range(count)]
-    legend = overlay.Legend(height, width, names, palette.class_colors(names), range(count))
+    legend = overlay.Legend(height, width, names, masks.class_colors(names), range(count))
     shares = np.full(count, 1 / count)
     image = np.full((height, width, 3), 77, np.uint8)
     canvas = legend.attach(image, shares)
@@ -73,7 +73,7 @@ def test_the_classes_of_an_image_are_in_the_given_order():
 
 def test_more_classes_than_places():
     names = [f"c{label}" for label in range(60)]
-    colors, shares = palette.class_colors(names), np.arange(60) / 1770
+    colors, shares = masks.class_colors(names), np.arange(60) / 1770
     legend = overlay.Legend(600, 600, names, colors, range(60))
     canvas = legend.attach(np.full((600, 600, 3), 255, np.uint8), shares)
     seen = [(canvas == color).all(2).sum() > 100 for color in colors]

@@ -3,7 +3,7 @@
 import sys
 
 from zoo import cli
-from zoo.data.loaders.dali_device import DeviceDecoder
+from zoo.data.loaders.dali_graph import DeviceDecoder
 from zoo.run import loading
 
 DECODED = "arrays decoded in the training process: "  # how many: the last line

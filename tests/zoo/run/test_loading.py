@@ -12,10 +12,9 @@ from tests.helpers.journals import BEGIN, evaluations, write_journal
 from tests.helpers.paths import ROOT
 from tests.helpers.training import command
 from zoo.data import host, loaders
-from zoo.data.dataset import Pending
+from zoo.data.dataset import LoaderSettings, Pending
 from zoo.data.errors import UserError
 from zoo.data.loaders import dali_graph
-from zoo.data.settings import LoaderSettings
 from zoo.data.stages import DECODE, TRANSFORM, total
 from zoo.data.stream import ReadTimes
 from zoo.data.transforms.geometry import Geometry

@@ -13,8 +13,7 @@ from tests.data.loaders.odd_files import needs_dali
 from zoo.data import order
 from zoo.data.errors import BadSample, UserError
 from zoo.data.loaders import Loader
-from zoo.data.loaders.dali_device import AT_A_TIME, DeviceDecoder
-from zoo.data.loaders.dali_graph import Failure
+from zoo.data.loaders.dali_graph import AT_A_TIME, DeviceDecoder, Failure
 from zoo.data.stream import EvaluationBatches, UnreadableSample, open_evaluation, open_training
 from zoo.run import pipeline
 from zoo.run.evaluation import _inputs, _rows

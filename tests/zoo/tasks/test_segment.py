@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from zoo.data.errors import UserError
-from zoo.data.formats.palette import LABELS, TRAIN_CLASSES
+from zoo.data.formats.masks import LABELS, TRAIN_CLASSES
 from zoo.tasks.segment import ClassMap, Metric, Settings, windows
 
 

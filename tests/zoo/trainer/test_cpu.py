@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.helpers.processes import ROOT
-from zoo.trainer import cpu
+from zoo.trainer import device
 
 PROCESSOR = "processor\t: {}\nvendor_id\t: {}\nmodel name\t: a: b\npower management:\nflags\t\t: fpu {} sse2\n\n"
 CASES = {
@@ -18,11 +18,11 @@ CASES = {
 }
 PAGES = """
 import resource, sys
-from zoo.trainer import cpu
+from zoo.trainer import device
 
 BYTES = 40 << 20  # more than glibc ever keeps
 if sys.argv[1] == "keep":
-    assert cpu.keep_freed_memory({})
+    assert device.keep_freed_memory({})
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -46,24 +46,24 @@ def test_a_block_that_was_freed_needs_no_new_pages():
 
 @pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
 def test_variables_of_glibc_count_instead(name):
-    assert not cpu.keep_freed_memory({name: "1"})
+    assert not device.keep_freed_memory({name: "1"})
 
 
 def test_another_c_library(monkeypatch):
-    monkeypatch.setattr(cpu.ctypes, "CDLL", lambda name: object())
-    assert not cpu.keep_freed_memory({})
+    monkeypatch.setattr(device.ctypes, "CDLL", lambda name: object())
+    assert not device.keep_freed_memory({})
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_variable_is_set_where_mkl_needs_it(case, tmp_path, monkeypatch):
     vendor, flags = case
     (tmp_path / "cpuinfo").write_text("".join(PROCESSOR.format(i, vendor, flags) for i in range(2)))
-    monkeypatch.setattr(cpu, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(device, "CPU_INFO", tmp_path / "cpuinfo")
     environ = {}
-    cpu.prepare_mkl(environ)
+    device.prepare_mkl(environ)
     assert environ.get("MKL_DEBUG_CPU_TYPE") == CASES[case]
     chosen = {"MKL_DEBUG_CPU_TYPE": "0"}
-    cpu.prepare_mkl(chosen)
+    device.prepare_mkl(chosen)
     assert chosen == {"MKL_DEBUG_CPU_TYPE": "0"}
 
 
@@ -71,7 +71,7 @@ def test_the_variable_is_set_where_mkl_needs_it(case, tmp_path, monkeypatch):
 def test_other_processors_and_systems(text, tmp_path, monkeypatch):
     if text is not None:
         (tmp_path / "cpuinfo").write_text(text)
-    monkeypatch.setattr(cpu, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(device, "CPU_INFO", tmp_path / "cpuinfo")
     environ = {}
-    cpu.prepare_mkl(environ)
+    device.prepare_mkl(environ)
     assert environ == {}

@@ -9,7 +9,7 @@ from zoo.data import order
 from zoo.data.batch import LABEL, Field
 from zoo.data.errors import BadSample
 from zoo.data.stream import EvaluationBatches
-from zoo.visualization.common.evaluation import Evaluation, Recorder
+from zoo.visualization.evaluation import Evaluation, Recorder
 
 
 class Split:

@@ -8,12 +8,11 @@ import pytest
 from zoo import visualization
 from zoo.data.batch import LABEL, Field
 from zoo.data.errors import BadSample
-from zoo.data.formats import palette
+from zoo.data.formats import masks
 from zoo.predict.overlay import blend
 from zoo.tasks import list_tasks
-from zoo.visualization import classify, face, segment
-from zoo.visualization.common import canvas
-from zoo.visualization.common.evaluation import Evaluation
+from zoo.visualization import canvas, classify, face, segment
+from zoo.visualization.evaluation import Evaluation
 
 TOP = canvas.LINE + canvas.GAP  # pixels above an image with a caption
 
@@ -81,14 +80,14 @@ def test_a_classifier_has_a_confusion_matrix_and_samples_may_be_unreadable():
 
 def test_a_scene_its_labels_and_its_prediction():
     pixels, label = noise(192, 384), np.zeros((192, 384), np.uint8)
-    label[:5], predicted = palette.IGNORE_INDEX, np.ones((1, 192, 384), np.uint8)
+    label[:5], predicted = masks.IGNORE_INDEX, np.ones((1, 192, 384), np.uint8)
     state = {"confusion": np.zeros((2, 3), np.int64)}
     drawn = segment.draw(
         evaluation([{"image": pixels, "label": label}, None], (), [(0, predicted), (1, predicted)], state)
     )
     assert list(drawn) == ["samples", "confusion"]
     colors = np.zeros((256, 3), np.uint8)
-    colors[:2] = palette.class_colors(["cat", "dog"])
+    colors[:2] = masks.class_colors(["cat", "dog"])
     for number, expected in enumerate([pixels, blend(pixels, label, colors), blend(pixels, predicted[0], colors)]):
         left = number * (384 + canvas.GAP)
         assert np.array_equal(drawn["samples"][TOP : TOP + 192, left : left + 384], expected)

@@ -5,8 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from zoo import program
-from zoo.bench.airank_log.grammar import parse
-from zoo.bench.airank_log.rules import deviations, measure
+from zoo.bench.airank_log import deviations, measure, parse
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 

@@ -32,7 +32,7 @@ examples
   %(prog)s --upstream ~/clones
   %(prog)s --upstream ~/clones --task tsm_224 arcface -n 15 --json updates.json"""
 OURS = "this trainer"
-# Values that a trainer of this project leaves alone and that change nothing: zoo/trainer/cpu.py.
+# Values that a trainer of this project leaves alone and that change nothing: zoo/trainer/device.py.
 NO_SETTINGS = {"MALLOC_ARENA_TEST": "8", "MKL_DEBUG_CPU_TYPE": ""}
 REST = 0.3  # seconds before each update, in which the threads of the others fall asleep
 COLUMNS = ("task", "", "ms", "this trainer's time / its", "CPU ms", "this trainer's CPU time / its")

@@ -10,7 +10,7 @@ from typing import Any
 
 from zoo.bench.matrix.cases import Case
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
 MATRIX, ATTEMPTS, LOCK = "matrix.json", "benchmark.jsonl", ".lock"
@@ -94,7 +94,7 @@ def recorded_matrix(path: Path) -> dict[str, Any] | None:
     if not (path / MATRIX).exists():
         return None
     with parsing(f"{path / MATRIX}: cannot be read", "choose another folder"):
-        return dict(budgeted_json.load(str(path / MATRIX)))
+        return dict(regular.load_json(str(path / MATRIX)))
 
 
 def differences(recorded: Mapping[str, Any], current: Mapping[str, Any], prefix: str = "") -> list[str]:

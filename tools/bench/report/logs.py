@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 
-from zoo.bench.airank_log.grammar import Log, parse
-from zoo.bench.airank_log.rules import measure
+from zoo.bench.airank_log import Log, measure, parse
 from zoo.bench.report.measures import Point, Values
 from zoo.bench.report.runs import COMPLETE, INCOMPLETE, Case, Run
 

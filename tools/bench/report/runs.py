@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from zoo.bench.report import settings
 from zoo.bench.report.measures import Point, Values, first, measure, named, number, points, text, whole
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.logs.journal import Event
@@ -121,7 +121,7 @@ def cases_without_runs(root: str) -> list[Run]:
     with parsing(f"{path} cannot be read", "remove it; the benchmark writes it again"):
         return [
             Run(path, {"skipped": SKIPPED, "failed": FAILED}[case["status"]], case["reason"], _case_of_matrix(case))
-            for case in budgeted_json.load(path)["cases"]
+            for case in regular.load_json(path)["cases"]
             if case["status"] != "done" and not case["count"]
         ]
 

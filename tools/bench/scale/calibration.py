@@ -9,7 +9,7 @@ import numpy as np
 
 from zoo.commands.new_file import write_new
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.distributed.launchers import read_world
 
@@ -178,7 +178,7 @@ def read(path: str) -> Calibration:
         UserError: the file cannot be read, or a key is missing or has a wrong value.
     """
     with parsing(f"{path}: no JSON", REMEDY):
-        content = budgeted_json.load(path)
+        content = regular.load_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{path}: no calibration of format {FORMAT}; {REMEDY}")
     with parsing(f"{path}: damaged calibration", REMEDY):

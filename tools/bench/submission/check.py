@@ -9,12 +9,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from zoo.bench.airank_log.grammar import Log, parse
-from zoo.bench.airank_log.rules import deviations, measure
-from zoo.bench.submission import rules, runs, system
+from zoo.bench.airank_log import Log, deviations, measure, parse
+from zoo.bench.submission import rules, runs
 from zoo.bench.submission.tree import DEMO_FILE
 from zoo.data.errors import UserError
-from zoo.data.formats import budgeted_json
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.table import table
@@ -81,8 +80,8 @@ def check(tree: str) -> list[str]:
         return [f"{tree}: no submitter/system/{rules.SYSTEM_FILE} in it"]
     for file in files:
         with parsing(f"{file}: no JSON"):
-            fields = budgeted_json.load(str(file))
-        found = system.problems(fields, is_demo) if isinstance(fields, dict) else ["no object"]
+            fields = regular.load_json(str(file))
+        found = rules.problems(fields, is_demo) if isinstance(fields, dict) else ["no object"]
         models = [read_model(folder) for folder in sorted(file.parent.iterdir()) if folder.is_dir()]
         cards = max((count for model in models for count in model.logs), default=0)
         if not found and not is_demo:

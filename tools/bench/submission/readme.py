@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zoo.bench.submission import rules
-from zoo.bench.submission.rules import Listed
+from zoo.bench.submission.rules import FRAMEWORKS, Listed
 from zoo.bench.submission.runs import PATH_KEYS, Run
-from zoo.bench.submission.system import FRAMEWORKS
 from zoo.table import table
 
 REPOSITORY_NOTE = "The program is vision-zoo; its folder `configs/` has the recipe"

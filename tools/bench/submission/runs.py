@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from zoo.bench.airank_log.grammar import parse
-from zoo.bench.airank_log.rules import deviations
+from zoo.bench.airank_log import deviations, parse
 from zoo.bench.submission import rules
 from zoo.bench.submission.rules import Listed
 from zoo.config import loader

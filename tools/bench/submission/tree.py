@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from zoo.bench.submission import readme, rules, runs, system
+from zoo.bench.submission import readme, rules, runs
 from zoo.bench.submission.runs import Run
 from zoo.data.errors import UserError
 
@@ -45,11 +45,11 @@ def plan(scales: Mapping[int, Run], given: Mapping[str, Any], folder: str | None
     first, last = next(iter(ordered.values())), list(ordered.values())[-1]
     model = first.begin["model"]
     listed = rules.LISTED.get(model)
-    fields = system.describe(last.begin, given)
+    fields = rules.describe(last.begin, given)
     unknown = [name for name in rules.FIELDS if fields[name] is None]
     missing = [f"{rules.SYSTEM_FILE}: no {name}; give --{name.replace('_', '-')}" for name in unknown]
     fields.update({name: _stand_in(name) for name in unknown})
-    missing += [f"{rules.SYSTEM_FILE}: {text}" for text in system.problems(fields, bool(unknown))]
+    missing += [f"{rules.SYSTEM_FILE}: {text}" for text in rules.problems(fields, bool(unknown))]
     if listed is None:
         titles = ", ".join(one.title for one in rules.LISTED.values())
         missing.append(f"AI-Rank lists no model {model}, but {titles}")
@@ -60,7 +60,7 @@ def plan(scales: Mapping[int, Run], given: Mapping[str, Any], folder: str | None
     base = f"{_folder(str(given['submitter']), '--submitter')}/{SYSTEM}"
     inside = f"{base}/{_folder(name, '--model')}"
     files = {
-        f"{base}/{rules.SYSTEM_FILE}": system.render(fields),
+        f"{base}/{rules.SYSTEM_FILE}": rules.render(fields),
         f"{inside}/code/{rules.README}": readme.readme(ordered, listed, missing),
         f"{inside}/code/recipe.yaml": recipe(first),
         f"{inside}/data/{rules.README}": readme.data_note(first),
@@ -112,8 +112,8 @@ def recipe(run: Run) -> str:
 def _stand_in(name: str) -> Any:
     """Return the value of a field that is not known, for a demo."""
     if name.endswith("_capacity"):
-        return system.NO_SIZE
-    return 1 if isinstance(rules.FIELDS[name], int) else system.NOT_RECORDED
+        return rules.NO_SIZE
+    return 1 if isinstance(rules.FIELDS[name], int) else rules.NOT_RECORDED
 
 
 def _folder(name: str, option: str) -> str:

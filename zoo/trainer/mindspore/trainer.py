@@ -11,17 +11,16 @@ from mindspore import ops as mint
 from mindspore.common.initializer import initializer
 
 from zoo.data.batch import Batch
-from zoo.data.loaders.dali_device import DeviceImages
+from zoo.data.loaders.dali_graph import DeviceImages
 from zoo.trainer import loss_scale, numpy_ops, rounding, state
 from zoo.trainer.mindspore import ops, parallel
 from zoo.trainer.mindspore.checkpointing import checkpoint, checkpointed_cells
 from zoo.trainer.mindspore.ema import MovingAverage
 from zoo.trainer.mindspore.fp64 import convert_prelu, convert_to_fp64
 from zoo.trainer.mindspore.names import is_statistic, named_tensors
+from zoo.trainer.mindspore.parallel import convert_sync_batchnorm
 from zoo.trainer.mindspore.partial_fc import ParameterShard
-from zoo.trainer.mindspore.precision import convert_precision
-from zoo.trainer.mindspore.preprocessing import PixelNormalization
-from zoo.trainer.mindspore.sync_batchnorm import convert_sync_batchnorm
+from zoo.trainer.mindspore.precision import PixelNormalization, convert_precision
 from zoo.trainer.mindspore.update import (
     Accumulate,
     LossAndGradients,

@@ -7,7 +7,7 @@ import numpy as np
 
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
-from zoo.data.loaders.dali_device import DeviceImages
+from zoo.data.loaders.dali_graph import DeviceImages
 from zoo.trainer import preprocessing
 from zoo.trainer.onnx import outputs
 from zoo.trainer.onnx.session import GraphFile, Session

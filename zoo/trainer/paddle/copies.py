@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from zoo.data.loaders.dali_device import DeviceImages
+from zoo.data.loaders.dali_graph import DeviceImages
 from zoo.trainer.protocol import DeviceBatch
 
 

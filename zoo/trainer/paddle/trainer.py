@@ -12,21 +12,11 @@ from paddle import nn
 
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
-from zoo.data.loaders.dali_device import DeviceImages
+from zoo.data.loaders.dali_graph import DeviceImages
 from zoo.trainer import loss_scale, preprocessing, rounding, state
 from zoo.trainer.ema import MovingAverage
 from zoo.trainer.objectives import OBJECTIVES
-from zoo.trainer.paddle import (
-    batchnorm,
-    convolution,
-    fp32,
-    fp64,
-    names,
-    ops,
-    parallel,
-    prelu,
-    sync_batchnorm,
-)
+from zoo.trainer.paddle import convolution, fp64, layers, names, ops, parallel, sync_batchnorm
 from zoo.trainer.paddle.checkpointing import checkpoint_modules
 from zoo.trainer.paddle.copies import Copies, assemble
 from zoo.trainer.paddle.optimizer import Factors, Optimizer, total_norm
@@ -390,13 +380,13 @@ def _build_model(Model: type[nn.Layer], arch: Any, plan: Plan, world: World) -> 
     model.eval()
     if plan.sync_bn and (world.size > 1 or world.name == "cpu"):
         model = sync_batchnorm.convert_sync_batchnorm(model, world.name == "cpu")
-    if batchnorm.updates_biased_variance(world.place):
-        batchnorm.convert_batchnorm(model)
+    if layers.updates_biased_variance(world.place):
+        layers.convert_batchnorm(model)
     if world.name == "cpu" and not plan.mode.compile:
         convolution.convert_convolutions(model)
-        prelu.convert_prelus(model)
+        layers.convert_prelus(model)
     if plan.mode.is_mixed:
-        fp32.convert_to_fp32(model, plan.fp32_modules)
+        layers.convert_to_fp32(model, plan.fp32_modules)
     return model
 
 

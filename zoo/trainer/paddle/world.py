@@ -7,8 +7,7 @@ from typing import Any
 import paddle
 
 from zoo.data.errors import UserError
-from zoo.trainer import cpu
-from zoo.trainer.device import cann_version, select_device
+from zoo.trainer.device import cann_version, keep_freed_memory, select_device
 from zoo.trainer.paddle import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler
@@ -23,7 +22,7 @@ class World:
 
     rank: int
     size: int
-    name: str  # Paddle's name of the device: cpu, gpu:0, npu:0
+    name: str  # Paddle's name of the device: device, gpu:0, npu:0
     place: Any
 
     @property
@@ -144,7 +143,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
 
     Args:
         launch: this process among those of the run.
-        device: auto, cpu, cuda, cuda:N, npu or npu:N.
+        device: auto, device, cuda, cuda:N, npu or npu:N.
         port: a free port of the machine of rank 0, if there are several processes.
 
     Raises:
@@ -154,7 +153,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     name = str(selected).replace("cuda", "gpu")
     place = paddle.set_device(name)
     if name == "cpu":
-        cpu.keep_freed_memory()
+        keep_freed_memory()
     if launch.size > 1:
         _join(launch, name, port)
     return World(launch.rank, launch.size, name, place)

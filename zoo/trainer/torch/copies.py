@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from zoo.data.loaders.dali_device import DeviceImages
+from zoo.data.loaders.dali_graph import DeviceImages
 from zoo.trainer.torch.parallel import all_gather
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from zoo.data.batch import Batch
-from zoo.data.loaders.dali_device import DeviceImages
+from zoo.data.loaders.dali_graph import DeviceImages
 from zoo.trainer import loss_scale, preprocessing, rounding, state
 from zoo.trainer.ema import MovingAverage
 from zoo.trainer.objectives import OBJECTIVES

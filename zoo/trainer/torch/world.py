@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 
 from zoo.data.errors import UserError
-from zoo.trainer import cpu
-from zoo.trainer.device import dotted_cudnn, select_device
+from zoo.trainer.device import dotted_cudnn, keep_freed_memory, select_device
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.profiling import Profiler
 from zoo.trainer.torch import arithmetic as arithmetic_settings
@@ -128,7 +127,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
 
     Args:
         launch: this process among those of the run.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, device, cuda or cuda:N.
         port: a free port of the machine of rank 0, if there are several processes.
 
     Raises:
@@ -136,7 +135,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     """
     selected = select_device(device, launch, ("cuda",), _device_count, "PyTorch")
     if selected.type == "cpu":
-        cpu.keep_freed_memory()
+        keep_freed_memory()
     if selected.type == "cuda":
         torch.cuda.set_device(str(selected))
     if launch.size > 1:

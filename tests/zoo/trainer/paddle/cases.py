@@ -19,7 +19,7 @@ from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import copied_state, make, make_tsm, random_clips
 from zoo.data.errors import UserError
 from zoo.models.tsm import paddle as tsm
-from zoo.trainer.paddle import arithmetic, copies, fp32, kernels, profiling, sync_batchnorm
+from zoo.trainer.paddle import arithmetic, copies, kernels, layers, profiling, sync_batchnorm
 from zoo.trainer.paddle.optimizer import total_norm
 from zoo.trainer.paddle.world import World
 from zoo.trainer.plan import Arithmetic, Mode
@@ -104,7 +104,7 @@ class Mixed(nn.Layer):
 def dtypes_under_autocast(level, fp32_modules):
     """Return the operators of Mixed and their dtypes, from the compiled program: casts that a CPU has too."""
     model, x = Mixed(), paddle.rand((3, 4))
-    fp32.convert_to_fp32(model, fp32_modules)
+    layers.convert_to_fp32(model, fp32_modules)
 
     def cast(x):
         with paddle.amp.auto_cast(level=level, dtype="bfloat16"):
@@ -128,11 +128,11 @@ def case_fp32_modules_keep_32_bits(backend):
         ]
     plain, converted, x = Mixed(), Mixed(), paddle.rand((3, 4))
     converted.set_state_dict(plain.state_dict())
-    fp32.convert_to_fp32(converted, ("fc", "features"))
+    layers.convert_to_fp32(converted, ("fc", "features"))
     np.testing.assert_array_equal(converted(x).numpy(), plain(x).numpy())
     assert isinstance(converted.fc, nn.Linear) and converted.fc(x.astype("bfloat16")).dtype == paddle.float32
     with pytest.raises(KeyError):
-        fp32.convert_to_fp32(plain, ("fd",))
+        layers.convert_to_fp32(plain, ("fd",))
 
 
 def random_norm(shape):

@@ -11,8 +11,8 @@ from paddle import nn
 
 from tests.zoo.trainer.trainer_setup import make, make_tsm, random_clips
 from zoo.models.resnet.paddle import SameConv2D
-from zoo.trainer import cpu
-from zoo.trainer.paddle import convolution, names, prelu
+from zoo.trainer import device
+from zoo.trainer.paddle import convolution, layers, names
 
 WINDOWS = [  # kernel, stride, padding, dilation, of both axes
     ((1, 1), (1, 1), (0, 0), (1, 1)),
@@ -159,10 +159,10 @@ def case_values_and_gradients_are_those_of_a_prelu(backend):
     x[0, :, 0, 0], x[0, :, 1, 0] = 0.0, -0.0
     of_output = rng.standard_normal(x.shape).astype(np.float32)
     model = nn.Sequential(nn.PReLU(4), nn.PReLU(1), nn.PReLU(4, data_format="NHWC"))
-    prelu.convert_prelus(model)
-    assert [type(layer) is prelu.CpuPReLU for layer in model] == [True, False, False]
+    layers.convert_prelus(model)
+    assert [type(layer) is layers.CpuPReLU for layer in model] == [True, False, False]
     for wanted in ((True, True), (False, True), (True, False), (False, False)):
-        y, to_x, to_slopes = gradients(prelu._PReLUFunction.apply, x, slopes, wanted, of_output)
+        y, to_x, to_slopes = gradients(layers._PReLUFunction.apply, x, slopes, wanted, of_output)
         slope = np.where(x > 0, 1, slopes[:, None, None])
         np.testing.assert_array_equal(y, x * slope)
         if wanted[0]:
@@ -178,5 +178,9 @@ def case_values_and_gradients_are_those_of_a_prelu(backend):
 
 
 def case_a_process_is_set_up_for_a_cpu(backend):
-    assert cpu.VARIABLE in os.environ or not cpu.CPU_INFO.exists() or not cpu.needs_variable(cpu.CPU_INFO.read_text())
-    assert cpu.keep_freed_memory() == (os.confstr("CS_GNU_LIBC_VERSION") is not None)
+    assert (
+        device.VARIABLE in os.environ
+        or not device.CPU_INFO.exists()
+        or not device.needs_variable(device.CPU_INFO.read_text())
+    )
+    assert device.keep_freed_memory() == (os.confstr("CS_GNU_LIBC_VERSION") is not None)

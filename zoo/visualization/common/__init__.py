@@ -1,1 +1,0 @@
-"""What the images of several tasks have in common."""
