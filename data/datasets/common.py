@@ -1,39 +1,96 @@
-"""Parts that data sets share: the root folder, default files in it, the record of the set, and its protocol id."""
+"""Parts that data sets share: a split of files, the root folder, lists, the record of the set, its protocol id."""
 
+import copy
 import os
 import re
-import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
-from zoo.data import contents, record
+from zoo.data import cache, contents, record
+from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.contents import Content
 from zoo.data.errors import UserError, similar_path
+from zoo.data.formats.lists import LabeledPath
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.record import DataRecord, Item
 
+PROBED_PATHS = 20  # paths of a list that are checked before a run
 
-class FileSplit(typing.Protocol):
-    """A split that can list its files.
+
+class FileSplit:
+    """Base of splits of files, or of what was prepared of them. It keeps no state between samples.
+
+    So threads and processes may share or copy it.
 
     Attributes:
-        settings: of the data set, with `root` and `checksum`.
+        settings: of the data set, with `root`, `cache`, `checksum` and `augment`.
         classes: names, or a range where there are numbers only.
+        prepared: where samples are read from in place of the files.
+        local: gives the path to read a file from.
+        training: whether samples are shown as in training, with the augmentations of `pipeline`.
     """
 
-    settings: Any
-    classes: Any
+    views = 1
+    notes: tuple[str, ...] = ()
 
-    def __len__(self) -> int: ...
+    def __init__(
+        self, settings: Any, classes: Sequence, standard: Steps, training: bool, prepared: PreparedSplit | None
+    ):
+        self.settings, self.classes, self.prepared = settings, classes, prepared
+        self.local, self.pipeline = cache.open_cache(settings), Pipeline(settings, standard)
+        self.notes += self.pipeline.notes if training else ()
+        self.show(training)
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def name(self, index: int) -> str:
+        """Return the path of a sample, relative to root."""
+        raise NotImplementedError
+
+    def show(self, training: bool) -> None:
+        """Show the samples as in training, or as in an evaluation."""
+        self.training = training
+
+    def entry(self, index: int) -> tuple[str, str]:
+        """Return what describes a sample beside its sizes: its path, and its label or mask."""
+        raise NotImplementedError
+
+    def for_evaluation(self) -> Self:
+        """Return the same samples as an evaluation shows them."""
+        split = copy.copy(self)
+        split.show(training=False)
+        return split
+
+    def path(self, index: int) -> str:
+        """Return the path of the file of a sample."""
+        return os.path.join(self.settings.root, self.name(index))
+
+    def files(self, index: int) -> tuple[Content, ...]:
+        """Return the files whose contents make a sample; of a clip in frames the first, the middle and the last."""
+        return (Content(self.path(index)),)
+
+    def file_size(self, index: int) -> int:
+        """Return the bytes of the file of a sample, -1 if it is missing."""
+        return file_size(self.path(index)) if self.prepared is None else int(self.prepared.bytes[index])
+
+    def digest(self, index: int) -> bytes:
+        """Return the digest of the file of a sample (data/contents.py)."""
+        return contents.digest_file(self.prepared.first_content(index) if self.prepared else self.files(index)[0])
 
     def describe_files(self) -> list[str]:
-        """Return one line per sample with its paths, label and file sizes."""
+        """Return one line per sample, `path label size` with the size in bytes, -1 if the file is missing."""
+        return [" ".join((*self.entry(index), str(self.file_size(index)))) for index in range(len(self))]
 
-    def items(self) -> Iterable[Item]:
-        """Return the samples in their order, with the files and records whose contents make them.
+    def items(self) -> Iterator[Item]:
+        """Return the samples in their order, with the files and records whose contents make them."""
+        found = self.prepared.contents() if self.prepared else map(self.files, range(len(self)))
+        for index, files in enumerate(found):
+            yield Item(self.name(index), self.item_label(index), files)
 
-        Of a clip in single frames, these are the first, the middle and the last frame.
-        """
+    def item_label(self, index: int) -> str:
+        """Return what an Item says of the label of a sample."""
+        return self.entry(index)[1]
 
 
 def require_root(root: str, files: str, layout: str, demo: str) -> None:
@@ -81,14 +138,26 @@ def given_or_first(root: str, key: str, given: str | None, names: Sequence[str])
     raise UserError(f"{key}: there is no file {given}, neither in the current folder nor in {root}{similar}")
 
 
-def file_functions(
-    path: Callable[[int], str], prepared: PreparedSplit | None
-) -> tuple[Callable[[int], int], Callable[[int], bytes]]:
-    """Return the functions `size` and `digest` of an Inventory. path: of the file of a sample that is not prepared."""
-    if prepared is None:
-        return lambda index: file_size(path(index)), lambda index: contents.digest_file(Content(path(index)))
-    sizes = prepared.bytes
-    return lambda index: int(sizes[index]), lambda index: contents.digest_file(prepared.first_content(index))
+def find_list(settings: Any, split: str, names: Sequence[str]) -> str | None:
+    """Return the path of the list of a split: data.train_list or data.val_list, else the first default in root."""
+    key = f"{split}_list"
+    return given_or_first(settings.root, f"data.{key}", getattr(settings, key), [name.format(split) for name in names])
+
+
+def check_label(path: str, entry: LabeledPath, classes: int) -> None:
+    """Check that the label that a list gives a sample is one of the classes."""
+    if entry.label >= classes:
+        raise UserError(
+            f"{path}: {entry.path} has label {entry.label}, but there are only {classes} classes (0 to {classes - 1}); "
+            "labels count from 0"
+        )
+
+
+def require_paths(path: str, root: str, entries: Sequence[LabeledPath], remedy: str) -> None:
+    """Check that one of the first paths of a list exists below a root."""
+    head = [os.path.join(root, entry.path) for entry in entries[:PROBED_PATHS]]
+    if not any(map(os.path.exists, head)):
+        raise UserError(f"{path}: none of its first {len(head)} paths exists, for example {head[0]}; {remedy}")
 
 
 def file_size(path: str) -> int:

@@ -11,8 +11,8 @@ import numpy as np
 
 from zoo.data import cache, mixing, record
 from zoo.data.audit import Inventory
-from zoo.data.augment.common import pipeline, steps
-from zoo.data.augment.common.steps import Drawn, Steps, Target
+from zoo.data.augment import Target, steps
+from zoo.data.augment.steps import Pipeline, Steps, on_image, standard
 from zoo.data.batch import LABEL, Field
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common, verification
@@ -89,8 +89,9 @@ class FaceSplit:
         notes: tuple[str, ...],
     ):
         self.settings, self.source, self.rows, self.classes = settings, source, rows, classes
-        self.pipeline = pipeline.build(settings)
-        self.notes = notes + ((self.pipeline.note,) if self.pipeline else ())
+        self.pipeline = Pipeline(settings, standard(horizontal_flip=settings.flip))
+        self.target = Target(settings.size, settings.size, MEAN, settings.std)
+        self.notes = notes + self.pipeline.notes
         self.fields = (Field("image", (settings.size, settings.size, 3), "uint8", MEAN, settings.std), LABEL)
 
     def __len__(self) -> int:
@@ -103,16 +104,16 @@ class FaceSplit:
         """Decode and augment one image. Raises BadSample."""
         encoded, label = self._encoded_and_label(index)
         image = face_files.decode(encoded, self.settings.size, self.settings.resize)
-        flipped, drawn = self._draw(rng)
-        return {"image": pipeline.on_image(pixels.flip(image) if flipped else image, drawn), "label": label}
+        flipped, drawn = self.pipeline.draw(self.target, rng)
+        return {"image": on_image(pixels.flip(image) if flipped else image, drawn), "label": label}
 
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         """Read and draw one sample as `sample` does, and leave its pixels to the loader. Raises BadSample."""
         encoded, label = self._encoded_and_label(index)
         content = face_files.read_plain(encoded, self.settings.size)
-        if content is None or (self.pipeline and not self.pipeline.is_geometric):
+        if content is None or not self.pipeline.is_geometric:
             return {**self.sample(index, rng)}
-        flipped, _ = self._draw(rng)
+        flipped, _ = self.pipeline.draw(self.target, rng)
         return {"image": Pending((content,), Geometry(flip=flipped)), "label": label}
 
     def inventory(self, deep: bool) -> Inventory:
@@ -137,13 +138,6 @@ class FaceSplit:
         if label >= len(self.classes):
             raise BadSample(f"label {label}, but there are {len(self.classes)} identities; labels count from 0")
         return encoded, np.asarray(label, np.int64)
-
-    def _draw(self, rng: np.random.Generator) -> tuple[bool, list[Drawn]]:
-        """Draw whether an image is mirrored, and what else happens to its pixels."""
-        s = self.settings
-        if self.pipeline:
-            return self.pipeline.draw(Target(s.size, s.size, MEAN, s.std), rng)
-        return s.flip and rng.random() < 0.5, []
 
 
 def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:

@@ -1,18 +1,16 @@
 """ImageNet and every data set of labeled images in the same layout: one folder per class, or lists."""
 
-import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from zoo.data import cache, mixing
+from zoo.data import mixing
 from zoo.data.audit import Inventory
-from zoo.data.augment.common import pipeline, steps
-from zoo.data.augment.common.steps import Drawn, Steps, Target
+from zoo.data.augment import Drawn, Target, steps
+from zoo.data.augment.steps import Steps, on_image, standard
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
-from zoo.data.contents import Content
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import Protocol, set_name
@@ -31,15 +29,13 @@ from zoo.data.formats.lists import (
     read_list,
 )
 from zoo.data.packs.prepared import PreparedSplit, open_splits
-from zoo.data.record import Item
 from zoo.data.transforms import pixels
 from zoo.data.transforms.clips import center_box
-from zoo.data.transforms.geometry import Geometry, Size, random_box, short_side_size
+from zoo.data.transforms.geometry import Geometry, Size, short_side_size
 
 LIST_FILES = ("{}_list.txt", "{}.txt", "{}.list")  # default lists in root, by split: PaddleClas's, Caffe's, ours
 CLASS_FILES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")
 OFFICIAL_SETS = {1000: "imagenet"}  # by number of classes
-PROBED_PATHS = 20  # paths of a list that are checked before a run
 LAYOUT = """\
   either train/<class>/*.JPEG and val/<class>/*.JPEG
   or train_list.txt and val_list.txt (lines `relative/path.JPEG label`), or one of each type"""
@@ -88,14 +84,12 @@ class Settings(LoaderSettings):
         return self.eval_resize or self.eval_crop * 256 // 224
 
 
-class ImageSplit:
-    """One split. It keeps no state between samples, so threads and processes may share or copy it.
+class ImageSplit(common.FileSplit):
+    """One split.
 
     Fields: `image` uint8 (size, size, 3), `label` int64 (); in training with data.mixup or data.cutmix, which the
     stream carries out, `soft_label` float32 (classes,) too.
     """
-
-    views = 1
 
     def __init__(
         self,
@@ -105,12 +99,12 @@ class ImageSplit:
         training: bool,
         prepared: PreparedSplit | None = None,
     ):
-        self.settings, self.classes, self.prepared = settings, classes, prepared
-        self.local = cache.open_cache(settings)
         # Arrays, because every worker process gets a copy and a million small objects are slow to pickle.
         self.paths = np.array([os.fsencode(entry.path) for entry in paths])
         self.labels = np.array([entry.label for entry in paths], np.int64)
-        self._show(training)
+        crop = {"scale": settings.scale, "ratio": settings.ratio}
+        steps = standard(random_resized_crop=crop, horizontal_flip=settings.flip)
+        super().__init__(settings, classes, steps, training, prepared)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -121,21 +115,21 @@ class ImageSplit:
         s = self.settings
         return Protocol(set_name(s, len(self.classes), OFFICIAL_SETS), f"{s.eval_crop}-of-{s.short_side}")
 
-    def for_evaluation(self) -> "ImageSplit":
-        """Return the same samples as an evaluation shows them."""
-        split = copy.copy(self)
-        split._show(training=False)
-        return split
-
     def name(self, index: int) -> str:
         return os.fsdecode(bytes(self.paths[index]))
 
+    def entry(self, index: int) -> tuple[str, str]:
+        return self.name(index), str(self.labels[index])
+
+    def item_label(self, index: int) -> str:
+        return str(self.classes[self.labels[index]])
+
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Decode, crop, resize and (in training) mirror one image. Raises BadSample."""
+        """Decode, crop, resize and (in training) augment one image. Raises BadSample."""
         encoded = self._read(index)
         geometry, drawn = self._draw(encoded.size, rng)
         image = images.decode(encoded, geometry, self.training and self.settings.reduce)
-        return {"image": pipeline.on_image(image, drawn), "label": np.asarray(self.labels[index])}
+        return {"image": on_image(image, drawn), "label": np.asarray(self.labels[index])}
 
     def from_pixels(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the image of the sample that a decoded image, uint8 RGB (H, W, 3), gives in an evaluation."""
@@ -144,7 +138,7 @@ class ImageSplit:
 
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         """Read and draw one sample as `sample` does, and leave its pixels to the loader. Raises BadSample."""
-        if self.pipeline and not self.pipeline.is_geometric:
+        if self.training and not self.pipeline.is_geometric:
             return {**self.sample(index, rng)}
         encoded = self._read(index)
         geometry, _ = self._draw(encoded.size, rng)
@@ -154,47 +148,21 @@ class ImageSplit:
             image = images.decode(encoded, geometry, reduce)
         return {"image": image, "label": np.asarray(self.labels[index])}
 
-    def describe_files(self) -> list[str]:
-        """Return one line per sample, `path label size`, the size in bytes (-1 if missing)."""
-        names = [self.name(index) for index in range(len(self))]
-        root = self.settings.root
-        if self.prepared:
-            rows = zip(names, self.labels, self.prepared.bytes.tolist())
-            return [f"{name} {label} {size}" for name, label, size in rows]
-        return [
-            f"{name} {label} {common.file_size(os.path.join(root, name))}" for name, label in zip(names, self.labels)
-        ]
-
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: no difference here."""
-        size, digest = common.file_functions(
-            lambda index: os.path.join(self.settings.root, self.name(index)), self.prepared
-        )
-        return Inventory(len(self), self.name, self.classes, size, digest, self.labels)
+        return Inventory(len(self), self.name, self.classes, self.file_size, self.digest, self.labels)
 
-    def items(self) -> Iterator[Item]:
-        """Return every sample with its file or record."""
-        names = [self.name(index) for index in range(len(self))]
-        files = (
-            self.prepared.contents()
-            if self.prepared
-            else ((Content(os.path.join(self.settings.root, name)),) for name in names)
-        )
-        return (Item(name, str(self.classes[label]), found) for name, label, found in zip(names, self.labels, files))
-
-    def _show(self, training: bool) -> None:
-        """Show the samples as in training, or as in an evaluation."""
+    def show(self, training: bool) -> None:
         s, classes = self.settings, len(self.classes)
         size = s.size if training else s.eval_crop
         image = Field("image", (size, size, 3), "uint8", s.mean, s.std)
-        self.training, self.pipeline = training, pipeline.build(s) if training else None
         self.fields = (image, LABEL, *(mixing.fields(s, classes) if training else ()))
-        self.notes: tuple[str, ...] = (self.pipeline.note,) if self.pipeline else ()
+        super().show(training)
 
     def _read(self, index: int) -> images.EncodedImage:
         if self.prepared:
             return images.parse(self.prepared.content(index))
-        return images.read(self.local(os.path.join(self.settings.root, self.name(index))))
+        return images.read(self.local(self.path(index)))
 
     def _draw(self, size: Size, rng: np.random.Generator) -> tuple[Geometry, list[Drawn]]:
         """Draw the geometry of an image whose upright size is given, and what else happens to its pixels.
@@ -202,18 +170,10 @@ class ImageSplit:
         In an evaluation, the geometry is the center.
         """
         s = self.settings
-        if not self.training:
-            resized = short_side_size(size, s.short_side)
-            return Geometry(None, resized, s.antialias, center_box(*resized, s.eval_crop)), []
-        target = Target(s.size, s.size, s.mean, s.std)
-        if self.pipeline and self.pipeline.crop:
-            geometry = self.pipeline.crop(size, target, rng)._replace(antialias=s.antialias)
-        else:
-            geometry = Geometry(random_box(*size, s.scale, s.ratio, rng), (s.size, s.size), s.antialias)
-        if not self.pipeline:
-            return geometry._replace(flip=s.flip and rng.random() < 0.5), []
-        flip, drawn = self.pipeline.draw(target, rng)
-        return geometry._replace(flip=flip), drawn
+        if self.training:
+            return self.pipeline.draw_crop(size, Target(s.size, s.size, s.mean, s.std), s.antialias, rng)
+        resized = short_side_size(size, s.short_side)
+        return Geometry(None, resized, s.antialias, center_box(*resized, s.eval_crop)), []
 
 
 def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
@@ -231,7 +191,7 @@ def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
             for split, training in zip(prepared, (True, False))
         )
         return train, val
-    lists = {split: _find_list(settings, split) for split in ("train", "val")}
+    lists = {split: common.find_list(settings, split, LIST_FILES) for split in ("train", "val")}
     class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
     splits = {
         split: _read_list(settings, split, path) if path else _read_folders(settings, split, folders)
@@ -242,11 +202,6 @@ def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
         if path:
             _check_labels(path, splits[split], names, folders)
     return ImageSplit(settings, splits["train"], names, True), ImageSplit(settings, splits["val"], names, False)
-
-
-def _find_list(settings: Settings, split: str) -> str | None:
-    key, defaults = f"{split}_list", [name.format(split) for name in LIST_FILES]
-    return common.given_or_first(settings.root, f"data.{key}", getattr(settings, key), defaults)
 
 
 def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames | None, tuple[str, ...]]:
@@ -277,67 +232,38 @@ def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames 
 
 def _read_folders(settings: Settings, split: str, folders: tuple[str, ...]) -> list[LabeledPath]:
     """List the images of a split in class folders, labeled by the order of `folders`."""
-    existing = class_folders(settings.root, split)
-    if not existing:
-        raise UserError(_explain_missing_folders(settings.root, split))
-    entries = read_folders(settings.root, split, folders, images.EXTENSIONS)
-    filled = {entry.path.split(os.sep)[1] for entry in entries}
-    for folder in existing:
-        if folder not in filled and not settings.allow_missing_classes:
-            raise UserError(
-                f"{os.path.join(settings.root, split, folder)}: there is no image in this class folder (no file "
-                f"ending in {', '.join(images.EXTENSIONS)}); add images, remove the folder, or let it pass with "
-                "-o data.allow_missing_classes=true"
-            )
-    return entries
-
-
-def _explain_missing_folders(root: str, split: str) -> str:
-    """Return the message for a split that has neither a list nor class folders."""
-    folder, list_name = os.path.join(root, split), f"{split}_list.txt"
-    remedy = (
-        f"put {list_name} (lines `relative/path.JPEG label`) into {root}, name a list with -o data.{split}_list=FILE"
+    root, folder, list_name = settings.root, os.path.join(settings.root, split), f"{split}_list.txt"
+    entries = read_folders(root, split, folders, images.EXTENSIONS)
+    if entries:
+        return entries
+    found = f"{root}: there is neither {list_name} nor a folder {split}/"
+    if os.path.isdir(folder):
+        files = sum(entry.is_file() and not entry.name.startswith(".") for entry in os.scandir(folder))
+        held = f"{files} files that are in no class folder" if files else "no class folder with images"
+        found = f"{folder}: there is no list of labels, and this folder holds {held}"
+    raise UserError(
+        f"{found}; put {list_name} (lines `relative/path.JPEG label`) into {root}, name a list with "
+        f"-o data.{split}_list=FILE, or make folders {split}/<class>/ with images (files ending in "
+        f"{', '.join(images.EXTENSIONS)}){similar_path(folder)}"
     )
-    if not os.path.isdir(folder):
-        return (
-            f"{root}: there is neither {list_name} nor a folder {split}/; {remedy} or make {split}/<class>/ "
-            f"folders{similar_path(folder)}"
-        )
-    names = [entry.name for entry in os.scandir(folder) if entry.is_file() and not entry.name.startswith(".")]
-    flat = sum(name.lower().endswith(images.EXTENSIONS) for name in names)
-    if flat:
-        return (
-            f"{folder}: {flat} images are not in class folders, and there is no list of their labels; {remedy}, "
-            f"or move the images into {split}/<class>/ folders"
-        )
-    archives = sum(name.endswith((".tar", ".tgz", ".gz", ".zip")) for name in names)
-    if archives:
-        return f"{folder}: {archives} archives, but no class folders; unpack each into {split}/<class>/"
-    return f"{folder}: there is no class folder; {remedy} or make {split}/<class>/ folders"
 
 
 def _read_list(settings: Settings, split: str, path: str) -> list[LabeledPath]:
     entries = read_list(path, folders=False)
     check_inside(path, (entry.path for entry in entries), settings.allow_outside_root)
-    head = [entry.path for entry in entries[:PROBED_PATHS]]
-    for prefix in ("", split):  # paths of Caffe's val.txt are relative to val/
-        if any(os.path.isfile(os.path.join(settings.root, prefix, name)) for name in head):
-            return [LabeledPath(os.path.join(prefix, entry.path), entry.label) for entry in entries]
-    raise UserError(
-        f"{path}: none of its first {len(head)} paths exists, for example "
-        f"{os.path.join(settings.root, head[0])}; paths must be relative to data.root or to its folder {split}/"
-    )
+    if not any(os.path.isfile(os.path.join(settings.root, entry.path)) for entry in entries[: common.PROBED_PATHS]):
+        # Paths of Caffe's val.txt are relative to val/.
+        remedy = f"paths must be relative to data.root or to its folder {split}/"
+        common.require_paths(path, os.path.join(settings.root, split), entries, remedy)
+        entries = [LabeledPath(os.path.join(split, entry.path), entry.label) for entry in entries]
+    return entries
 
 
 def _check_labels(path: str, entries: Sequence[LabeledPath], names: Sequence[str], folders: Sequence[str]) -> None:
     """Check that labels of a list are below the number of classes and agree with the class folders of its paths."""
     label_of = {folder: label for label, folder in enumerate(folders)}
     for entry in entries:
-        if entry.label >= len(names):
-            raise UserError(
-                f"{path}: {entry.path} has label {entry.label}, but there are only {len(names)} classes "
-                f"(0 to {len(names) - 1}); labels count from 0"
-            )
+        common.check_label(path, entry, len(names))
         folder = os.path.basename(os.path.dirname(entry.path))
         if label_of.get(folder, entry.label) != entry.label:
             raise UserError(

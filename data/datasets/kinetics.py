@@ -1,17 +1,16 @@
 """Kinetics-400 and every data set of labeled clips in the same layout: videos or frame folders, by list or folder."""
 
-import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
 
-from zoo.data import cache, mixing
+from zoo.data import mixing
 from zoo.data.audit import Inventory
-from zoo.data.augment.common import pipeline, steps
-from zoo.data.augment.common.steps import Drawn, Steps, Target
+from zoo.data.augment import Drawn, Target, steps
+from zoo.data.augment.steps import Steps, on_frames, standard
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from zoo.data.contents import Content, sampled_frames
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
@@ -31,14 +30,12 @@ from zoo.data.formats.lists import (
     read_names,
 )
 from zoo.data.packs.prepared import PreparedSplit, open_splits
-from zoo.data.record import Item
 from zoo.data.transforms import clips
 from zoo.data.transforms.geometry import Geometry, Size, short_side_size
 from zoo.data.transforms.pixels import finish, scale
 
 OFFICIAL_SETS = {400: "k400", 600: "k600", 700: "k700", 174: "ssv2"}  # by number of classes
 CLIPS = {"twice": 2, "dense": clips.DENSE_CLIPS}  # per sample, by eval_sampling; else one
-PROBED_PATHS = 20  # paths of a list that are checked before a run
 LAYOUT = """\
   either train.list and val.list (lines `relative/path.mp4 label` or `relative/folder num_frames label`)
   or train/<class>/*.mp4 and val/<class>/*.mp4"""
@@ -93,8 +90,8 @@ class Settings(LoaderSettings):
         return self.size * 256 // 224
 
 
-class ClipSplit:
-    """One split. It keeps no state between samples, so threads and processes may share or copy it.
+class ClipSplit(common.FileSplit):
+    """One split.
 
     Fields: `video` uint8 (T, size, size, 3) or, with several views, (views, T, eval_size, eval_size, 3); `label`
     int64 (); in training with data.mixup or data.cutmix, which the stream carries out, `soft_label` float32 (classes,).
@@ -108,9 +105,9 @@ class ClipSplit:
         training: bool,
         prepared: PreparedSplit | None = None,
     ):
-        self.settings, self.clips, self.classes = settings, entries, classes
-        self.prepared, self.local = prepared, cache.open_cache(settings)
-        self._show(training)
+        self.clips = entries
+        steps = standard(multi_scale_crop={"scales": settings.scales}, horizontal_flip=settings.flip)
+        super().__init__(settings, classes, steps, training, prepared)
 
     def __len__(self) -> int:
         return len(self.clips)
@@ -124,14 +121,27 @@ class ClipSplit:
         views = f"{s.segments}x{count}x{s.eval_crops}@{size}{sampling}"
         return Protocol(set_name(s, len(self.classes), OFFICIAL_SETS), views)
 
-    def for_evaluation(self) -> "ClipSplit":
-        """Return the same samples as an evaluation shows them."""
-        split = copy.copy(self)
-        split._show(training=False)
-        return split
-
     def name(self, index: int) -> str:
         return self.clips[index].path
+
+    def entry(self, index: int) -> tuple[str, str]:
+        return self.clips[index].path, str(self.clips[index].label)
+
+    def item_label(self, index: int) -> str:
+        clip = self.clips[index]
+        return self.classes[clip.label] + ("" if clip.frames is None else f" {clip.frames} frames")
+
+    def file_size(self, index: int) -> int:
+        """Return the bytes of a video, -1 if it is missing, or the frames of a folder."""
+        frames = self.clips[index].frames
+        return super().file_size(index) if frames is None or self.prepared else frames
+
+    def files(self, index: int) -> tuple[Content, ...]:
+        s, frames = self.settings, self.clips[index].frames
+        if frames is None:
+            return super().files(index)
+        names = (s.frame_template.format(s.first_frame + number) for number in sampled_frames(frames))
+        return tuple(Content(os.path.join(self.path(index), name)) for name in names)
 
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode, crop and (in training) augment one clip. Raises BadSample."""
@@ -153,7 +163,7 @@ class ClipSplit:
         Videos are decoded: their colors depend on the decoder.
         """
         clip = self.clips[index]
-        if clip.frames is None or self.views > 1 or (self.pipeline and not self.pipeline.is_geometric):
+        if clip.frames is None or self.views > 1 or (self.training and not self.pipeline.is_geometric):
             return {**self.sample(index, rng)}
         encoded = self._read_images(index, self._pick(rng))
         sizes = {frame_folders.plain_size(frame) for frame in encoded}
@@ -164,52 +174,21 @@ class ClipSplit:
         files = tuple(frame.content for frame in encoded)
         return {"video": Pending(files, geometry, stacked=True), "label": self._label(clip, geometry.flip)}
 
-    def describe_files(self) -> list[str]:
-        """Return one line per sample, `path label size`: bytes of a file (-1 if missing), frames of a folder."""
-        if self.prepared:
-            rows = zip(self.clips, self.prepared.bytes.tolist())
-            return [f"{clip.path} {clip.label} {size}" for clip, size in rows]
-        root = self.settings.root
-        sizes = [
-            common.file_size(os.path.join(root, clip.path)) if clip.frames is None else clip.frames
-            for clip in self.clips
-        ]
-        return [f"{clip.path} {clip.label} {size}" for clip, size in zip(self.clips, sizes)]
-
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: no difference here."""
         labels = np.array([clip.label for clip in self.clips], np.int64)
         if any(clip.frames is not None for clip in self.clips):
             return Inventory(len(self), self.name, self.classes, labels=labels)
-        size, digest = common.file_functions(
-            lambda index: os.path.join(self.settings.root, self.name(index)), self.prepared
-        )
-        return Inventory(len(self), self.name, self.classes, size, digest, labels)
+        return Inventory(len(self), self.name, self.classes, self.file_size, self.digest, labels)
 
-    def items(self) -> Iterator[Item]:
-        """Return every clip with its file or record; of frames the first, the middle and the last."""
-        contents = self.prepared.contents() if self.prepared else map(self._files, self.clips)
-        for clip, found in zip(self.clips, contents):
-            length = "" if clip.frames is None else f" {clip.frames} frames"
-            yield Item(clip.path, f"{self.classes[clip.label]}{length}", found)
-
-    def _show(self, training: bool) -> None:
-        """Show the samples as in training, or as in an evaluation."""
+    def show(self, training: bool) -> None:
         s, classes = self.settings, len(self.classes)
-        self.training, self.pipeline = training, pipeline.build(s) if training else None
         self.views = 1 if training else CLIPS.get(s.eval_sampling, 1) * s.eval_crops
-        self.size = s.size if training else s.eval_size or s.size
+        size = s.size if training else s.eval_size or s.size
         views = (self.views,) if self.views > 1 else ()
-        video = Field("video", (*views, s.segments, self.size, self.size, 3), "uint8", s.mean, s.std)
+        video = Field("video", (*views, s.segments, size, size, 3), "uint8", s.mean, s.std)
         self.fields = (video, LABEL, *(mixing.fields(s, classes) if training else ()))
-        self.notes: tuple[str, ...] = (self.pipeline.note,) if self.pipeline else ()
-
-    def _files(self, clip: LabeledPath) -> tuple[Content, ...]:
-        s, path = self.settings, os.path.join(self.settings.root, clip.path)
-        if clip.frames is None:
-            return (Content(path),)
-        names = (s.frame_template.format(s.first_frame + number) for number in sampled_frames(clip.frames))
-        return tuple(Content(os.path.join(path, name)) for name in names)
+        super().show(training)
 
     def _complete(
         self, clip: LabeledPath, frames: Sequence[np.ndarray], rng: np.random.Generator
@@ -218,7 +197,7 @@ class ClipSplit:
         height, width, _ = frames[0].shape
         geometries, drawn = self._draw((width, height), rng)
         mirrored = geometries[0].flip != bool(sum(step.mirrored for step in drawn) % 2)
-        video = pipeline.on_frames(self._views(frames, geometries), drawn)
+        video = on_frames(self._views(frames, geometries), drawn)
         return {"video": video, "label": self._label(clip, mirrored)}
 
     def _pick(self, rng: np.random.Generator) -> video.FrameSampler:
@@ -245,16 +224,8 @@ class ClipSplit:
         s = self.settings
         if not self.training:
             return evaluation_geometries(s, size, s.eval_crops), []
-        target = Target(s.size, s.size, s.mean, s.std)
-        if self.pipeline and self.pipeline.crop:
-            geometry = self.pipeline.crop(size, target, rng)._replace(antialias=s.antialias)
-        else:
-            box = clips.multi_scale_box(*size, s.size, s.scales, rng)
-            geometry = Geometry(box, (s.size, s.size), s.antialias)
-        if not self.pipeline:
-            return [geometry._replace(flip=s.flip and rng.random() < 0.5)], []
-        flip, drawn = self.pipeline.draw(target, rng)
-        return [geometry._replace(flip=flip)], drawn
+        geometry, drawn = self.pipeline.draw_crop(size, Target(s.size, s.size, s.mean, s.std), s.antialias, rng)
+        return [geometry], drawn
 
     def _label(self, clip: LabeledPath, mirrored: bool) -> np.ndarray:
         """Return the label of a clip, the other one of its pair if a mirrored clip shows that."""
@@ -282,10 +253,12 @@ class ClipSplit:
         if clip.frames is not None:
             return frame_folders.decode_images(self._read_images(index, pick))
         if self.prepared is None:
-            path = self.local(os.path.join(self.settings.root, clip.path))
-            return video.read_frames(path, pick, self.settings.min_frames, self.settings.decoder)
+            return self._decode(self.local(self.path(index)), pick)
         with self.prepared.open(index) as path:
-            return video.read_frames(path, pick, self.settings.min_frames, self.settings.decoder)
+            return self._decode(path, pick)
+
+    def _decode(self, path: str, pick: video.FrameSampler) -> list[np.ndarray]:
+        return video.read_frames(path, pick, self.settings.min_frames, self.settings.decoder)
 
     def _read_images(self, index: int, pick: video.FrameSampler) -> list[frame_folders.EncodedFrame]:
         s, clip = self.settings, self.clips[index]
@@ -293,8 +266,8 @@ class ClipSplit:
             numbers = video.sample_indices(pick, clip.frames or 0, s.min_frames)
             contents = self.prepared.frame_contents(index, numbers)
             return [frame_folders.EncodedFrame(f"frame {n}", content) for n, content in zip(numbers, contents)]
-        folder, count = os.path.join(s.root, clip.path), clip.frames or 0
-        return frame_folders.read_images(folder, s.frame_template, s.first_frame, count, pick, s.min_frames, self.local)
+        template, count = (s.frame_template, s.first_frame), clip.frames or 0
+        return frame_folders.read_images(self.path(index), *template, count, pick, s.min_frames, self.local)
 
 
 def evaluation_geometries(settings: Settings, size: Size, crops: int) -> list[Geometry]:
@@ -324,19 +297,16 @@ def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
         return train, val
     names_path = common.given_or_first(root, "data.names", settings.names, ["classes.txt"])
     classes = read_names(names_path) if names_path else ()
-    if not classes and not any(_find_list(settings, split) for split in ("train", "val")):
+    lists = {split: common.find_list(settings, split, ["{}.list"]) for split in ("train", "val")}
+    if not classes and not any(lists.values()):
         # The official labels of Kinetics are its class names in ASCII order.
         classes = tuple(sorted(set(class_folders(root, "train")) | set(class_folders(root, "val"))))
-    splits = {split: _find_clips(settings, split, classes) for split in ("train", "val")}
+    splits = {split: _find_clips(settings, split, path, classes) for split, path in lists.items()}
     if not classes:
         classes = class_names_from_folders(splits["train"] + splits["val"])
     for split, entries in splits.items():
         for clip in entries:
-            if clip.label >= len(classes):
-                raise UserError(
-                    f"{_find_list(settings, split)}: {clip.path} has label {clip.label}, but {names_path} names "
-                    f"only {len(classes)} classes (0 to {len(classes) - 1}); labels count from 0"
-                )
+            common.check_label(f"{lists[split]} and {names_path}", clip, len(classes))
     _check_flip_pairs(settings, classes)
     return ClipSplit(settings, splits["train"], classes, True), ClipSplit(settings, splits["val"], classes, False)
 
@@ -350,13 +320,8 @@ def _check_flip_pairs(settings: Settings, classes: Sequence[str]) -> None:
             )
 
 
-def _find_list(settings: Settings, split: str) -> str | None:
-    key = f"{split}_list"
-    return common.given_or_first(settings.root, f"data.{key}", getattr(settings, key), [f"{split}.list"])
-
-
-def _find_clips(settings: Settings, split: str, classes: tuple[str, ...]) -> list[LabeledPath]:
-    path = _find_list(settings, split)
+def _find_clips(settings: Settings, split: str, path: str | None, classes: tuple[str, ...]) -> list[LabeledPath]:
+    """List the clips of a split from its list, or from its folders where there is none."""
     if path is None:
         entries = read_folders(settings.root, split, classes)
         if not entries:
@@ -369,13 +334,10 @@ def _find_clips(settings: Settings, split: str, classes: tuple[str, ...]) -> lis
         return entries
     entries = read_list(path, settings.suffix)
     check_inside(path, (entry.path for entry in entries), settings.allow_outside_root)
-    head = [os.path.join(settings.root, entry.path) for entry in entries[:PROBED_PATHS]]
+    remedy = "paths must be relative to data.root, and data.suffix is appended to them"
+    common.require_paths(path, settings.root, entries, remedy)
     # With three columns and paths that are files, this is a list of videos and their lengths.
-    if entries[0].frames is not None and any(os.path.isfile(file) for file in head):
+    head = (os.path.join(settings.root, entry.path) for entry in entries[: common.PROBED_PATHS])
+    if entries[0].frames is not None and any(map(os.path.isfile, head)):
         entries = [LabeledPath(entry.path, entry.label) for entry in entries]
-    if not any(os.path.exists(file) for file in head):
-        raise UserError(
-            f"{path}: none of its first {len(head)} paths exists, for example {head[0]}; "
-            "paths must be relative to data.root, and data.suffix is appended to them"
-        )
     return entries

@@ -4,10 +4,9 @@ Training samples are those of mmsegmentation's Cityscapes recipes (1.2.2): rando
 while one class dominates it, mirror, photometric distortion, padding. Resizing is OpenCV's.
 """
 
-import copy
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, BinaryIO, NamedTuple
@@ -15,22 +14,19 @@ from typing import Annotated, BinaryIO, NamedTuple
 import cv2
 import numpy as np
 
-from zoo.data import cache, mixing
+from zoo.data import mixing
 from zoo.data.audit import Inventory
-from zoo.data.augment import photometric_distortion
-from zoo.data.augment.common import pipeline, steps
-from zoo.data.augment.common.pipeline import Pipeline
-from zoo.data.augment.common.steps import Drawn, Steps, Target
+from zoo.data.augment import Drawn, Target, steps
+from zoo.data.augment.steps import Pipeline, Steps, on_image, on_label, standard
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from zoo.data.contents import Content
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
-from zoo.data.datasets.common import Protocol, file_functions, file_size, set_name
+from zoo.data.datasets.common import FileSplit, Protocol, file_size, set_name
 from zoo.data.errors import BadSample, UserError
 from zoo.data.fields import Count, Deviations, Factors, Range, Sides
 from zoo.data.formats import images, masks
 from zoo.data.formats.masks import IGNORE_INDEX
 from zoo.data.packs.prepared import PreparedSplit
-from zoo.data.record import Item
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry
 
@@ -74,8 +70,8 @@ class SegmentationSettings(LoaderSettings):
         return ("image",) + tuple(f"image_{scale:g}" for scale in self.eval_scales[1:])
 
 
-class SegmentationSplit:
-    """One split. It keeps no state between samples, so threads and processes may share or copy it.
+class SegmentationSplit(FileSplit):
+    """One split.
 
     Training fields: `image` uint8 (*crop, 3), `label` uint8 crop, 255 for ignored pixels. Evaluation fields: one image
     per scale, `image`, `image_0.5` ..., and `label` of the original size; field shapes are those of the first sample,
@@ -83,9 +79,10 @@ class SegmentationSplit:
 
     Args:
         pixels: of every class, int64 (classes,), if all masks were read; else None.
-    """
 
-    views = 1
+    Raises:
+        UserError: the first image of an evaluation cannot be read.
+    """
 
     def __init__(
         self,
@@ -98,12 +95,10 @@ class SegmentationSplit:
         prepared: PreparedSplit | None = None,
         pixels: np.ndarray | None = None,
     ):
-        self.settings, self.classes, self.label_map, self.pixels = settings, classes, label_map, pixels
-        self.prepared, self.local = prepared, cache.open_cache(settings)
+        self.label_map, self.pixels, self.notes = label_map, pixels, notes
         # Arrays, because every worker process gets a copy and many small objects are slow to pickle.
         self.images, self.masks = (np.array([os.fsencode(path) for path in paths]) for paths in zip(*pairs))
-        self._show(training)
-        self.notes = notes + ((self.pipeline.note,) if self.pipeline else ())
+        super().__init__(settings, classes, standard_steps(settings), training, prepared)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -117,14 +112,25 @@ class SegmentationSplit:
         scales = "" if s.eval_scales == (1.0,) else "*" + ",".join(f"{scale:g}" for scale in sorted(s.eval_scales))
         return Protocol(set_name(s, len(self.classes), official), size + scales)
 
-    def for_evaluation(self) -> "SegmentationSplit":
-        """Return the same samples as an evaluation shows them."""
-        split = copy.copy(self)
-        split._show(training=False)
-        return split
-
     def name(self, index: int) -> str:
-        return self._names(index)[0]
+        return os.fsdecode(bytes(self.images[index]))
+
+    def entry(self, index: int) -> tuple[str, str]:
+        return self.name(index), os.fsdecode(bytes(self.masks[index]))
+
+    def mask_path(self, index: int) -> str:
+        """Return the path of the mask of a sample."""
+        return os.path.join(self.settings.root, self.entry(index)[1])
+
+    def files(self, index: int) -> tuple[Content, ...]:
+        return Content(self.path(index)), Content(self.mask_path(index))
+
+    def describe_files(self) -> list[str]:
+        """Return one line per sample, `image mask size size`, or `image mask size` of both where they are prepared."""
+        lines = super().describe_files()
+        if self.prepared:
+            return lines
+        return [f"{line} {file_size(self.mask_path(index))}" for index, line in enumerate(lines)]
 
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Read one image and its mask, resize and (in training) augment them. Raises BadSample."""
@@ -154,27 +160,15 @@ class SegmentationSplit:
         height, width = fit_size(label.shape, s.base_size, s.eval_scales[0])
         return {"image": Pending((encoded.content,), Geometry(size=(width, height))), "label": label}
 
-    def describe_files(self) -> list[str]:
-        """Return one line per sample, `image mask size size`, the sizes in bytes (-1 if missing)."""
-        if self.prepared:
-            sizes = self.prepared.bytes.tolist()  # of both files together
-            return [" ".join([*self._names(index), str(size)]) for index, size in enumerate(sizes)]
-        return [
-            " ".join(self._names(index) + [str(file_size(path)) for path in self._paths(index)])
-            for index in range(len(self))
-        ]
-
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: whether all masks are read."""
-        size, digest = file_functions(lambda index: self._paths(index)[0], self.prepared)
         fixed = self.classes == masks.TRAIN_CLASSES
-        pixels = self._count_pixels() if deep else self.pixels
-        return Inventory(len(self), self.name, self.classes, size, digest, pixels=pixels, may_miss=fixed)
+        counts = self._count_pixels() if deep else self.pixels
+        return Inventory(len(self), self.name, self.classes, self.file_size, self.digest, pixels=counts, may_miss=fixed)
 
-    def _show(self, training: bool) -> None:
-        """Show the samples as in training, or as in an evaluation. Raises UserError for an unreadable first image."""
-        self.training, self.pipeline = training, pipeline.build(self.settings) if training else None
+    def show(self, training: bool) -> None:
         self.fields = self._training_fields() if training else self._evaluation_fields()
+        super().show(training)
 
     def _count_pixels(self) -> np.ndarray:
         """Count the pixels of every class in all masks that can be read: int64 (classes,)."""
@@ -185,39 +179,20 @@ class SegmentationSplit:
         np.add.at(counts, self.label_map.table, values)
         return counts[: len(self.classes)]
 
-    def items(self) -> Iterator[Item]:
-        """Return every sample with its files or records, first the image, then the mask."""
-        contents = (
-            self.prepared.contents()
-            if self.prepared
-            else (tuple(map(Content, self._paths(index))) for index in range(len(self)))
-        )
-        for index, found in enumerate(contents):
-            image, mask = self._names(index)
-            yield Item(image, mask, found)
-
     def _read(self, index: int) -> tuple[images.EncodedImage, str | BinaryIO]:
         """Return the image, not decoded, and the mask as a path or an open file. Raises BadSample."""
         if self.prepared:
             return images.parse(self.prepared.content(index)), self._mask(index)
-        return images.read(self.local(self._paths(index)[0])), self._mask(index)
+        return images.read(self.local(self.path(index))), self._mask(index)
 
     def _mask(self, index: int) -> str | BinaryIO:
         """Return a mask as a path or an open file. Raises BadSample."""
-        return io.BytesIO(self.prepared.mask(index)) if self.prepared else self.local(self._paths(index)[1])
-
-    def _names(self, index: int) -> list[str]:
-        return [os.fsdecode(bytes(paths[index])) for paths in (self.images, self.masks)]
-
-    def _paths(self, index: int) -> list[str]:
-        return [os.path.join(self.settings.root, name) for name in self._names(index)]
+        return io.BytesIO(self.prepared.mask(index)) if self.prepared else self.local(self.mask_path(index))
 
     @property
     def _is_geometric(self) -> bool:
         """Whether a geometry is all that happens to images, so that any loader can decode them."""
-        if not self.training:
-            return len(self.settings.eval_scales) == 1
-        return self.pipeline.is_geometric if self.pipeline else not self.settings.photometric
+        return self.pipeline.is_geometric if self.training else len(self.settings.eval_scales) == 1
 
     def _training_fields(self) -> tuple[Field, ...]:
         s = self.settings
@@ -229,9 +204,7 @@ class SegmentationSplit:
         try:
             width, height = self._read(0)[0].header.size
         except BadSample as error:
-            raise UserError(
-                f"{self._paths(0)[0]}: {error}; an evaluation needs every image, fix or remove it"
-            ) from None
+            raise UserError(f"{self.path(0)}: {error}; an evaluation needs every image, fix or remove it") from None
         size = height, width
         scaled = [fit_size(size, s.base_size, scale) + (3,) for scale in s.eval_scales]
         fields = tuple(Field(name, shape, "uint8", s.mean, s.std) for name, shape in zip(s.eval_images, scaled))
@@ -266,6 +239,11 @@ def resize_to_fit(image: np.ndarray, base: tuple[int, int] | None, scale: float)
     return _resize(image, fit_size(image.shape[:2], base, scale), cv2.INTER_LINEAR)
 
 
+def standard_steps(settings: SegmentationSettings) -> Steps:
+    """Return the standard augmentations of a crop."""
+    return standard(horizontal_flip=settings.flip, photometric_distortion=settings.photometric)
+
+
 class TrainingPlan(NamedTuple):
     """Everything that is drawn for a training sample. The draws precede the padding of the geometry."""
 
@@ -278,22 +256,18 @@ def plan_training(
     label: np.ndarray,
     settings: SegmentationSettings,
     rng: np.random.Generator,
-    augmentations: Pipeline | None = None,
+    augmentations: Pipeline,
 ) -> TrainingPlan:
-    """Draw how an image is augmented, and augment its label (H, W), on which the crop depends.
-
-    Args:
-        augmentations: those of data.augment; None for the standard ones, flip and photometric.
-    """
+    """Draw how an image is augmented, and augment its label (H, W), on which the crop depends."""
     s = settings
     height, width = fit_size(label.shape, s.base_size, rng.uniform(*s.scale))
     label = _resize(label, (height, width), cv2.INTER_NEAREST)
     top, left = random_corner(label, s.crop, s.max_share, rng)
     window = (left, top, min(s.crop[1], width - left), min(s.crop[0], height - top))
-    flipped, drawn = _draw(Target(*window[2:], s.mean, s.std), s, augmentations, rng)
+    flipped, drawn = augmentations.draw(Target(*window[2:], s.mean, s.std), rng)
     label = pixels.crop(label, window)
     label = pixels.flip(label) if flipped else label
-    label = pipeline.on_label(label, drawn)
+    label = on_label(label, drawn)
     # Upstream pads with 0 after the normalization. Pixels are bytes here, so padding is the byte nearest to the mean.
     fill = tuple(round(255 * mean) for mean in s.mean)
     canvas = (s.crop[1], s.crop[0])
@@ -306,23 +280,13 @@ def augment(
     label: np.ndarray,
     settings: SegmentationSettings,
     rng: np.random.Generator,
-    augmentations: Pipeline | None = None,
+    augmentations: Pipeline,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Turn an image (H, W, 3) and its label (H, W) into a training sample of size `crop`."""
     plan = plan_training(label, settings, rng, augmentations)
     image = pixels.apply(image, plan.geometry._replace(canvas=None))
-    image = pipeline.on_image(image, plan.drawn)
+    image = on_image(image, plan.drawn)
     return pixels.pad(image, settings.crop[::-1], plan.geometry.fill), plan.label
-
-
-def _draw(
-    target: Target, settings: SegmentationSettings, augmentations: Pipeline | None, rng: np.random.Generator
-) -> tuple[bool, list[Drawn]]:
-    """Draw what follows the crop: whether it is mirrored, and then the rest."""
-    if augmentations:
-        return augmentations.draw(target, rng)
-    flipped = settings.flip and rng.random() < 0.5
-    return flipped, [photometric_distortion.draw(target, rng)] if settings.photometric else []
 
 
 def random_corner(

@@ -21,8 +21,7 @@ from zoo.data.errors import BadSample
 from zoo.data.formats import ordinary, regular
 from zoo.data.parsing import parsing
 from zoo.data.transforms.geometry import Box, Geometry, Size
-from zoo.data.transforms.pixels import finish
-from zoo.data.transforms.resize import resize
+from zoo.data.transforms.pixels import finish, resize
 
 EXTENSIONS = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
 # By content, whatever the extension. Pillow's other formats may start external programs.

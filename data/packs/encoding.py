@@ -16,7 +16,7 @@ from zoo.data.errors import BadSample
 from zoo.data.formats import images
 from zoo.data.packs import inspection
 from zoo.data.parsing import reason
-from zoo.data.transforms.resize import resize
+from zoo.data.transforms.pixels import resize
 
 PRESET = "medium"  # of x264
 DEFAULT_RATE = (25, 1)  # frames per second where a video states none

@@ -198,7 +198,7 @@ def _clips(root: str, lists: dict[str, Any]) -> Listing:
     ]
     pattern = (settings.frame_template, settings.first_frame) if folders["train"] else ("", 0)
     media = "frames" if folders["train"] else "video"
-    return Listing(media, samples, splits["train"].classes, pattern=pattern)
+    return Listing(media, samples, tuple(splits["train"].classes), pattern=pattern)
 
 
 def _images(root: str, lists: dict[str, Any]) -> Listing:

@@ -19,7 +19,7 @@ class Geometry(NamedTuple):
     Attributes:
         box: part of the image that is kept.
         size: to which that part is resized, bilinear.
-        antialias: see data/transforms/resize.py.
+        antialias: see `resize` in data/transforms/pixels.py.
         window: part of the resized image that is kept.
         flip: mirror horizontally.
         canvas: size to which the image is padded at the bottom and on the right, where it is smaller.

@@ -14,6 +14,7 @@ from PIL import Image
 
 from tests.configs.upstream import RECORDED, check, recipe
 from tests.helpers import frameworks
+from zoo.data.augment import moves
 from zoo.data.datasets import faces, imagenet
 from zoo.models.initializers import Initializer
 from zoo.run import schedule
@@ -142,7 +143,7 @@ def test_random_crops_of_recorded_draws(name):
     for (width, height), draws, (top, left, rows, columns) in zip(
         values["crop/sizes"], values["crop/draws"], values["crop/boxes"]
     ):
-        box = imagenet.random_box(int(width), int(height), config.scale, config.ratio, RecordedDraws(draws))
+        box = moves.random_box(int(width), int(height), config.scale, config.ratio, RecordedDraws(draws))
         assert box == (left, top, columns, rows)
 
 
@@ -153,7 +154,7 @@ def test_pixels_of_recorded_pictures(tmp_path, monkeypatch, name, picture):
     Image.fromarray(values[f"picture/{picture}/image"]).save(tmp_path / "a.png")
     settings = replace(recipe(name).config.data, root=str(tmp_path), size=SIZE, eval_resize=SHORT_SIDE)
     top, left, rows, columns = map(int, values[f"picture/{picture}/box"])
-    monkeypatch.setattr(imagenet, "random_box", lambda *_, **__: (left, top, columns, rows))
+    monkeypatch.setattr(moves, "random_box", lambda *_, **__: (left, top, columns, rows))
     entries = [imagenet.LabeledPath("a.png", 0)]
     train, val = (imagenet.ImageSplit(settings, entries, ("a",), training) for training in (True, False))
     plain, mirrored = (train.sample(0, RecordedDraws([draw]))["image"] for draw in (0.5, 0.49))

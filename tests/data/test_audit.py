@@ -40,16 +40,13 @@ def test_a_class_of_one_split(kind, tmp_path):
 
 
 def test_an_empty_class_folder(tmp_path):
-    layouts.folders(tmp_path / "clips", "clip", bikes=(3, 2), cars=(0, 2), none=(0, 0))
-    assert problems("clip", tmp_path / "clips") == [
-        "val/cars: train has no sample of it (label 1: 2 samples)",
-        "none: no sample in train or val (label 2)",
-    ]
-    layouts.folders(tmp_path / "images", "image", bikes=(3, 2), cars=(0, 2))
-    with pytest.raises(UserError, match="train/cars: there is no image in this class folder"):
-        layouts.load("image", tmp_path / "images")
+    for kind in ("clip", "image"):
+        layouts.folders(tmp_path / kind, kind, bikes=(3, 2), cars=(0, 2), none=(0, 0))
+        assert problems(kind, tmp_path / kind) == [
+            "val/cars: train has no sample of it (label 1: 2 samples)",
+            "none: no sample in train or val (label 2)",
+        ]
     passed = {"allow_missing_classes": True}
-    assert problems("image", tmp_path / "images", **passed)[0].startswith("val/cars: train has no sample")
     (tmp_path / "faces/train/p9").mkdir(parents=True)
     root = write_set(tmp_path / "faces", "folder")
     assert problems("face", root, verification=("lfw.bin",), **passed) == ["p9: no training sample (label 6)"]

@@ -14,7 +14,7 @@ from zoo.data.demo import motion
 from zoo.data.errors import BadSample, UserError
 from zoo.data.transforms import clips, pixels
 from zoo.data.transforms.geometry import Size
-from zoo.data.transforms.resize import resize
+from zoo.data.transforms.pixels import resize
 from zoo.models import load_spec
 from zoo.predict import overlay, stream_report
 from zoo.predict.classify import softmax

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.data.augment.golden import load
-from zoo.data.augment.common.steps import Target
+from zoo.data.augment import Target
 
 
 @pytest.fixture

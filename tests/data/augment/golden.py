@@ -1,4 +1,4 @@
-"""What upstream projects computed: tests/golden/augment.npz, described in README.txt there."""
+"""What upstream projects computed (tests/golden/augment.npz, described in README.txt there), and their draws."""
 
 from functools import cache
 
@@ -11,3 +11,15 @@ from tests.helpers.paths import GOLDEN
 def load() -> dict[str, np.ndarray]:
     with np.load(GOLDEN / "augment.npz") as file:
         return {name: file[name] for name in file.files}
+
+
+class Scripted:
+    """A random generator whose methods return the given values in turn, whatever their arguments."""
+
+    def __init__(self, *draws):
+        self.draws = list(draws)
+
+    def _next(self, *_, **__):
+        return self.draws.pop(0)
+
+    random = uniform = integers = permutation = beta = standard_normal = _next

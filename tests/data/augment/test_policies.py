@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.data.augment.scripted import Scripted
-from zoo.data.augment import rand_augment, trivial_augment
-from zoo.data.augment.common import policies
+from tests.data.augment.golden import Scripted
+from zoo.data.augment import policies
+from zoo.data.augment.policies import rand_augment, trivial_augment
 
 RAND_LIMITS = policies.Limits(0.3, 150 / 331 * 20, 150 / 331 * 16, 30, 0.9, 4)  # of images of 20 x 16
-LIMITS = {"rand": RAND_LIMITS, "trivial": trivial_augment.LIMITS}
+LIMITS = {"rand": RAND_LIMITS, "trivial": policies.TRIVIAL_LIMITS}
 FILL = {"rand": (0, 0, 0), "trivial": (124, 116, 104)}
 
 
@@ -45,7 +45,7 @@ def test_pixels_of_every_operation_are_upstream_s(golden, policy):
 @pytest.mark.parametrize("seed", range(8))
 def test_chains_of_recorded_draws_are_rand_augment_s(golden, target, seed):
     rng = Scripted(*golden[f"rand/chain/{seed}/draws"])
-    drawn = rand_augment.draw(target, rng, n=3, m=13)
+    drawn = rand_augment(target, rng, n=3, m=13)
     assert rng.draws == []
     np.testing.assert_array_equal(drawn.image(golden["image"]), golden[f"rand/chain/{seed}/result"])
 
@@ -56,7 +56,7 @@ def test_operations_of_recorded_draws_are_trivial_augment_s(golden, target, seed
     if len(draws) == 1:
         draws.append(7)  # an operation without a magnitude: upstream draws none
     rng = Scripted(*draws)
-    drawn = trivial_augment.draw(target, rng)
+    drawn = trivial_augment(target, rng)
     assert rng.draws == []
     np.testing.assert_array_equal(drawn.image(golden["image"]), golden[f"trivial/chain/{seed}/result"])
 
@@ -71,7 +71,7 @@ def test_operations_and_signs_are_drawn_evenly():
 
 def test_the_fill_may_be_the_mean(golden, target):
     moved = policies.NAMES.index("translate_x")
-    drawn = rand_augment.draw(target, Scripted(moved, 1, 0), n=1, m=30, fill="mean")  # 9 pixels to the left
+    drawn = rand_augment(target, Scripted(moved, 1, 0), n=1, m=30, fill="mean")  # 9 pixels to the left
     result = drawn.image(golden["image"])
     np.testing.assert_array_equal(result[:, :11], golden["image"][:, 9:])
     assert (result[:, 11:] == target.mean_bytes).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.data.loaders.sets import face_set, frame_set, image_set, scene_set
-from zoo.data.augment.common.steps import Steps
+from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.dataset import Pending
 from zoo.data.datasets import kinetics, segmentation
 from zoo.data.formats.lists import LabeledPath
@@ -116,7 +116,7 @@ def test_images_and_masks_of_scenes_move_together(steps, outcomes):
     settings = segmentation.SegmentationSettings(crop=(24, 24), scale=(1.0, 1.0), max_share=1.0, **augmented(*steps))
     results = set()
     for seed in range(12):
-        pipeline = segmentation.pipeline.build(settings)
+        pipeline = Pipeline(settings, Steps(()))
         moved, mask = segmentation.augment(image, label, settings, np.random.default_rng(seed), pipeline)
         labelled = mask != 255
         np.testing.assert_array_equal(moved[labelled][:, 0], mask[labelled] * 50)

@@ -6,6 +6,7 @@ from PIL import Image
 
 from tests.helpers.face_sets import load as load_faces
 from tests.helpers.face_sets import write_set
+from zoo.data.augment.steps import Pipeline
 from zoo.data.datasets import imagenet, kinetics, segmentation
 from zoo.data.formats.lists import LabeledPath
 
@@ -44,7 +45,8 @@ def face(folder, rng):
 
 def street(folder, rng):
     settings = segmentation.SegmentationSettings(crop=(16, 16), photometric=False)
-    return segmentation.augment(PIXELS, PIXELS[..., 0], settings, rng)[0]
+    pipeline = Pipeline(settings, segmentation.standard_steps(settings))
+    return segmentation.augment(PIXELS, PIXELS[..., 0], settings, rng, pipeline)[0]
 
 
 @pytest.mark.parametrize("sample", [image_of_imagenet, clip_of_kinetics, face, street])

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers.paths import GOLDEN
+from zoo.data.augment.steps import Pipeline
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
 from zoo.data.datasets import segmentation
 from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
@@ -72,6 +73,10 @@ def read(root, pair):
     return np.asarray(Image.open(root / pair[0])), np.asarray(Image.open(root / pair[1]))
 
 
+def augment(image, label, s, rng):
+    return segmentation.augment(image, label, s, rng, Pipeline(s, segmentation.standard_steps(s)))
+
+
 def test_sizes_of_scaled_images_equal_upstream(golden):
     for height, width, base_height, base_width, ratio, *expected in golden["sizes"]:
         size = segmentation.fit_size((int(height), int(width)), (int(base_height), int(base_width)), ratio)
@@ -101,9 +106,7 @@ def test_training_samples_equal_upstream(golden):
         for value in (brightness, contrast, saturation, hue):
             steps += [0.9] if math.isnan(value) else [0.1, value]
         rng = GivenDraws(ratio, *corners, 0.1 if flip else 0.9, *steps, 0.1 if first else 0.9)
-        image, label = segmentation.augment(
-            golden["sample/image"], golden["sample/label"], settings(base_size=(16, 24)), rng
-        )
+        image, label = augment(golden["sample/image"], golden["sample/label"], settings(base_size=(16, 24)), rng)
         expected = golden[f"sample/{number}/image"]
         height, width = expected.shape[:2]
         assert rng.draws == [] and np.array_equal(image[:height, :width], expected)
@@ -148,9 +151,7 @@ def test_labels_are_never_interpolated(tmp_path):
     label = masks.read_labels(str(tmp_path / pair[1]), masks.class_indices(4))
     label[label == 1], label[label == 2] = 3, 255
     for seed in range(20):
-        _, label_crop = segmentation.augment(
-            np.zeros((20, 30, 3), np.uint8), label, settings(), np.random.default_rng(seed)
-        )
+        _, label_crop = augment(np.zeros((20, 30, 3), np.uint8), label, settings(), np.random.default_rng(seed))
         seen |= set(np.unique(label_crop))
     assert seen == {0, 3, 255}
 
@@ -160,13 +161,13 @@ def test_scales_are_uniform_and_relative_to_the_base_size():
     label[:, ::2] = 1
     s = settings(crop=(1000, 1000), photometric=False, scale=(0.5, 2.0))
     for seed in range(200):
-        _, label_crop = segmentation.augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(seed))
+        _, label_crop = augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(seed))
         sizes.append(((label_crop != 255).any(1).sum(), (label_crop != 255).any(0).sum()))
     heights, widths = np.array(sizes).T
     assert np.abs(widths - 2 * heights).max() <= 2
     assert np.allclose(np.quantile(heights, [0, 0.25, 0.5, 0.75, 1]), [50, 87.5, 125, 162.5, 200], atol=12)
     s = dataclasses.replace(s, base_size=(30, 80), **PLAIN)
-    _, label_crop = segmentation.augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(0))
+    _, label_crop = augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(0))
     assert ((label_crop != 255).any(1).sum(), (label_crop != 255).any(0).sum()) == (30, 60)
 
 

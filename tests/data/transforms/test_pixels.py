@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from zoo.data.errors import BadSample
 from zoo.data.transforms.geometry import Geometry, short_side_size
-from zoo.data.transforms.pixels import apply, finish, flip, pad, scale
+from zoo.data.transforms.pixels import apply, finish, flip, pad, resize, scale
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
 
@@ -108,3 +109,9 @@ def test_the_input_is_kept():
     for geometry in (Geometry(flip=True), Geometry(window=(1, 2, 3, 4)), Geometry((0, 0, 9, 9), (5, 5), True)):
         first, second = apply(IMAGE, geometry).copy(), apply(IMAGE, geometry)
         assert np.array_equal(first, second) and np.array_equal(IMAGE, original)
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+def test_a_strip_is_not_enlarged_to_billions_of_pixels(antialias):
+    with pytest.raises(BadSample, match="its 1x60000 pixels would become 256x15360000; the limit is 67108864 in all"):
+        resize(np.zeros((60000, 1, 3), np.uint8), 256, 256 * 60000, antialias)

@@ -13,13 +13,13 @@ from typing import Any
 import cv2
 import numpy as np
 
+from zoo.data.augment import colors
 from zoo.data.datasets.faces import FaceSplit
 from zoo.data.datasets.imagenet import ImageSplit
 from zoo.data.datasets.kinetics import ClipSplit
 from zoo.data.datasets.segmentation import SegmentationSplit, fit_size
 from zoo.data.formats.face_packs import FacePack
 from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER
-from zoo.data.transforms import photometric
 
 Read = Callable[[int], Any]
 
@@ -88,7 +88,7 @@ def _scenes(split: SegmentationSplit) -> Read:
         image, label = (array[top : top + s.crop[0], left : left + s.crop[1]] for array in (image, label))
         image = _rgb(_flip(image))
         if s.photometric:
-            image = photometric.distort(image, photometric.draw_params(np.random.default_rng(index)))
+            image = colors.distort(image, colors.draw_params(np.random.default_rng(index)))
         return image, label
 
     return read

@@ -1,13 +1,13 @@
-"""The operations of RandAugment and TrivialAugment, drawn by name and magnitude as torchvision (0.28) does."""
+"""Deterministic operations on 8-bit RGB images, (H, W, 3) -> (H, W, 3): those of Pillow, as torchvision uses it.
+
+Equal parameters give the pixels of torchvision's transforms of Pillow images (0.28).
+"""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
-
-from zoo.data.augment.common.steps import Pixels, Target
 
 Interpolation = Literal["nearest", "bilinear"]
 Fill = tuple[int, ...]
@@ -102,103 +102,3 @@ def _affine(image: np.ndarray, matrix: tuple[float, ...], interpolation: Interpo
 
 def _map(image: np.ndarray, operation: Callable[[Image.Image], Image.Image]) -> np.ndarray:
     return np.asarray(operation(Image.fromarray(image)))
-
-
-BINS = 31  # magnitudes 0 ... 30
-Padding = Literal["black", "mean"]
-
-
-class Limits(NamedTuple):
-    """Values of the operations at the largest magnitude."""
-
-    shear: float  # slope
-    translate_x: float  # pixels
-    translate_y: float
-    rotate: float  # degrees
-    enhance: float  # added to or subtracted from a factor of 1
-    posterize: int  # bits that are dropped
-
-
-# Name -> the operation, the field of Limits that scales it, and whether its sign is drawn.
-MOVES: dict[str, tuple[Callable[..., np.ndarray], str]] = {
-    "shear_x": (shear_x, "shear"),
-    "shear_y": (shear_y, "shear"),
-    "translate_x": (translate_x, "translate_x"),
-    "translate_y": (translate_y, "translate_y"),
-    "rotate": (rotate, "rotate"),
-}
-ENHANCEMENTS = {
-    "brightness": brightness,
-    "color": saturation,
-    "contrast": contrast,
-    "sharpness": sharpness,
-}
-NAMES = ("identity", *MOVES, *ENHANCEMENTS, "posterize", "solarize", "autocontrast", "equalize")
-SIGNED = (*MOVES, *ENHANCEMENTS)
-
-
-def draw_operation(rng: np.random.Generator) -> str:
-    """Draw one of NAMES."""
-    return NAMES[rng.integers(len(NAMES))]
-
-
-def draw_sign(name: str, rng: np.random.Generator) -> int:
-    """Draw 1 or -1 for an operation that has two directions."""
-    return -1 if name in SIGNED and rng.integers(2) else 1
-
-
-def operation(name: str, magnitude: int, sign: int, limits: Limits, keys: dict[str, Any]) -> Pixels:
-    """Return an operation with its parameters.
-
-    Args:
-        name: one of NAMES.
-        magnitude: 0 ... BINS - 1.
-        sign: of a signed operation.
-        limits: at the largest magnitude.
-        keys: `interpolation` and `fill` of the operations that move pixels.
-    """
-    share = magnitude / (BINS - 1)
-    if name in MOVES:
-        function, key = MOVES[name]
-        value = _spaced(getattr(limits, key), magnitude) * sign
-        return partial(_positional, function, int(value) if name.startswith("translate") else value, keys)
-    if name in ENHANCEMENTS:
-        return partial(_positional, ENHANCEMENTS[name], 1 + _spaced(limits.enhance, magnitude) * sign, {})
-    if name == "posterize":
-        return partial(_positional, posterize, 8 - round(share * limits.posterize), {})
-    if name == "solarize":
-        return partial(_positional, solarize, 255 - _spaced(255, magnitude), {})
-    return {"autocontrast": autocontrast, "equalize": equalize}.get(name, _identity)
-
-
-def move_keys(target: Target, interpolation: Interpolation, fill: Padding) -> dict[str, Any]:
-    """Return the arguments of the operations that move pixels."""
-    return {"interpolation": interpolation, "fill": target.mean_bytes if fill == "mean" else (0, 0, 0)}
-
-
-def chain(functions: list[Pixels], image: np.ndarray) -> np.ndarray:
-    """Carry out operations one after the other."""
-    for function in functions:
-        image = function(image)
-    return image
-
-
-def _spaced(largest: float, magnitude: int) -> float:
-    """Return a value of BINS evenly spaced ones from 0 to the largest, in float32 as torch.linspace computes it.
-
-    It goes from both ends to the middle, with one rounding of each value.
-    """
-    end, last = np.float32(largest), BINS - 1
-    step = float(end / np.float32(last))
-    value = step * magnitude if magnitude < BINS // 2 else float(end) - step * (last - magnitude)
-    return float(np.float32(value))
-
-
-def _positional(
-    function: Callable[..., np.ndarray], value: float, keys: dict[str, Any], image: np.ndarray
-) -> np.ndarray:
-    return function(image, value, **keys)
-
-
-def _identity(image: np.ndarray) -> np.ndarray:
-    return image

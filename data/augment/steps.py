@@ -1,0 +1,232 @@
+"""The value of data.augment, and the augmentations of a split, drawn and carried out on its samples.
+
+The value is a list of names of augmentations with their options, in the order in which they are carried out. Options
+are keyword arguments with a default, whose annotations say what values are possible: int, float, a Literal or a tuple
+of one of these, with a Range for numbers, such as `p: Annotated[float, Range(0, 1)] = 0.5`.
+"""
+
+import inspect
+import math
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from zoo.data.augment import Augmentation, Drawn, Target, catalog
+from zoo.data.errors import known_names
+from zoo.data.fields import Range
+from zoo.data.transforms.geometry import Geometry, Size
+
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+class Step(NamedTuple):
+    """One augmentation of a list.
+
+    Attributes:
+        name: of its function.
+        options: that the recipe gives, sorted by name.
+    """
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """Its function."""
+        return catalog()[self.name]
+
+    def __str__(self) -> str:
+        return self.name + (f"({', '.join(f'{key}={value}' for key, value in self.options)})" if self.options else "")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A list of augmentations, all of whose names and options exist."""
+
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def parse(cls, value: Any) -> "Steps":
+        """Parse a list such as `[horizontal_flip, {rand_augment: {n: 2, m: 9}}]`.
+
+        Raises:
+            ValueError: what is wrong, and the nearest right name or the possible values.
+        """
+        if not isinstance(value, list):
+            raise ValueError(f"expected a list such as [horizontal_flip, {{rand_augment: {{n: 2}}}}], got {value!r}")
+        steps = tuple(_parse_step(item) for item in value)
+        for step in steps[1:]:
+            if step.augmentation.is_crop:
+                raise ValueError(f"{step.name}: a crop comes first, and there is one at most")
+        return cls(steps)
+
+    def plain(self) -> list[Any]:
+        """Return the list as YAML types."""
+        return [
+            {step.name: {key: list(item) if isinstance(item, tuple) else item for key, item in step.options}}
+            if step.options
+            else step.name
+            for step in self.steps
+        ]
+
+
+def standard(**steps: dict[str, Any] | bool) -> Steps:
+    """Return augmentations by name, with their options or none; False leaves one out."""
+    options = {name: given if isinstance(given, dict) else {} for name, given in steps.items() if given is not False}
+    return Steps(tuple(Step(name, tuple(given.items())) for name, given in options.items()))
+
+
+def check(steps: Steps | None, kind: str, flip: bool) -> None:
+    """Check that augmentations suit the samples of a data set.
+
+    Args:
+        steps: None for the standard set.
+        kind: of the samples, one of augment.ALL.
+        flip: data.flip, whether samples may be mirrored.
+
+    Raises:
+        ValueError: which do not, as settings classes raise it.
+    """
+    for step in steps.steps if steps else ():
+        if kind not in step.augmentation.kinds:
+            suitable = [name for name, known in catalog().items() if kind in known.kinds]
+            raise ValueError(f"augment: {step.name} is not for kind {kind}; there are: {', '.join(suitable)}")
+        if step.name == "horizontal_flip" and not flip:
+            raise ValueError(
+                "augment: horizontal_flip mirrors, which data.flip=false rules out; leave it out, or set data.flip=true"
+            )
+
+
+class Pipeline:
+    """The augmentations of a training split. It keeps no state between samples.
+
+    Args:
+        settings: of the data set, with `augment` and `loader`.
+        standard: augmentations where data.augment gives none. A crop among them is kept where data.augment has none.
+
+    Attributes:
+        crop: (size of a stored image, target, generator) -> Geometry; None for data sets without one.
+        is_geometric: whether a geometry is all that happens to images, so that any loader can decode them.
+        notes: message for the user, which says what replaces the standard set.
+    """
+
+    def __init__(self, settings: Any, standard: Steps):
+        given = settings.augment
+        steps = [*(standard if given is None else given).steps]
+        crops = [step for step in (*steps, *standard.steps) if step.augmentation.is_crop]
+        self.crop: Callable[[Size, Target, np.random.Generator], Geometry] | None = _bind(crops[0]) if crops else None
+        others = [step for step in steps if not step.augmentation.is_crop]
+        self._draws: list[Callable[[Target, np.random.Generator], Drawn | None]] = [_bind(step) for step in others]
+        self.is_geometric = [step.name for step in others] in ([], ["horizontal_flip"])
+        self.notes: tuple[str, ...] = ()
+        if given is not None:
+            note = f"data.augment: in place of the standard augmentations: {', '.join(map(str, steps)) or 'none'}"
+            if settings.loader == "dali" and not self.is_geometric:
+                note += "; the reference loader reads the training samples, since DALI does not augment"
+            self.notes = (note,)
+
+    def draw_crop(
+        self, size: Size, target: Target, antialias: bool, rng: np.random.Generator
+    ) -> tuple[Geometry, list[Drawn]]:
+        """Draw the crop and the mirror of an image of a size, and what else happens to the pixels of the crop."""
+        assert self.crop
+        geometry = self.crop(size, target, rng)
+        flip, drawn = self.draw(target, rng)
+        return geometry._replace(antialias=antialias, flip=flip), drawn
+
+    def draw(self, target: Target, rng: np.random.Generator) -> tuple[bool, list[Drawn]]:
+        """Draw the augmentations that follow the crop.
+
+        Returns:
+            Whether the cropped image is mirrored first, and what else happens to it.
+        """
+        drawn = [step for step in (draw(target, rng) for draw in self._draws) if step]
+        if drawn and drawn[0].mirrored:
+            return True, drawn[1:]
+        return False, drawn
+
+
+def on_image(image: np.ndarray, drawn: Iterable[Drawn]) -> np.ndarray:
+    """Carry out draws on an image, uint8 RGB (H, W, 3)."""
+    for step in drawn:
+        image = step.image(image)
+    return image
+
+
+def on_frames(frames: np.ndarray, drawn: Sequence[Drawn]) -> np.ndarray:
+    """Carry out the same draws on every frame of a clip, uint8 (T, H, W, 3)."""
+    return np.stack([on_image(frame, drawn) for frame in frames]) if drawn else frames
+
+
+def on_label(label: np.ndarray, drawn: Iterable[Drawn]) -> np.ndarray:
+    """Carry out draws on the mask of a scene, uint8 (H, W)."""
+    for step in drawn:
+        label = step.label(label) if step.label else label
+    return label
+
+
+def _bind(step: Step) -> Callable[..., Any]:
+    return partial(step.augmentation.function, **dict(step.options))
+
+
+def _parse_step(item: Any) -> Step:
+    if isinstance(item, str):
+        item = {item: None}
+    if not isinstance(item, dict) or len(item) != 1:
+        raise ValueError(
+            f"expected a name, or a name with its options such as {{rand_augment: {{n: 2}}}}, got {item!r}"
+        )
+    ((name, given),) = item.items()
+    if name not in catalog():
+        raise ValueError(f"there is no augmentation {name!r}{known_names(str(name), list(catalog()))}")
+    if not isinstance(given or {}, dict):
+        raise ValueError(f"{name}: expected options such as {{p: 0.5}}, got {given!r}")
+    function = catalog()[name].function
+    hints = typing.get_type_hints(function, include_extras=True)
+    options = [key for key, parameter in inspect.signature(function).parameters.items() if parameter.kind is KEYWORD]
+    converted = []
+    for key, value in (given or {}).items():
+        if key not in options:
+            known = known_names(str(key), options) if options else "; there are none"
+            raise ValueError(f"{name}: {key}: unknown option{known}")
+        try:
+            converted.append((key, _convert(value, hints[key])))
+        except ValueError as error:
+            raise ValueError(f"{name}: {key}: {error}") from None
+    return Step(name, tuple(sorted(converted)))
+
+
+def _convert(value: Any, hint: Any) -> Any:
+    limits = Range()
+    if typing.get_origin(hint) is Annotated:
+        hint, limits = typing.get_args(hint)
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        if value not in arguments:
+            raise ValueError(f"must be {' or '.join(map(str, arguments))}, got {value!r}")
+        return value
+    if typing.get_origin(hint) is not tuple:
+        return _number(value, hint, limits)
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError(f"must be a list of numbers, got {value!r}")
+    if arguments[-1] is not Ellipsis and len(value) != len(arguments):
+        raise ValueError(f"must be {len(arguments)} numbers, got {list(value)!r}")
+    numbers = tuple(_number(item, arguments[0], limits) for item in value)
+    if limits.ordered and list(numbers) != sorted(numbers):
+        raise ValueError(f"must not decrease, got {list(value)!r}")
+    return numbers
+
+
+def _number(value: Any, kind: type, limits: Range) -> float:
+    what = "a whole number" if kind is int else "a number"
+    try:  # YAML 1.1 reads 1e-4 as text
+        number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):  # the latter for integers of hundreds of digits
+        number = math.nan
+    if math.isnan(number) or (kind is int and number % 1) or not limits.holds(number):
+        raise ValueError(f"must be {what} {limits}, got {value!r}")
+    return kind(number)
