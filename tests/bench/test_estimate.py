@@ -216,7 +216,7 @@ def passes(is_half=False, checkpointed=()):
 def real_peak(checkpointed):
     """Return the peak of the same passes, computed."""
     from zoo.models.resnet.torch import Model
-    from zoo.trainer.torch.checkpointing import checkpoint_modules
+    from zoo.trainer.torch.model import checkpoint_modules
 
     model = Model(ARCH).train()
     checkpoint_modules(model, checkpointed)

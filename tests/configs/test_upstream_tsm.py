@@ -19,7 +19,7 @@ from zoo.models.tsm import spec
 from zoo.run import schedule
 from zoo.run.cli import FIND
 from zoo.trainer.objectives import Classification
-from zoo.trainer.preprocessing import scale_and_offset
+from zoo.trainer.pixels import scale_and_offset
 from zoo.trainer.torch import ops
 
 GOLDEN = dict(np.load(ROOT / "tests/golden/tsm_recipe.npz"))

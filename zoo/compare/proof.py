@@ -114,20 +114,19 @@ def _files(trainer: Any, task: Any) -> dict[str, list[str]]:
     folder = own.rpartition("/")[0]
     margin = ["zoo/trainer/margin.py"] if task.task == "face" else []
     by_topic = {
-        "preprocess": [own, f"{folder}/preprocessing.py"],
+        "preprocess": [own, f"{folder}/layers.py"],
         "objective": [class_file(task), *margin, class_file(trainer.objective), f"{folder}/ops.py"],
         "update": [
-            f"{folder}/kernels.py",
-            class_file(trainer.plan.optimizer),
             f"{folder}/optimizer.py",
+            class_file(trainer.plan.optimizer),
             f"{folder}/ops.py",
             f"{folder}/update.py",
             own,
         ],
-        "average": [f"{folder}/ema.py", "zoo/trainer/ema.py", "zoo/optim/ema.py", own],
+        "average": ["zoo/trainer/update.py", "zoo/optim/ema.py", f"{folder}/optimizer.py", own],
         "trainer": [own],
         "shards": [f"{folder}/partial_fc.py"],
-        "statistics": [f"{folder}/batchnorm.py", f"{folder}/sync_batchnorm.py"],
+        "statistics": [f"{folder}/batchnorm.py", f"{folder}/layers.py"],
         "output": [class_file(trainer.plan.output), f"{folder}/ops.py"],
     }
     return {

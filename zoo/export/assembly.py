@@ -12,7 +12,7 @@ from zoo.data.errors import UserError
 from zoo.data.formats import masks
 from zoo.export.source import Source
 from zoo.models import load_graph_builder
-from zoo.trainer import preprocessing
+from zoo.trainer.pixels import channels_first, scale_and_offset
 from zoo.weights import files
 from zoo.weights.onnx_file import Input, OnnxMetadata, Output, Weights
 
@@ -86,10 +86,10 @@ def add_input(graph: Any, source: Source, shape: Sequence[int], with_preprocessi
 
 def normalize(graph: Any, pixels: str, field: Field) -> str:
     """Add (pixel / 255 - mean) / std, and put the channels first."""
-    constants = preprocessing.scale_and_offset(field)
+    constants = scale_and_offset(field)
     assert constants is not None, "the model's input are pixels"
     scale, offset = (array.reshape(3, 1, 1) for array in constants)
-    x = graph.transpose(pixels, *preprocessing.channels_first(len(graph.shape(pixels))))
+    x = graph.transpose(pixels, *channels_first(len(graph.shape(pixels))))
     x = graph.node("Mul", graph.cast(x, np.float32), graph.constant(scale))
     return graph.add(x, graph.constant(offset))
 

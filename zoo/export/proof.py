@@ -12,7 +12,8 @@ from zoo.export import assembly
 from zoo.export.source import Source
 from zoo.run.job import build_trainer
 from zoo.tasks import classify
-from zoo.trainer import load_backend, preprocessing
+from zoo.trainer import load_backend
+from zoo.trainer.pixels import channels_first, scale_and_offset
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import Trainer
 from zoo.trainer.world import Launch
@@ -113,11 +114,11 @@ def runner(source: Source, session: Any, with_preprocessing: bool) -> Forward:
 
 def normalize(source: Source, pixels: np.ndarray) -> np.ndarray:
     """Return the input of a graph that takes normalized pixels: float32, channels first."""
-    constants = preprocessing.scale_and_offset(source.fields[0])
+    constants = scale_and_offset(source.fields[0])
     assert constants is not None, "the model's input are pixels"
     scale, offset = constants
     normalized = pixels.astype(np.float32) * scale + offset
-    return normalized.transpose(preprocessing.channels_first(pixels.ndim))
+    return normalized.transpose(channels_first(pixels.ndim))
 
 
 def difference(found: np.ndarray, expected: np.ndarray, kind: str) -> float:

@@ -2,7 +2,7 @@
 
 What all optimizers share is in section `optim` of zoo/config/schema.py, whose settings class each one extends. The
 formula is written over the operations of `ops`, which are zoo/trainer/<framework>/ops.py, or zoo/trainer/numpy_ops.py.
-Faster kernels of a framework are in zoo/trainer/<framework>/kernels.py. schedules.py has the learning rate schedules.
+Faster kernels of a framework are in zoo/trainer/<framework>/optimizer.py. schedules.py has the learning rate schedules.
 """
 
 from dataclasses import fields

@@ -24,9 +24,9 @@ from zoo.run import checkpoint, resume, schedule, weights
 from zoo.run.cli import Request
 from zoo.tasks import Task
 from zoo.trainer import load_backend, load_onnx_backend, state
-from zoo.trainer.loss_scale import INITIAL_SCALE
 from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
 from zoo.trainer.protocol import DeviceBatch, Trainer
+from zoo.trainer.update import INITIAL_SCALE
 from zoo.trainer.world import BEGIN_TIMEOUT, World
 from zoo.weights import files, recorded
 from zoo.weights.match import match_state_dict

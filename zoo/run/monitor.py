@@ -20,7 +20,7 @@ from zoo.run.cli import Request
 from zoo.run.job import Job
 from zoo.run.pipeline import Prefetcher
 from zoo.tasks import TaskMetric
-from zoo.trainer.profiling import Operator, Profiler
+from zoo.trainer.world import Operator, Profiler
 from zoo.visualization import draw
 from zoo.visualization.evaluation import Evaluation, Recorder
 

@@ -21,9 +21,9 @@ from zoo.run import checkpoint, weights
 from zoo.run.folder import FolderLock
 from zoo.run.weights import Print
 from zoo.trainer import state
-from zoo.trainer.loss_scale import SCALE_KEY
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Trainer
+from zoo.trainer.update import SCALE_KEY
 from zoo.weights import files
 from zoo.weights.match import require_match
 

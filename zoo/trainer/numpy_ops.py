@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.trainer.resampling import resize_bilinear
+from zoo.trainer.pixels import resize_bilinear
 
 Array = np.ndarray
 exp, log, sqrt, square, abs, sin, cos = np.exp, np.log, np.sqrt, np.square, np.abs, np.sin, np.cos

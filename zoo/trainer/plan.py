@@ -8,7 +8,7 @@ from zoo.data.batch import Field
 from zoo.optim import sgd
 from zoo.optim.ema import Ema
 from zoo.tasks import classify
-from zoo.trainer.loss_scale import INITIAL_SCALE
+from zoo.trainer.update import INITIAL_SCALE
 
 
 class Mode(NamedTuple):
@@ -22,7 +22,7 @@ class Mode(NamedTuple):
         channels_last: memory format of images and convolution weights.
         compile: compile the model (torch.compile, to_static, graph mode); in PyTorch also a mode of torch.compile,
             reduce-overhead or max-autotune.
-        rounds_gradients: with fp64, round gradients (zoo/trainer/rounding.py). In it, differences of 1e-16 between
+        rounds_gradients: with fp64, round gradients (zoo/trainer/update.py). In it, differences of 1e-16 between
             frameworks vanish; otherwise they would grow from update to update.
     """
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from zoo.trainer import loss_scale
+from zoo.trainer import update
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Param, Shard
 
@@ -54,7 +54,7 @@ def current_key(key: str) -> str:
 
 def shapes(params: Iterable[Param], plan: Plan, statistics: Iterable[Param] = ()) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a trainer's state dict, without its tensors."""
-    found: dict[str, tuple[int, ...]] = dict.fromkeys(loss_scale.KEYS, ())
+    found: dict[str, tuple[int, ...]] = dict.fromkeys(update.KEYS, ())
     found.update((statistic_key(statistic.name), statistic.shape) for statistic in statistics)
     for param in params:
         first, last = param.rows or (0, 0)

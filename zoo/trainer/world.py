@@ -1,12 +1,13 @@
-"""A process of a run: how it was launched, and the interface to its device and the framework's process group."""
+"""A process of a run: how it was launched, and the interface to its device, process group and profiler."""
 
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.profiling import Profiler
+
+TRACE = "trace.json"  # of a profile, for https://ui.perfetto.dev or chrome://tracing
 
 # Seconds in which all processes of a run must have started, met and joined the framework's group, and during which a
 # slow one counts neither as dead nor as a straggler: on a busy machine a process may take minutes to begin.
@@ -35,6 +36,36 @@ class Launch:
     address: str = "127.0.0.1"
     job: str = ""
     local_address: str = "127.0.0.1"
+
+
+class Operator(NamedTuple):
+    """What updates have spent in an operator or, on a GPU, in a kernel.
+
+    Attributes:
+        name: of the framework.
+        ms: milliseconds of its own, without those of operators within it.
+        calls: how often it ran.
+    """
+
+    name: str
+    ms: float
+    calls: int
+
+
+class Profiler(Protocol):
+    """The framework's own profiler."""
+
+    def start(self, folder: str) -> None:
+        """Record from now on. folder: receives the trace; it exists and is empty."""
+        ...
+
+    def stop(self) -> list[Operator]:
+        """Wait for the device, stop, and write TRACE.
+
+        Returns:
+            Everything that ran, in any order; empty where the framework writes no table (MindSpore on an NPU).
+        """
+        ...
 
 
 class World(Protocol):

@@ -16,7 +16,7 @@ from zoo.models.resnet.torch import Model as ResNet
 from zoo.models.tsm import spec as tsm
 from zoo.models.tsm.torch import Model as TSM
 from zoo.models.tsm_mobilenet_v2 import spec as mobile
-from zoo.trainer.torch.names import named_tensors
+from zoo.trainer.torch.model import named_tensors
 
 
 @pytest.mark.parametrize("model", models.list_models())

@@ -18,7 +18,7 @@ from zoo.models.tsm import spec
 from zoo.optim import sgd
 from zoo.run import resume, weights
 from zoo.run.checkpoint import UPDATE, latest, save_checkpoint
-from zoo.trainer import loss_scale, state
+from zoo.trainer import state, update
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.protocol import Param
 from zoo.weights import files
@@ -82,7 +82,7 @@ def test_weights_without_a_record_of_their_preprocessing(tmp_path):
 
 def save(folder, tensors):
     """Write the checkpoint of update 7."""
-    scaler = {key: np.array(number, np.float32) for number, key in enumerate(loss_scale.KEYS)}
+    scaler = {key: np.array(number, np.float32) for number, key in enumerate(update.KEYS)}
     record = {"classes": ["a"], "step": 7, "weights": "before", "global_batch": 8}
     save_checkpoint(str(folder), 7, {**tensors, **scaler}, record, 1)
 

@@ -5,7 +5,7 @@ import os
 import tempfile
 
 from tests.zoo.trainer.trainer_setup import check_updates
-from zoo.trainer.profiling import TRACE
+from zoo.trainer.world import TRACE
 
 
 def case_two_updates_follow_the_formulas(backend):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from zoo.data.batch import Field
-from zoo.trainer.preprocessing import channels_first, scale_and_offset
+from zoo.trainer.pixels import channels_first, scale_and_offset
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

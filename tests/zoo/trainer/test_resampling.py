@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from zoo.trainer.resampling import average_matrix, bilinear_matrix, resize_bilinear
+from zoo.trainer.pixels import average_matrix, bilinear_matrix, resize_bilinear
 
 
 @pytest.mark.parametrize("size", [(7, 9), (14, 18), (3, 20), (1, 1), (13, 5)])

@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from zoo.trainer import numpy_ops, rounding
+from zoo.trainer import numpy_ops, update
 
-round_gradients = partial(rounding.round_gradients, numpy_ops)
+round_gradients = partial(update.round_gradients, numpy_ops)
 
 
 def test_gradients_are_rounded_to_multiples_of_a_power_of_two():

@@ -29,8 +29,9 @@ from tests.zoo.trainer.trainer_setup import (
 from zoo.data.batch import Field
 from zoo.models.resnet import spec as resnet_spec
 from zoo.tasks import face
-from zoo.trainer import numpy_ops, rounding
+from zoo.trainer import numpy_ops
 from zoo.trainer.plan import ParamGroup
+from zoo.trainer.update import round_gradients
 
 
 def case_updates_follow_the_formulas(backend):
@@ -82,7 +83,7 @@ def case_an_exact_run_is_defined_bit_by_bit(backend):
             assert numbers["loss"] == expected["loss"]
             gradients, state = exact.gradients(), exact.state_dict()
             unrounded = plain.gradients()
-            rounded = dict(zip(unrounded, rounding.round_gradients(numpy_ops, list(unrounded.values()))))
+            rounded = dict(zip(unrounded, round_gradients(numpy_ops, list(unrounded.values()))))
             norm = np.sqrt(sum((gradient**2).sum() for gradient in rounded.values()))
             assert numbers["grad_norm"] == pytest.approx(norm, rel=1e-14)
             multiplier = 1.0 if clip_norm is None else float(np.float32(min(1.0, clip_norm / norm)))

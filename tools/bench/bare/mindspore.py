@@ -12,9 +12,9 @@ from zoo.run.job import Job
 from zoo.tasks import face, segment
 from zoo.tasks.segment import IGNORE_INDEX
 from zoo.trainer.mindspore import parallel
-from zoo.trainer.mindspore.names import is_statistic, named_tensors
+from zoo.trainer.mindspore.model import is_statistic, named_tensors
+from zoo.trainer.pixels import channels_first
 from zoo.trainer.plan import Plan
-from zoo.trainer.preprocessing import channels_first
 from zoo.trainer.protocol import DeviceBatch
 
 LR = 1e-3

@@ -11,7 +11,7 @@ from zoo.run.job import Job
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE_INDEX
 from zoo.trainer.paddle import parallel
-from zoo.trainer.preprocessing import channels_first
+from zoo.trainer.pixels import channels_first
 from zoo.trainer.protocol import DeviceBatch
 
 LR = 1e-3

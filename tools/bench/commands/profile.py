@@ -10,7 +10,7 @@ from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 from zoo.run import cli, monitor
 from zoo.run.job import Job, assemble, join, restore, sample_batch
-from zoo.trainer.profiling import TRACE
+from zoo.trainer.world import TRACE
 
 EPILOG = """\
 The updates are those of training on one batch that stays on the device: forward and backward pass, clipping, optimizer.

@@ -14,7 +14,7 @@ from zoo.models import load_model_class
 from zoo.tasks import Task, face
 from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.torch import ops
-from zoo.trainer.torch.checkpointing import checkpoint_modules
+from zoo.trainer.torch.model import checkpoint_modules
 
 
 class Passes(NamedTuple):

@@ -4,7 +4,7 @@ import os
 
 os.environ.setdefault("GLOG_v", "3")  # errors only: on a CPU, every start would warn of libraries for other devices
 
-from zoo.trainer.mindspore.names import load_arrays
+from zoo.trainer.mindspore.model import load_arrays
 from zoo.trainer.mindspore.trainer import Trainer, record_forward
 from zoo.trainer.mindspore.world import start
 

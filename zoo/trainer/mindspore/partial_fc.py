@@ -18,9 +18,9 @@ from zoo.tasks.face import HEAD_WEIGHT
 from zoo.trainer import sharding
 from zoo.trainer.margin import MarginSoftmax
 from zoo.trainer.mindspore import ops
+from zoo.trainer.mindspore.model import DTYPES
 from zoo.trainer.mindspore.optimizer import ParameterUpdate
 from zoo.trainer.mindspore.parallel import all_gather
-from zoo.trainer.mindspore.precision import DTYPES
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.plan import Plan
 from zoo.trainer.state import slot_key, statistic_key

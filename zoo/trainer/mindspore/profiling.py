@@ -7,14 +7,14 @@ from pathlib import Path
 from mindspore import profiler
 from mindspore.profiler import ProfilerActivity
 
-from zoo.trainer.profiling import TRACE, Operator
+from zoo.trainer.world import TRACE, Operator
 
 ACTIVITIES = {"cpu": (), "cuda": (ProfilerActivity.GPU,), "npu": (ProfilerActivity.NPU,)}  # by type of the device
 TYPES = "**/*op_type_info_*.csv"  # operators by type, which MindSpore writes for a CPU and for a GPU
 
 
 class Profiler:
-    """See Profiler in zoo/trainer/profiling.py. An NPU's files are kept, but not read: there is no table."""
+    """See Profiler in zoo/trainer/world.py. An NPU's files are kept, but not read: there is no table."""
 
     def __init__(self, device_type: str):
         self._activities = [ProfilerActivity.CPU, *ACTIVITIES[device_type]]

@@ -12,15 +12,12 @@ from mindspore.common.initializer import initializer
 
 from zoo.data.batch import Batch
 from zoo.data.loaders.dali_graph import DeviceImages
-from zoo.trainer import loss_scale, numpy_ops, rounding, state
+from zoo.trainer import numpy_ops, state, update
 from zoo.trainer.mindspore import ops, parallel
-from zoo.trainer.mindspore.checkpointing import checkpoint, checkpointed_cells
-from zoo.trainer.mindspore.ema import MovingAverage
-from zoo.trainer.mindspore.fp64 import convert_prelu, convert_to_fp64
-from zoo.trainer.mindspore.names import is_statistic, named_tensors
-from zoo.trainer.mindspore.parallel import convert_sync_batchnorm
+from zoo.trainer.mindspore.layers import PixelNormalization, convert_prelu, convert_sync_batchnorm, convert_to_fp64
+from zoo.trainer.mindspore.model import checkpoint, checkpointed_cells, convert_precision, is_statistic, named_tensors
+from zoo.trainer.mindspore.optimizer import MovingAverage
 from zoo.trainer.mindspore.partial_fc import ParameterShard
-from zoo.trainer.mindspore.precision import PixelNormalization, convert_precision
 from zoo.trainer.mindspore.update import (
     Accumulate,
     LossAndGradients,
@@ -169,7 +166,7 @@ class Trainer:
         shard_gradients = arrays[len(self.trainable) :]
         arrays = [*model_gradients, *shard_gradients]
         if self.mode.rounds_gradients:
-            arrays = rounding.round_gradients(numpy_ops, model_gradients, shard_gradients)
+            arrays = update.round_gradients(numpy_ops, model_gradients, shard_gradients)
         return {name: array / scale for name, array in zip([*self.trainable, *self.shards], arrays)}
 
     def nonfinite_report(self) -> str:
@@ -207,9 +204,9 @@ class Trainer:
             tensors.update((slot_key(slot, name), tensor) for name, tensor in zip(self.trainable, self.slots[i]))
             tensors.update((slot_key(slot, name), shard.slots[i]) for name, shard in self.shards.items())
         tensors.update((state.statistic_key(name), tensor) for name, tensor in self.objective_statistics.items())
-        tensors[loss_scale.SCALE_KEY] = self.scaler.scale
-        tensors[loss_scale.GOOD_STEPS_KEY] = self.scaler.good_steps
-        tensors[loss_scale.SKIPPED_KEY] = self.scaler.skipped
+        tensors[update.SCALE_KEY] = self.scaler.scale
+        tensors[update.GOOD_STEPS_KEY] = self.scaler.good_steps
+        tensors[update.SKIPPED_KEY] = self.scaler.skipped
         return tensors
 
     def _fields(self, batch: DeviceBatch) -> tuple[Tensor, ...]:

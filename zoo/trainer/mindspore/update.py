@@ -12,7 +12,6 @@ from mindspore import Parameter, ParameterTuple, Tensor, jit_class, nn
 from mindspore import dtype as mstype
 from mindspore import ops as mint
 
-from zoo.trainer.loss_scale import GOOD_STEPS_KEY, SCALE_KEY, SKIPPED_KEY, updated
 from zoo.trainer.mindspore import ops
 from zoo.trainer.mindspore.optimizer import ParameterUpdate
 from zoo.trainer.mindspore.parallel import all_reduce, flatten
@@ -21,7 +20,7 @@ from zoo.trainer.mindspore.world import World
 from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.plan import ParamGroup, Plan
 from zoo.trainer.protocol import DeviceBatch
-from zoo.trainer.rounding import floor_of, rounded
+from zoo.trainer.update import GOOD_STEPS_KEY, SCALE_KEY, SKIPPED_KEY, floor_of, rounded, updated
 
 
 class Objective(nn.Cell):
@@ -230,7 +229,7 @@ class Update(nn.Cell):
 
 
 class RoundGradients(nn.Cell):
-    """(gradients of the model, gradient of the shard or None) -> the same, rounded: see zoo/trainer/rounding.py."""
+    """(gradients of the model, gradient of the shard or None) -> the same, rounded: see zoo/trainer/update.py."""
 
     def __init__(self):
         super().__init__()

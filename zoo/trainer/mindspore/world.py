@@ -1,4 +1,8 @@
-"""The device of this process and MindSpore's cluster."""
+"""The device of this process and MindSpore's cluster.
+
+Its arithmetic is set by `set_context`, although MindSpore recommends mindspore.device_context.gpu: the classes behind
+that are not part of mindspore 2.8.0 where its GPU back end is not loaded, and they do not tell what is set.
+"""
 
 import os
 import socket
@@ -11,16 +15,17 @@ from typing import Any
 import mindspore
 import numpy as np
 from mindspore import Tensor, communication, ops
+from mindspore._c_expression import MSContext, ms_ctx_param
 
 from zoo import cuda_libraries, program
 from zoo.data.errors import UserError
 from zoo.trainer.device import cann_version, select_device
-from zoo.trainer.mindspore import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.profiling import Profiler
-from zoo.trainer.world import BEGIN_TIMEOUT, Launch, exit_now
+from zoo.trainer.world import BEGIN_TIMEOUT, Launch, Profiler, exit_now
 
 TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
+TF32 = ("conv_allow_tf32", "matmul_allow_tf32")
+KERNELS = ("conv_fprop_algo", "conv_dgrad_algo", "conv_wgrad_algo")
 
 
 @dataclass(frozen=True)
@@ -53,21 +58,18 @@ class World:
         return {"cuda": None, "cudnn": None, "nccl": None, "cann": cann}
 
     def accelerator(self) -> dict[str, Any] | None:
-        """See World in zoo/trainer/world.py."""
         if self.device_type == "cpu":
             return None
         properties = mindspore.hal.get_device_properties(self.device_index, TARGETS[self.device_type])
         return {"name": properties.name, "memory_bytes": properties.total_memory, "peak_flops": None}
 
     def peak_memory(self) -> int | None:
-        """See World in zoo/trainer/world.py."""
         return None if self.device_type == "cpu" else mindspore.runtime.max_memory_allocated()
 
     def record_event(self) -> None:
-        """See World in zoo/trainer/world.py."""
+        pass
 
     def profiler(self) -> Profiler:
-        """See World in zoo/trainer/world.py."""
         from zoo.trainer.mindspore import profiling  # which most runs do without
 
         return profiling.Profiler(self.device_type)
@@ -101,12 +103,21 @@ class World:
         return Mode(compute, level, False, requested.compile is not False)
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
-        """See World in zoo/trainer/world.py."""
-        arithmetic_settings.apply(arithmetic)
+        """Set determinism for the process, and on a GPU TF32 and cuDNN's choice of kernels; nothing on a CPU.
+
+        A process that has become deterministic stays so: MindSpore allows one change.
+        """
+        if arithmetic.deterministic and _device() != "CPU" and _parameter("deterministic") != "ON":
+            mindspore.set_deterministic(True)
+        if _device() == "GPU":
+            kernels = "performance" if arithmetic.cudnn_benchmark else "normal"
+            mindspore.set_context(
+                gpu_config={**dict.fromkeys(TF32, arithmetic.tf32), **dict.fromkeys(KERNELS, kernels)}
+            )
 
     def arithmetic(self) -> dict[str, Any]:
-        """See World in zoo/trainer/world.py."""
-        return arithmetic_settings.settings()
+        of_gpus = (*TF32, *KERNELS) if _device() == "GPU" else ()
+        return {} if _device() == "CPU" else {name: _parameter(name) for name in (*of_gpus, "deterministic")}
 
     def close(self) -> None:
         pass  # exit_process leaves the cluster, when all ranks have disconnected
@@ -181,3 +192,11 @@ def _device_count(kind: str) -> int:
         return mindspore.hal.device_count(target) if mindspore.hal.is_available(target) else 0
     except RuntimeError:  # the back end is loaded, but the driver finds no GPU
         return 0
+
+
+def _device() -> str:
+    return mindspore.get_context("device_target")
+
+
+def _parameter(name: str) -> Any:
+    return MSContext.get_instance().get_param(getattr(ms_ctx_param, name))

@@ -1,18 +1,22 @@
-"""The device on which ONNX Runtime computes."""
+"""The device on which ONNX Runtime computes, and a graph on it, which agrees with the metadata of its file."""
 
 import ctypes
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import onnxruntime
 
 from zoo.data import host
+from zoo.data.errors import UserError
 from zoo.data.parsing import natural
 from zoo.trainer.device import Device, select_device
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.profiling import Profiler
-from zoo.trainer.world import Launch
+from zoo.trainer.world import Launch, Profiler
+
+FATAL = 4  # log level: whatever goes wrong is raised, too
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}  # by the name of the device
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -53,13 +57,11 @@ class World:
         return dict.fromkeys(("cuda", "cudnn", "nccl", "cann"))
 
     def accelerator(self) -> dict[str, Any] | None:
-        """See World in zoo/trainer/world.py."""
         if self.selected.type == "cpu":
             return None
         return {"name": str(self.selected), "memory_bytes": None, "peak_flops": None}
 
     def peak_memory(self) -> int | None:
-        """See World in zoo/trainer/world.py."""
         return None
 
     def record_event(self) -> Any:
@@ -67,7 +69,6 @@ class World:
         return None
 
     def profiler(self) -> Profiler:
-        """See World in zoo/trainer/world.py."""
         raise NotImplementedError("updates are profiled, and an exported model has none")
 
     def resolve_mode(self, requested: Mode) -> Mode:
@@ -75,17 +76,16 @@ class World:
         return FP32
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
-        """See World in zoo/trainer/world.py: there is none to choose."""
+        pass  # there is none to choose
 
     def arithmetic(self) -> dict[str, Any]:
-        """See World in zoo/trainer/world.py."""
         return {}
 
     def close(self) -> None:
-        """See World in zoo/trainer/world.py."""
+        pass
 
     def exit_process(self, code: int) -> None:
-        """See World in zoo/trainer/world.py."""
+        pass
 
 
 def start(launch: Launch, device: str, port: int = 0) -> World:
@@ -119,3 +119,108 @@ def _device_count(kind: str) -> int:
         return 0
     count = ctypes.c_int()
     return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+class GraphFile(Protocol):
+    """An exported model as zoo.weights.onnx_file reads it: path, content and OnnxMetadata."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def content(self) -> bytes: ...
+    @property
+    def metadata(self) -> Any: ...
+
+
+class Session:
+    """A loaded graph.
+
+    Attributes:
+        path: of its file.
+        metadata: of its file.
+        size: of the graph's input by dimension; None where it may vary.
+        runtime: ONNX Runtime's own session.
+    """
+
+    def __init__(self, file: GraphFile, world: World):
+        """Load a graph.
+
+        Raises:
+            UserError: ONNX Runtime cannot load it here, or inputs, outputs or states are not those of the metadata.
+        """
+        self.path, self.metadata = file.path, file.metadata
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = world.threads, 1
+        options.log_severity_level = FATAL
+        # Between batches, threads that read data need the cores.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        try:
+            # Its fallback would print an error, and compute on the CPU where another device was asked for.
+            self.runtime = onnxruntime.InferenceSession(
+                file.content, options, providers=world.providers, enable_fallback=0
+            )
+        except Exception as error:  # its own classes, which have no common base
+            raise UserError(f"{self.path}: ONNX Runtime cannot load this graph ({_reason(error)})") from None
+        first = world.providers[0]
+        if len(world.providers) > 1 and self.runtime.get_providers()[0] != first[0]:
+            raise UserError(
+                f"device: ONNX Runtime cannot start {first[0]} on {world.device}; install the CUDA libraries that "
+                "onnxruntime-gpu needs, or use --device cpu"
+            )
+        self.size = self._check_input()
+        self._check_names("output", [self.metadata.output.name, *(state.output for state in self.metadata.states)])
+        self._check_states()
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the graph's outputs: that of the model, then the states.
+
+        Args:
+            inputs: by name; those of `states` too.
+
+        Raises:
+            UserError: the graph does not take inputs of this shape, or fails.
+        """
+        names = [self.metadata.output.name, *(state.output for state in self.metadata.states)]
+        try:
+            return self.runtime.run(names, dict(inputs))
+        except Exception as error:  # as above
+            shapes = ", ".join(f"{name} {array.shape}" for name, array in inputs.items())
+            raise UserError(f"{self.path}: ONNX Runtime cannot run this graph on {shapes} ({_reason(error)})") from None
+
+    def _check_input(self) -> tuple[int | None, ...]:
+        """Return the size of the input by dimension."""
+        expected = self.metadata.input
+        self._check_names("input", [expected.name, *(state.input for state in self.metadata.states)])
+        (found,) = (each for each in self.runtime.get_inputs() if each.name == expected.name)
+        kind = {"float32": "tensor(float)", "uint8": "tensor(uint8)"}[expected.dtype]
+        if found.type != kind or len(found.shape or ()) != len(expected.layout):
+            self._refuse(
+                f"{expected.dtype} {expected.layout}", f"{found.type} with {len(found.shape or ())} dimensions"
+            )
+        return tuple(size if isinstance(size, int) else None for size in found.shape)
+
+    def _check_states(self) -> None:
+        nodes = {node.name: node for node in (*self.runtime.get_inputs(), *self.runtime.get_outputs())}
+        for state in self.metadata.states:
+            for name in (state.input, state.output):
+                size, kind = list(nodes[name].shape or ())[1:], nodes[name].type
+                if size != list(state.shape[1:]) or kind != "tensor(float)":
+                    self._refuse(f"{name} float32 of {list(state.shape[1:])} per stream", f"{kind} of {size}")
+
+    def _check_names(self, kind: str, expected: list[str]) -> None:
+        nodes = self.runtime.get_inputs() if kind == "input" else self.runtime.get_outputs()
+        found = [node.name for node in nodes]
+        if sorted(found) != sorted(expected):
+            self._refuse(f"{kind}s {', '.join(expected)}", ", ".join(found))
+
+    def _refuse(self, expected: str, found: str) -> None:
+        raise UserError(
+            f"{self.path}: its metadata and its graph do not agree: {expected[:200]} against {found[:200]}; export the "
+            "checkpoint again"
+        )
+
+
+def _reason(error: Any) -> str:
+    """Return the first line of a message without its prefix, which names no cause."""
+    text = str(error).strip().partition("\n")[0]
+    return text.rpartition("[ONNXRuntimeError] : ")[2][:300] or type(error).__name__

@@ -12,8 +12,8 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from zoo.trainer.paddle.sync_batchnorm import SyncBatchNormFunction, num_elements
-from zoo.trainer.resampling import bilinear_matrix
+from zoo.trainer.paddle.batchnorm import SyncBatchNormFunction, num_elements
+from zoo.trainer.pixels import bilinear_matrix
 
 interpolate_in_fp32: Any = F.interpolate
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import paddle.profiler
 
-from zoo.trainer.profiling import TRACE, Operator
+from zoo.trainer.world import TRACE, Operator
 
 OPERATOR, OF_DEVICE = "Operator", ("Kernel", "Memcpy", "Memset")  # categories of a trace
 
 
 class Profiler:
-    """See Profiler in zoo/trainer/profiling.py: on a GPU its kernels and copies, else operators by their own time.
+    """See Profiler in zoo/trainer/world.py: on a GPU its kernels and copies, else operators by their own time.
 
     The operators are read from the trace: Paddle's own summary is text.
     """

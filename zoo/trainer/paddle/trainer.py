@@ -1,6 +1,5 @@
 """Trainer in PaddlePaddle."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -13,12 +12,10 @@ from paddle import nn
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
 from zoo.data.loaders.dali_graph import DeviceImages
-from zoo.trainer import loss_scale, preprocessing, rounding, state
-from zoo.trainer.ema import MovingAverage
+from zoo.trainer import pixels, state, update
 from zoo.trainer.objectives import OBJECTIVES
-from zoo.trainer.paddle import convolution, fp64, layers, names, ops, parallel, sync_batchnorm
-from zoo.trainer.paddle.checkpointing import checkpoint_modules
-from zoo.trainer.paddle.copies import Copies, assemble
+from zoo.trainer.paddle import model, ops, parallel
+from zoo.trainer.paddle.model import build_forwards, build_model, checkpoint_modules
 from zoo.trainer.paddle.optimizer import Factors, Optimizer, total_norm
 from zoo.trainer.paddle.partial_fc import Margin, ParameterShard
 from zoo.trainer.paddle.world import World
@@ -29,17 +26,6 @@ from zoo.trainer.recording import ForwardRecord, Keep, record
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 EPS = 1e-30  # smallest norm that clipping divides by
 DeviceBatch = dict[str, paddle.Tensor]
-
-
-class _OfList(nn.Layer):
-    """A model as a function of the list of its arguments; to_static of Paddle 2.6 cannot compile closures."""
-
-    def __init__(self, model: nn.Layer):
-        super().__init__()
-        self.model = model
-
-    def forward(self, inputs: list[paddle.Tensor]) -> Any:
-        return self.model(*inputs)
 
 
 class Trainer:
@@ -59,30 +45,30 @@ class Trainer:
     def __init__(self, Model: type[nn.Layer], arch: Any, objective: Any, plan: Plan, world: World):
         _check(plan, world)
         self.plan, self.mode, self.place, self.world_size = plan, plan.mode, world.place, world.size
-        self.model = _build_model(Model, arch, plan, world)
+        self.model = build_model(Model, arch, plan, world)
         checkpoint_modules(self.model, plan.checkpointed_modules, self.autocast)
-        self.train_forward, self.eval_forward = self._build_forwards(self.model)
+        self.train_forward, self.eval_forward = build_forwards(self.model, self.mode)
         self.objective: Any = build_objective(objective, arch, plan, world)
         self.arch = arch
         self.input_name = plan.fields[0].name
         self.dtype = paddle.float64 if self.mode.is_fp64 else paddle.float32  # of parameters, momentum and losses
-        constants = preprocessing.scale_and_offset(plan.fields[0], np.float64)
+        constants = pixels.scale_and_offset(plan.fields[0], np.float64)
         self.normalization = constants and tuple(
             paddle.to_tensor(array, dtype=self.dtype, place=self.place) for array in constants
         )
-        self.tensors, self.transposed = names.named_tensors(self.model), names.transposed(self.model)
+        self.tensors, self.transposed = model.named_tensors(self.model), model.transposed(self.model)
         self.trainable, self.frozen = self._freeze()
         self.shards: Mapping[str, ParameterShard] = self.objective.shards
         self.tensors.update((name, shard.values) for name, shard in self.shards.items())
-        self.ema: MovingAverage | None = None
+        self.ema: update.MovingAverage | None = None
         if plan.ema:
-            averaged_model = _build_model(Model, arch, plan, world)
-            _, self.averaged_forward = self._build_forwards(averaged_model)
-            averages = names.named_tensors(averaged_model)
+            averaged_model = build_model(Model, arch, plan, world)
+            _, self.averaged_forward = build_forwards(averaged_model, self.mode)
+            averages = model.named_tensors(averaged_model)
             for tensor in averages.values():
                 tensor.stop_gradient = True
-            statistics = [name for name in self.tensors if names.is_statistic(name)]
-            self.ema = MovingAverage(ops, plan.ema, averages, self.tensors, statistics)
+            statistics = [name for name in self.tensors if model.is_statistic(name)]
+            self.ema = update.MovingAverage(ops, plan.ema, averages, self.tensors, statistics)
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.objective_statistics: Mapping[str, paddle.Tensor] = self.objective.statistics
         self.statistics = tuple(
@@ -92,9 +78,9 @@ class Trainer:
         if world.size > 1 and not plan.fp16_allreduce:  # after freezing, because it registers what is trained
             self.ddp = paddle.DataParallel(parallel.ForwardModule(self.model, self.train_forward))
         self.optimizer = Optimizer(plan, self.trainable, self.shards, world)
-        self.copies = Copies(world.place, world.cuda_index is not None)
+        self.copies = parallel.Copies(world.place, world.cuda_index is not None)
         self.gathers_state = False
-        self.scaler = loss_scale.LossScaler(
+        self.scaler = update.LossScaler(
             ops, lambda value: ops.number(value, "float32"), plan.adapts_scale, plan.first_scale
         )
         self.gradient_divisors: dict[str, paddle.Tensor] = {}  # of the last step, to get the gradients of the mean loss
@@ -105,7 +91,7 @@ class Trainer:
             masks = self.plan.dropout_masks
             arrays.update((name, arrays[name].astype(np.float64)) for name in masks if name in arrays)
         tensors = {name: self.copies.copy(array) for name, array in arrays.items()}
-        tensors.update((name, assemble(value, self.place)) for name, value in images.items())
+        tensors.update((name, parallel.assemble(value, self.place)) for name, value in images.items())
         return tensors
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
@@ -159,7 +145,7 @@ class Trainer:
         if self.world_size > 1:
             kinds = [self.tensors, self.ema.averages] if self.ema else [self.tensors]
             parallel.all_reduce_mean(
-                [tensor for tensors in kinds for name, tensor in tensors.items() if names.is_statistic(name)]
+                [tensor for tensors in kinds for name, tensor in tensors.items() if model.is_statistic(name)]
             )
 
     def state_dict(self) -> dict[str, np.ndarray]:
@@ -175,9 +161,9 @@ class Trainer:
         dtype = np.float64 if self.mode.is_fp64 else np.float32
         targets = {**self._named_slots(), **{name: (name, tensor) for name, tensor in self.tensors.items()}}
         targets.update({**self._averages(), **self._named_statistics()})
-        for key in tensors.keys() - set(loss_scale.KEYS):
+        for key in tensors.keys() - set(update.KEYS):
             name, target = targets[key]
-            names.copy_into(target, np.asarray(tensors[key], dtype), name in self.transposed)
+            model.copy_into(target, np.asarray(tensors[key], dtype), name in self.transposed)
 
     @paddle.no_grad()
     def gradients(self) -> dict[str, np.ndarray]:
@@ -185,7 +171,7 @@ class Trainer:
         for name, tensor in self._trained().items():
             divisor = float(self.gradient_divisors["shards" if name in self.shards else "model"])
             gradient = paddle.zeros_like(tensor) if tensor.grad is None else tensor.grad / divisor
-            arrays[name] = names.to_numpy(gradient, name in self.transposed)
+            arrays[name] = model.to_numpy(gradient, name in self.transposed)
         return arrays
 
     @paddle.no_grad()
@@ -238,7 +224,7 @@ class Trainer:
             for gradient in shard_gradients:
                 gradient.scale_(1 / self.world_size)
         if self.mode.rounds_gradients:
-            rounded = rounding.round_gradients(ops, gradients, shard_gradients)
+            rounded = update.round_gradients(ops, gradients, shard_gradients)
             for gradient, value in zip((*gradients, *shard_gradients), rounded, strict=True):
                 paddle.assign(value, gradient)
         norm = model_norm = _as_number(total_norm(gradients)) / scale
@@ -280,15 +266,6 @@ class Trainer:
         # Paddle's list of convolutions lacks conv3d.
         return paddle.amp.auto_cast(level=level, dtype=dtype, custom_white_list={"conv3d"})
 
-    def _build_forwards(self, model: nn.Layer) -> tuple[Callable, Callable]:
-        """Return a model for training and for evaluation, as functions of a list of tensors."""
-        if not self.mode.compile:
-            return _OfList(model), _OfList(model)
-        warnings.filterwarnings("ignore", "Tensor do not have 'place' interface")  # from Paddle's own code
-        # Two functions, because Paddle traces Python code once, in one of the two modes.
-        train, evaluate = (paddle.jit.to_static(_OfList(model), full_graph=True) for _ in range(2))
-        return train, evaluate
-
     def _freeze(self) -> tuple[dict[str, paddle.Tensor], list[nn.Layer]]:
         """Freeze parameters.
 
@@ -296,7 +273,7 @@ class Trainer:
             The trained parameters, and the batch normalizations that use running statistics.
         """
         for name, tensor in self.tensors.items():
-            tensor.stop_gradient = names.is_statistic(name) or self.plan.is_frozen(name)
+            tensor.stop_gradient = model.is_statistic(name) or self.plan.is_frozen(name)
         trainable = {name: tensor for name, tensor in self.tensors.items() if not tensor.stop_gradient}
         norms: list[Any] = [
             layer for layer in self.model.sublayers() if isinstance(layer, nn.layer.norm._BatchNormBase)
@@ -315,7 +292,7 @@ class Trainer:
 
     def _describe(self, name: str, tensor: paddle.Tensor) -> Param:
         shape = tensor.shape[::-1] if name in self.transposed else tensor.shape
-        return state.describe(name, shape, names.is_statistic(name), self.shards.get(name))
+        return state.describe(name, shape, model.is_statistic(name), self.shards.get(name))
 
     def _averages(self) -> dict[str, tuple[str, paddle.Tensor]]:
         """Return every moving average and the name of what is averaged by its key in a state dict."""
@@ -339,7 +316,7 @@ class Trainer:
         if name in self.shards:
             on_host = tensor.detach().cpu()
             return np.from_dlpack(on_host) if hasattr(on_host, "__dlpack__") else on_host.numpy()  # Paddle 2.6: a copy
-        return names.to_numpy(tensor, name in self.transposed)
+        return model.to_numpy(tensor, name in self.transposed)
 
 
 def _norm_over_ranks(gradients: list[paddle.Tensor]) -> paddle.Tensor:
@@ -366,28 +343,6 @@ def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = 
         assert world
         return Margin(settings, arch, plan, world)
     return OBJECTIVES[settings.task](ops, settings, plan, "float64" if plan.mode.is_fp64 else "float32", "float64")
-
-
-def _build_model(Model: type[nn.Layer], arch: Any, plan: Plan, world: World) -> nn.Layer:
-    """Build the model in evaluation mode, which a step changes, with the plan's normalization and precision."""
-    if plan.mode.is_fp64:
-        with fp64.default_fp64():
-            model = Model(arch)
-        model.eval()
-        fp64.convert_to_fp64(model, plan.sync_bn)
-        return model
-    model = Model(arch)
-    model.eval()
-    if plan.sync_bn and (world.size > 1 or world.name == "cpu"):
-        model = sync_batchnorm.convert_sync_batchnorm(model, world.name == "cpu")
-    if layers.updates_biased_variance(world.place):
-        layers.convert_batchnorm(model)
-    if world.name == "cpu" and not plan.mode.compile:
-        convolution.convert_convolutions(model)
-        layers.convert_prelus(model)
-    if plan.mode.is_mixed:
-        layers.convert_to_fp32(model, plan.fp32_modules)
-    return model
 
 
 @paddle.no_grad()

@@ -5,14 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import paddle
+from paddle.base import core
 
 from zoo.data.errors import UserError
 from zoo.trainer.device import cann_version, keep_freed_memory, select_device
-from zoo.trainer.paddle import arithmetic as arithmetic_settings
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.profiling import Profiler
-from zoo.trainer.world import Launch
+from zoo.trainer.world import Launch, Profiler
 
+CUDNN_TF32, CUBLAS_TF32 = "FLAGS_cudnn_allow_tf32", "FLAGS_cublas_allow_tf32"
+BENCHMARK = "FLAGS_cudnn_exhaustive_search"
+DETERMINISTIC = ("FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic")
+OVERRIDE = "NVIDIA_TF32_OVERRIDE"  # NVIDIA's libraries read it, and it prevails: 0 forbids TF32
 MIN_COMPUTE_CAPABILITY = {"fp16": 7, "bf16": 8}  # of a GPU
 
 
@@ -22,7 +25,7 @@ class World:
 
     rank: int
     size: int
-    name: str  # Paddle's name of the device: device, gpu:0, npu:0
+    name: str  # Paddle's name of the device: cpu, gpu:0, npu:0
     place: Any
 
     @property
@@ -42,7 +45,6 @@ class World:
         return paddle.__version__
 
     def libraries(self) -> dict[str, str | None]:
-        """See World in zoo/trainer/world.py."""
         has_cuda = paddle.is_compiled_with_cuda()
         cudnn = paddle.version.cudnn() if has_cuda else None
         # Paddle gives its NCCL as NCCL does: 22602 is 2.26.2. Paddle 2.6 does not tell it.
@@ -55,7 +57,6 @@ class World:
         }
 
     def accelerator(self) -> dict[str, Any] | None:
-        """See World in zoo/trainer/world.py."""
         if self.name == "cpu":
             return None
         kind = self.name.partition(":")[0]
@@ -68,14 +69,13 @@ class World:
         }
 
     def peak_memory(self) -> int | None:
-        """See World in zoo/trainer/world.py."""
         if self.name == "cpu":
             return None
         of_device = paddle.device.cuda if self.name.startswith("gpu") else paddle.device
         return of_device.max_memory_allocated(self.name)
 
     def record_event(self) -> None:
-        """See World in zoo/trainer/world.py."""
+        pass
 
     def has(self, compute: str) -> bool:
         """Return whether the device has a 16-bit type. Without it, Paddle's auto_cast warns and computes in fp32."""
@@ -85,7 +85,6 @@ class World:
         return kind != "cpu" and (compute == "fp16" or paddle.amp.is_bfloat16_supported())
 
     def profiler(self) -> Profiler:
-        """See World in zoo/trainer/world.py."""
         from zoo.trainer.paddle import profiling  # which most runs do without
 
         return profiling.Profiler(self.name.startswith("gpu"))
@@ -123,12 +122,39 @@ class World:
             raise UserError("train.compile: Paddle cannot compile fp64, whose kernels round; leave train.compile out")
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
-        """See World in zoo/trainer/world.py."""
-        arithmetic_settings.apply(arithmetic)
+        """Set TF32, cuDNN's choice of kernels and determinism for the process.
+
+        By default Paddle 2.6 uses TF32 in both libraries, 3.3 in cuDNN alone. Both have switches; a GPU build of
+        3.3 has flags, too.
+        """
+        if not paddle.is_compiled_with_cuda():
+            return
+        switches: Any = core
+        switches.set_cublas_switch(arithmetic.tf32)
+        switches.set_cudnn_switch(arithmetic.tf32)
+        flags = {
+            **dict.fromkeys((CUDNN_TF32, CUBLAS_TF32), arithmetic.tf32),
+            BENCHMARK: arithmetic.cudnn_benchmark,
+            **dict.fromkeys(DETERMINISTIC, arithmetic.deterministic),
+        }
+        paddle.set_flags({name: value for name, value in flags.items() if core.globals().is_public(name)})
 
     def arithmetic(self) -> dict[str, Any]:
-        """See World in zoo/trainer/world.py."""
-        return arithmetic_settings.settings()
+        if not paddle.is_compiled_with_cuda():
+            return {}
+        switches: Any = core
+        return {
+            "cublas_switch": switches.get_cublas_switch(),
+            "cudnn_switch": switches.get_cudnn_switch(),
+            **paddle.get_flags(
+                [
+                    name
+                    for name in (CUDNN_TF32, CUBLAS_TF32, BENCHMARK, *DETERMINISTIC)
+                    if core.globals().is_public(name)
+                ]
+            ),
+            OVERRIDE: os.environ.get(OVERRIDE),
+        }
 
     def close(self) -> None:
         if self.size > 1:
@@ -143,7 +169,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
 
     Args:
         launch: this process among those of the run.
-        device: auto, device, cuda, cuda:N, npu or npu:N.
+        device: auto, cpu, cuda, cuda:N, npu or npu:N.
         port: a free port of the machine of rank 0, if there are several processes.
 
     Raises:

@@ -1,6 +1,6 @@
 """The common trainer interface in PyTorch."""
 
-from zoo.trainer.torch.names import load_arrays
+from zoo.trainer.torch.model import load_arrays
 from zoo.trainer.torch.trainer import Trainer, record_forward
 from zoo.trainer.torch.world import start
 

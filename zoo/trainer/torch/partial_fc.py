@@ -17,9 +17,8 @@ from zoo.trainer import sharding
 from zoo.trainer.margin import MarginSoftmax
 from zoo.trainer.plan import Plan
 from zoo.trainer.torch import ops
-from zoo.trainer.torch.copies import HostGather, upload
-from zoo.trainer.torch.parallel import all_gather
-from zoo.trainer.torch.precision import mixed_dtype, wide_dtype
+from zoo.trainer.torch.model import mixed_dtype, wide_dtype
+from zoo.trainer.torch.parallel import HostGather, all_gather, upload
 from zoo.trainer.torch.world import World
 
 Batch = dict[str, torch.Tensor]

@@ -5,11 +5,11 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
-from zoo.trainer.profiling import TRACE, Operator
+from zoo.trainer.world import TRACE, Operator
 
 
 class Profiler:
-    """See Profiler in zoo/trainer/profiling.py: on a GPU its kernels and copies, else operators by their own time."""
+    """See Profiler in zoo/trainer/world.py: on a GPU its kernels and copies, else operators by their own time."""
 
     def __init__(self, on_device: bool):
         self._on_device = on_device

@@ -12,18 +12,16 @@ from torch import nn
 
 from zoo.data.batch import Batch
 from zoo.data.loaders.dali_graph import DeviceImages
-from zoo.trainer import loss_scale, preprocessing, rounding, state
-from zoo.trainer.ema import MovingAverage
+from zoo.trainer import pixels, state, update
 from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
 from zoo.trainer.recording import ForwardRecord, Keep, record
-from zoo.trainer.torch import compiling, convolution, copies, ops, parallel, precision, sync_batchnorm
-from zoo.trainer.torch.checkpointing import checkpoint_modules, unmoved
-from zoo.trainer.torch.names import named_tensors
+from zoo.trainer.torch import model as models
+from zoo.trainer.torch import ops, parallel
+from zoo.trainer.torch.model import build_model, mixed_dtype, named_tensors, wide_dtype
 from zoo.trainer.torch.optimizer import Divisors, Optimizer
 from zoo.trainer.torch.partial_fc import Margin, ParameterShard
-from zoo.trainer.torch.precision import mixed_dtype, wide_dtype
 from zoo.trainer.torch.world import World
 
 DeviceBatch = dict[str, torch.Tensor]
@@ -44,32 +42,32 @@ class Trainer:
         self.plan, self.mode, self.device, self.world_size = plan, plan.mode, world.torch_device, world.size
         self.dtype = wide_dtype(self.mode)
         self.copy_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
-        self.model = _build_model(Model, arch, plan, world, self.dtype)
+        self.model = build_model(Model, arch, plan, world)
         self.objective: Any = build_objective(objective, arch, plan, world)
         self.arch = arch
         self.input_name = plan.fields[0].name
-        constants = preprocessing.scale_and_offset(plan.fields[0], np.float64)
+        constants = pixels.scale_and_offset(plan.fields[0], np.float64)
         self.normalization = constants and tuple(
             torch.from_numpy(array).to(self.device, self.dtype) for array in constants
         )
         self.frozen = self._freeze()
-        self.recomputed_norms = checkpoint_modules(self.model, plan.checkpointed_modules)
-        self.train_forward, self.eval_forward = compiling.compile_model(self.model, self.mode.compile)
-        self.records_graphs = self.mode.compile in compiling.GRAPH_MODES
+        self.recomputed_norms = models.checkpoint_modules(self.model, plan.checkpointed_modules)
+        self.train_forward, self.eval_forward = models.compile_model(self.model, self.mode.compile)
+        self.records_graphs = self.mode.compile in models.GRAPH_MODES
         self.ddp = None
         if world.size > 1:  # around the compiled model, because its own code would cut the graph
             self.ddp = self.train_forward = parallel.data_parallel(self.train_forward, plan.fp16_allreduce)
         self.shards: Mapping[str, ParameterShard] = self.objective.shards
         self.tensors = {**named_tensors(self.model), **{name: shard.values for name, shard in self.shards.items()}}
         self.trainable = {name: tensor for name, tensor in named_tensors(self.model).items() if tensor.requires_grad}
-        self.ema: MovingAverage | None = None
+        self.ema: update.MovingAverage | None = None
         if plan.ema:
-            averaged_model = _build_model(Model, arch, plan, world, self.dtype)
-            _, self.averaged_forward = compiling.compile_model(averaged_model, self.mode.compile)
+            averaged_model = build_model(Model, arch, plan, world)
+            _, self.averaged_forward = models.compile_model(averaged_model, self.mode.compile)
             averages = {name: tensor.detach() for name, tensor in named_tensors(averaged_model).items()}
             sources = {name: tensor.detach() for name, tensor in self.tensors.items()}
             statistics = [name for name, tensor in self.tensors.items() if not isinstance(tensor, nn.Parameter)]
-            self.ema = MovingAverage(ops, plan.ema, averages, sources, statistics)
+            self.ema = update.MovingAverage(ops, plan.ema, averages, sources, statistics)
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.objective_statistics: Mapping[str, torch.Tensor] = self.objective.statistics
         self.statistics = tuple(
@@ -78,9 +76,9 @@ class Trainer:
         self.optimizer = Optimizer(plan, self.trainable, self.shards, world)
         self.gathers_state = self.optimizer.is_sharded
         if self.records_graphs:
-            compiling.allocate_gradients(tensor for tensor in self.model.parameters() if tensor.requires_grad)
+            models.allocate_gradients(tensor for tensor in self.model.parameters() if tensor.requires_grad)
         self.gradient_factors = GradientFactors(*[torch.ones(())] * 3)  # of the last step
-        self.scaler = loss_scale.LossScaler(
+        self.scaler = update.LossScaler(
             ops, partial(torch.tensor, device=self.device), plan.adapts_scale, plan.first_scale
         )
 
@@ -89,12 +87,12 @@ class Trainer:
         if self.mode.is_fp64:  # a model that divides bytes by a Python number would do it in fp32
             tensors.update((name, tensors[name].double()) for name in self.plan.dropout_masks if name in tensors)
         if self.copy_stream is None:
-            return {**tensors, **{name: copies.assemble(value) for name, value in images.items()}}
+            return {**tensors, **{name: parallel.assemble(value) for name, value in images.items()}}
         # The block also selects the device, which every thread must do for itself. PyTorch keeps pinned buffers for
         # reuse. Only the prefetch thread waits for the copy, which runs beside the kernels of the current step.
         with torch.cuda.stream(self.copy_stream):
             tensors = {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in tensors.items()}
-            tensors.update((name, copies.assemble(value, self.device)) for name, value in images.items())
+            tensors.update((name, parallel.assemble(value, self.device)) for name, value in images.items())
         self.copy_stream.synchronize()  # before DALI's memory, which `images` refers to, is free for other batches
         for copy in tensors.values():  # its memory must not be reused before the step has read it
             copy.record_stream(torch.cuda.default_stream(self.device))
@@ -117,7 +115,7 @@ class Trainer:
                     targets = [batch[name] for name in self.objective.targets]
                     share = self.objective.total(output, *targets) / count
                 # DDP averages gradients over ranks, whose shares add up: hence the factor of the world size.
-                with unmoved(self.recomputed_norms):
+                with models.unmoved(self.recomputed_norms):
                     (share * (self.scaler.scale * self.world_size)).backward()
             loss += share.detach()
         output = self._update(loss, lr, step + 1)
@@ -171,7 +169,7 @@ class Trainer:
         self.scaler.load_state_dict(tensors)
         targets = {**self.tensors, **self.optimizer.named_slots(), **self._named_statistics()}
         targets.update(self._averages())
-        for key in tensors.keys() - set(loss_scale.KEYS) - self.optimizer.keys_of_others():
+        for key in tensors.keys() - set(update.KEYS) - self.optimizer.keys_of_others():
             array = tensors[key]
             writable = array if array.flags.writeable else np.array(array)  # PyTorch warns of read-only arrays
             targets[key].copy_(torch.from_numpy(writable))
@@ -237,7 +235,7 @@ class Trainer:
         for gradient in shard_gradients:
             gradient.div_(self.world_size)
         if self.mode.rounds_gradients:
-            rounded = rounding.round_gradients(ops, gradients, shard_gradients)
+            rounded = update.round_gradients(ops, gradients, shard_gradients)
             for gradient, value in zip((*gradients, *shard_gradients), rounded, strict=True):
                 gradient.copy_(value)
         model_norm = torch.nn.utils.get_total_norm(gradients) / scale
@@ -322,38 +320,6 @@ def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = 
         assert world
         return Margin(settings, arch, plan, world)
     return OBJECTIVES[settings.task](ops, settings, plan, wide_dtype(plan.mode), torch.float64)
-
-
-def _build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World, dtype: torch.dtype) -> nn.Module:
-    """Build the model in evaluation mode, which a step changes, and apply the plan's memory format and precision."""
-    model = Model(arch).to(world.torch_device, dtype).eval()
-    for parameter in model.parameters():  # one by one, because Module.to refuses 3-D convolutions
-        if plan.mode.channels_last and parameter.dim() == 4:
-            parameter.data = parameter.data.to(memory_format=torch.channels_last)
-    if plan.mode.channels_last and plan.mode.compute != "fp64" and world.torch_device.type == "cpu":
-        convolution.convert_strided(model)
-    if plan.mode.compute == "bf16" and not world.has_bf16:
-        precision.emulate_bf16(model)
-    if plan.mode.compute == "fp32" and not plan.mode.compile and world.torch_device.type == "cpu":
-        convolution.convert_dilated(model)
-    if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
-        model = sync_batchnorm.convert_sync_batchnorm(model, world.torch_device, world.size)
-    # After the conversion, which makes new modules with the forward method of their class.
-    if plan.mode.is_mixed:
-        for name in plan.fp32_modules:
-            _disable_autocast(model.get_submodule(name))
-    return model
-
-
-def _disable_autocast(module: nn.Module) -> None:
-    """Let a module compute in fp32 under autocast."""
-    forward = module.forward
-
-    def fp32_forward(x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(x.device.type, enabled=False):
-            return forward(x.float())
-
-    module.forward = fp32_forward
 
 
 @torch.no_grad()

@@ -1,5 +1,10 @@
-"""The device of this process and PyTorch's process group."""
+"""The device of this process and PyTorch's process group.
 
+TF32 is set by the older names, from which PyTorch derives the newer `fp32_precision` (seen in 2.13). Set the other way
+round, reading the older ones raises an error, and torch.compile reads them.
+"""
+
+import os
 import socket
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,11 +16,11 @@ import torch.distributed as dist
 from zoo.data.errors import UserError
 from zoo.trainer.device import dotted_cudnn, keep_freed_memory, select_device
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.profiling import Profiler
-from zoo.trainer.torch import arithmetic as arithmetic_settings
-from zoo.trainer.world import Launch, exit_now
+from zoo.trainer.world import Launch, Profiler, exit_now
 
 TIMEOUT = timedelta(minutes=30)  # of a collective
+CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+WORKSPACE = ":4096:8"  # eight buffers of 4 MiB: with one of the two sizes that NVIDIA names, cuBLAS repeats its results
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,6 @@ class World:
         return torch.__version__.partition("+")[0]
 
     def libraries(self) -> dict[str, str | None]:
-        """See World in zoo/trainer/world.py."""
         has_nccl = torch.version.cuda and dist.is_nccl_available()
         return {
             "cuda": torch.version.cuda,
@@ -52,18 +56,15 @@ class World:
         }
 
     def accelerator(self) -> dict[str, Any] | None:
-        """See World in zoo/trainer/world.py."""
         if self.torch_device.type != "cuda":
             return None
         properties = torch.cuda.get_device_properties(self.torch_device)
         return {"name": properties.name, "memory_bytes": properties.total_memory, "peak_flops": None}
 
     def peak_memory(self) -> int | None:
-        """See World in zoo/trainer/world.py."""
         return torch.cuda.max_memory_allocated(self.torch_device) if self.torch_device.type == "cuda" else None
 
     def record_event(self) -> Any:
-        """See World in zoo/trainer/world.py."""
         if self.torch_device.type != "cuda":
             return None
         event = torch.cuda.Event(enable_timing=True)
@@ -78,7 +79,6 @@ class World:
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
     def profiler(self) -> Profiler:
-        """See World in zoo/trainer/world.py."""
         from zoo.trainer.torch import profiling  # which most runs do without
 
         return profiling.Profiler(self.cuda_index is not None)
@@ -101,12 +101,40 @@ class World:
         return Mode(compute, level, channels_last, requested.compile or False, is_exact)
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
-        """See World in zoo/trainer/world.py."""
-        arithmetic_settings.apply(arithmetic)
+        """Set TF32, choice of kernels, determinism and the sums of 16-bit matrix products, for the process.
+
+        In a deterministic process, PyTorch raises a RuntimeError where it has no deterministic kernel for an operation.
+        """
+        if arithmetic.deterministic:
+            os.environ.setdefault(CUBLAS_WORKSPACE, WORKSPACE)  # read when cuBLAS is used first
+        if arithmetic.deterministic or torch.are_deterministic_algorithms_enabled():
+            torch.use_deterministic_algorithms(arithmetic.deterministic)  # imports the compiler, which takes 0.7 s
+        # It takes a tenth of the time, and nothing here reads such memory.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch.backends.cudnn.deterministic = arithmetic.deterministic
+        torch.backends.cuda.matmul.allow_tf32 = arithmetic.tf32
+        torch.backends.cudnn.allow_tf32 = arithmetic.tf32
+        torch.backends.cudnn.benchmark = arithmetic.cudnn_benchmark
+        # By default cuBLAS may add up in 16 bits the parts of a sum that it has split.
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
     def arithmetic(self) -> dict[str, Any]:
-        """See World in zoo/trainer/world.py."""
-        return arithmetic_settings.settings()
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        return {
+            "torch.backends.cuda.matmul.allow_tf32": matmul.allow_tf32,
+            "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction": (
+                matmul.allow_fp16_reduced_precision_reduction
+            ),
+            "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction": (
+                matmul.allow_bf16_reduced_precision_reduction
+            ),
+            "torch.backends.cudnn.allow_tf32": cudnn.allow_tf32,
+            "torch.backends.cudnn.benchmark": cudnn.benchmark,
+            "torch.backends.cudnn.deterministic": cudnn.deterministic,
+            "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled(),
+            CUBLAS_WORKSPACE: os.environ.get(CUBLAS_WORKSPACE),
+        }
 
     def close(self) -> None:
         if self.size > 1:
@@ -127,7 +155,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
 
     Args:
         launch: this process among those of the run.
-        device: auto, device, cuda or cuda:N.
+        device: auto, cpu, cuda or cuda:N.
         port: a free port of the machine of rank 0, if there are several processes.
 
     Raises:

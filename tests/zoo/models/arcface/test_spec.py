@@ -12,7 +12,7 @@ from zoo.models import resolve_arch
 from zoo.models.arcface import spec
 from zoo.models.arcface.torch import Model
 from zoo.models.initializers import Initializer, constant, initialize, normal, uniform
-from zoo.trainer.torch.names import named_tensors
+from zoo.trainer.torch.model import named_tensors
 
 TINY = spec.Arch(depth=18, width=8, embedding=16, num_classes=7, size=32)
 

@@ -8,7 +8,8 @@ from mindspore import Parameter, Tensor, nn
 
 import zoo.trainer.mindspore as backend
 from tests.zoo.trainer.mindspore.tiny import Identity, Linear, Tiny
-from zoo.trainer.mindspore import names, ops, start
+from zoo.trainer.mindspore import model as names
+from zoo.trainer.mindspore import ops, start
 from zoo.trainer.mindspore.partial_fc import Margin, ParameterShard
 from zoo.trainer.mindspore.update import build_objective, scalar
 from zoo.trainer.plan import Mode, ParamGroup, Plan

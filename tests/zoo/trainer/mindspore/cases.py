@@ -23,7 +23,7 @@ from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, frozen_norm, make, make_tsm, random_clips, update
 from zoo.data.errors import UserError
 from zoo.tasks import classify
-from zoo.trainer.mindspore import arithmetic, fp64, world
+from zoo.trainer.mindspore import layers, world
 from zoo.trainer.mindspore import trainer as trainer_module
 from zoo.trainer.mindspore import update as update_cells
 from zoo.trainer.mindspore.parallel import AllReduceMean, split_into_buckets
@@ -98,7 +98,7 @@ def case_arithmetic_of_a_gpu(backend):
         context.set_gpu_config(gpu_config)
 
     state = {"calls": 0}
-    parameter = arithmetic._parameter
+    parameter = world._parameter
 
     def set_deterministic(value):  # the real one cannot be taken back in this process
         assert value
@@ -108,7 +108,7 @@ def case_arithmetic_of_a_gpu(backend):
         return ("ON" if state["calls"] else "OFF") if name == "deterministic" else parameter(name)
 
     fakes = {"get_context": gpu_context, "set_context": set_context, "set_deterministic": set_deterministic}
-    with mock.patch.multiple(mindspore, **fakes), mock.patch.object(arithmetic, "_parameter", parameter_in_force):
+    with mock.patch.multiple(mindspore, **fakes), mock.patch.object(world, "_parameter", parameter_in_force):
         assert parameter("deterministic") == "OFF"  # the name that is read exists
         settings = ((True, True, "performance", "OFF"), (False, False, "normal", "ON"), (True, False, "normal", "ON"))
         for tf32, benchmark, kernels, deterministic in settings:
@@ -202,7 +202,7 @@ def case_the_gradient_of_prelu_is_the_same_in_every_run(backend):
     rng = np.random.default_rng(0)
     x, of_output = (rng.standard_normal((32, 16, 56, 56)).astype(np.float32) for _ in range(2))
     model = nn.SequentialCell(nn.PReLU(16))
-    fp64.convert_prelu(model)
+    layers.convert_prelu(model)
     loss = mindspore.value_and_grad(lambda x: (model(x) * Tensor(of_output)).sum(), 0, model.trainable_params())
     found = [loss(Tensor(x))[1] for _ in range(10)]
     assert len({(to_x.asnumpy().tobytes(), slopes.asnumpy().tobytes()) for to_x, (slopes,) in found}) == 1

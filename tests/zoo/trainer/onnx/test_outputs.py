@@ -8,7 +8,7 @@ import torch
 
 from zoo.data.errors import UserError
 from zoo.tasks import classify, face, segment
-from zoo.trainer.onnx import outputs
+from zoo.trainer.onnx import model
 from zoo.trainer.torch import ops
 
 CLASSES = 5
@@ -55,7 +55,7 @@ def test_class_maps(settings, sizes, size, align_corners):
     batch = images(*sizes)
     described = arch(align_corners=align_corners)
     expected = settings.predict(ops, described, of_torch, [torch.from_numpy(image) for image in batch], size)
-    found = outputs.build(settings, described, file("logits"))(logits, batch, size)
+    found = model.build(settings, described, file("logits"))(logits, batch, size)
     assert found.dtype == np.uint8 and len(np.unique(found)) > 2
     assert np.array_equal(found, expected.numpy())
 
@@ -65,7 +65,7 @@ def test_the_first_of_equal_logits_counts_as_in_pytorch():
         return np.zeros((len(image), CLASSES, *image.shape[1:3]), np.float32)
 
     (image,) = images((4, 6))
-    found = outputs.build(segment.ClassMap(), arch(), file("logits"))(ties, [image], None)
+    found = model.build(segment.ClassMap(), arch(), file("logits"))(ties, [image], None)
     expected = segment.ClassMap().predict(
         ops, arch(), lambda x: torch.from_numpy(ties(x.numpy())), [torch.from_numpy(image)], None
     )
@@ -77,7 +77,7 @@ def test_class_maps_of_the_graph():
         return logits(image).argmax(1)
 
     (image,) = images((12, 20))
-    build = lambda settings: outputs.build(settings, arch(), file("class_map"))  # noqa: E731
+    build = lambda settings: model.build(settings, arch(), file("class_map"))  # noqa: E731
     assert np.array_equal(build(segment.ClassMap())(labels, [image], (12, 20)), labels(image))
     for settings, size, number in (
         (segment.ClassMap(flip=True), None, 1),
@@ -97,10 +97,10 @@ def test_logarithms_of_probabilities_are_logits():
     scores = logits(image)[:, :, 0, 0]
     powers = np.exp(scores - scores.max(1, keepdims=True))
     probabilities = powers / powers.sum(1, keepdims=True)
-    found = outputs.build(classify.Scores(), arch(), file("probabilities"))(lambda x: probabilities, [image], None)
+    found = model.build(classify.Scores(), arch(), file("probabilities"))(lambda x: probabilities, [image], None)
     difference = found - scores
     np.testing.assert_allclose(difference, difference[:, :1].repeat(CLASSES, 1), atol=2e-5)
-    zero = outputs.build(classify.Scores(), arch(), file("probabilities"))(lambda x: probabilities * 0, [image], None)
+    zero = model.build(classify.Scores(), arch(), file("probabilities"))(lambda x: probabilities * 0, [image], None)
     assert np.isfinite(zero).all()
 
 
@@ -114,11 +114,11 @@ def test_embeddings():
         expected = face.Embeddings(flip).predict(
             ops, None, lambda x: torch.from_numpy(embed(x.numpy())), [torch.from_numpy(image)], None
         )
-        found = outputs.build(face.Embeddings(flip), arch(), file("embedding"))(embed, [image], None)
+        found = model.build(face.Embeddings(flip), arch(), file("embedding"))(embed, [image], None)
         assert found.dtype == np.float32 and np.array_equal(found, expected.numpy())
-    outputs.build(face.Embeddings(False), arch(), file("unit_embedding"))
+    model.build(face.Embeddings(False), arch(), file("unit_embedding"))
     with pytest.raises(UserError, match="a.onnx gives embeddings of length 1"):
-        outputs.build(face.Embeddings(True), arch(), file("unit_embedding"))
+        model.build(face.Embeddings(True), arch(), file("unit_embedding"))
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_embeddings():
 )
 def test_outputs_of_another_shape(settings, kind):
     with pytest.raises(UserError, match=r"a.onnx: its output has the shape \(1,\) instead of \(2, 5"):
-        outputs.build(settings, arch(), file(kind))(lambda x: np.zeros(1, np.float32), images((4, 6)), None)
+        model.build(settings, arch(), file(kind))(lambda x: np.zeros(1, np.float32), images((4, 6)), None)

@@ -8,11 +8,12 @@ import paddle
 from paddle.base import core
 
 from tests.zoo.trainer.paddle.tiny import Identity, Linear, Tiny
-from zoo.trainer.loss_scale import LossScaler
-from zoo.trainer.paddle import Trainer, layers, names, ops, start
+from zoo.trainer.paddle import Trainer, batchnorm, ops, start
+from zoo.trainer.paddle import model as names
 from zoo.trainer.paddle.partial_fc import Margin, ParameterShard
 from zoo.trainer.paddle.trainer import build_objective
 from zoo.trainer.plan import Mode, ParamGroup, Plan
+from zoo.trainer.update import LossScaler
 from zoo.trainer.world import Launch
 
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
@@ -63,8 +64,8 @@ def batch_norm(dimensions: int, channels: int):
 
 def converted(model):
     """Convert the batch normalizations of a model as the trainer does."""
-    if layers.updates_biased_variance(paddle.CPUPlace()):
-        layers.convert_batchnorm(model)
+    if batchnorm.updates_biased_variance(paddle.CPUPlace()):
+        batchnorm.convert_batchnorm(model)
     return model
 
 

@@ -19,7 +19,8 @@ from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import copied_state, make, make_tsm, random_clips
 from zoo.data.errors import UserError
 from zoo.models.tsm import paddle as tsm
-from zoo.trainer.paddle import arithmetic, copies, kernels, layers, profiling, sync_batchnorm
+from zoo.trainer.paddle import batchnorm, optimizer, parallel, profiling
+from zoo.trainer.paddle import model as model_file
 from zoo.trainer.paddle.optimizer import total_norm
 from zoo.trainer.paddle.world import World
 from zoo.trainer.plan import Arithmetic, Mode
@@ -104,7 +105,7 @@ class Mixed(nn.Layer):
 def dtypes_under_autocast(level, fp32_modules):
     """Return the operators of Mixed and their dtypes, from the compiled program: casts that a CPU has too."""
     model, x = Mixed(), paddle.rand((3, 4))
-    layers.convert_to_fp32(model, fp32_modules)
+    model_file.convert_to_fp32(model, fp32_modules)
 
     def cast(x):
         with paddle.amp.auto_cast(level=level, dtype="bfloat16"):
@@ -128,11 +129,11 @@ def case_fp32_modules_keep_32_bits(backend):
         ]
     plain, converted, x = Mixed(), Mixed(), paddle.rand((3, 4))
     converted.set_state_dict(plain.state_dict())
-    layers.convert_to_fp32(converted, ("fc", "features"))
+    model_file.convert_to_fp32(converted, ("fc", "features"))
     np.testing.assert_array_equal(converted(x).numpy(), plain(x).numpy())
     assert isinstance(converted.fc, nn.Linear) and converted.fc(x.astype("bfloat16")).dtype == paddle.float32
     with pytest.raises(KeyError):
-        layers.convert_to_fp32(plain, ("fd",))
+        model_file.convert_to_fp32(plain, ("fd",))
 
 
 def random_norm(shape):
@@ -143,7 +144,7 @@ def random_norm(shape):
     layer.weight.set_value(weight.astype(np.float32))
     layer.bias.set_value(bias.astype(np.float32))
     x, gradient = 3 + 2 * rng.standard_normal(shape), rng.standard_normal(shape)
-    layer = sync_batchnorm.convert_sync_batchnorm(nn.Sequential(layer), True)[0]
+    layer = batchnorm.convert_sync_batchnorm(nn.Sequential(layer), True)[0]
     return layer, x.astype(np.float32), gradient.astype(np.float32)
 
 
@@ -167,7 +168,7 @@ def case_synchronized_normalization_follows_the_formulas(backend):
     """For a mean far from 0 too; a block at once or row by row."""
     for shape in NORM_SHAPES:
         for chunk_size in (1, 1 << 18):
-            original, sync_batchnorm.BLOCK_SIZE = sync_batchnorm.BLOCK_SIZE, chunk_size
+            original, batchnorm.BLOCK_SIZE = batchnorm.BLOCK_SIZE, chunk_size
             try:
                 layer, x, gradient = random_norm(shape)
                 *expected, mean, unbiased, variance = expected_norm(layer, x, gradient)
@@ -175,7 +176,7 @@ def case_synchronized_normalization_follows_the_formulas(backend):
                 y = layer(x)
                 (y * paddle.to_tensor(gradient)).sum().backward()
             finally:
-                sync_batchnorm.BLOCK_SIZE = original
+                batchnorm.BLOCK_SIZE = original
             amplification = 1 + float(1 / np.sqrt(variance.min()))  # of rounding, by the division
             expected += [0.1 * mean, 0.9 + 0.1 * unbiased]
             results = y, x.grad, layer.weight.grad, layer.bias.grad, layer._mean, layer._variance
@@ -273,13 +274,18 @@ def case_an_update_on_the_device_is_that_on_the_host(backend):
 
     To the last bit, unless MKL rounds a product and a sum at once.
     """
-    for clip_norm, block_size in ((None, kernels.BLOCK_SIZE), (0.2, 20)):
+    for clip_norm, block_size in ((None, optimizer.BLOCK_SIZE), (0.2, 20)):
         states = []
         for on_host in (True, False):
             on_device = (
-                {} if on_host else {"sgd": lambda spec, tensors, finite: kernels.update_on_device(tensors, 0.9, finite)}
+                {}
+                if on_host
+                else {"sgd": lambda spec, tensors, finite: optimizer.update_on_device(tensors, 0.9, finite)}
             )
-            with mock.patch.object(kernels, "BLOCK_SIZE", block_size), mock.patch.dict(kernels.CPU_KERNELS, on_device):
+            with (
+                mock.patch.object(optimizer, "BLOCK_SIZE", block_size),
+                mock.patch.dict(optimizer.CPU_KERNELS, on_device),
+            ):
                 trainers = make(backend, clip_norm=clip_norm), margin_cases.make(backend, clip_norm=clip_norm)
                 for scale, trainer in product((1, 1024, np.inf, 1), trainers):
                     trainer.load_state_dict({"scaler/scale": np.array(scale, np.float32)})
@@ -311,9 +317,9 @@ def case_batches_are_kept_until_a_gpu_has_used_them(backend):
         return tensors[-1]
 
     place = SimpleNamespace(get_device_id=lambda: 3)
-    fakes = mock.patch.object(copies.paddle, "CUDAPinnedPlace", lambda: "pinned", create=True)
-    with fakes, mock.patch.object(copies.paddle, "to_tensor", to_tensor):
-        gpu = copies.Copies(place, True)
+    fakes = mock.patch.object(parallel.paddle, "CUDAPinnedPlace", lambda: "pinned", create=True)
+    with fakes, mock.patch.object(parallel.paddle, "to_tensor", to_tensor):
+        gpu = parallel.Copies(place, True)
         tensor = gpu.copy(np.zeros(2))
     assert (tensor.device, tensor.blocking, tensor.source) == (3, False, tensors[0])
     with mock.patch.object(paddle.device.cuda, "Event", Event):
@@ -345,7 +351,7 @@ def case_evaluation_in_16_bits_casts_automatically(backend):
 
 def case_arithmetic_of_a_gpu(backend):
     """Without a GPU: Paddle's switches are replaced, and its flags are those of 3.3 or of 2.6."""
-    assert arithmetic.settings() == {}
+    assert backend.WORLD.arithmetic() == {}
     switches, flags = {"cublas": True, "cudnn": True}, {}
     fakes = {
         "globals": lambda: SimpleNamespace(is_public=lambda name: name in flags),

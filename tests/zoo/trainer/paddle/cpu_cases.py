@@ -12,7 +12,8 @@ from paddle import nn
 from tests.zoo.trainer.trainer_setup import make, make_tsm, random_clips
 from zoo.models.resnet.paddle import SameConv2D
 from zoo.trainer import device
-from zoo.trainer.paddle import convolution, layers, names
+from zoo.trainer.paddle import cpu_layers
+from zoo.trainer.paddle.model import named_tensors
 
 WINDOWS = [  # kernel, stride, padding, dilation, of both axes
     ((1, 1), (1, 1), (0, 0), (1, 1)),
@@ -28,7 +29,7 @@ WINDOWS = [  # kernel, stride, padding, dilation, of both axes
 @contextmanager
 def products(columns=1 << 12, weights=0):
     """Compute convolutions with so many weights as products of so many columns."""
-    with mock.patch.multiple(convolution, MIN_WEIGHTS=weights, COLUMNS=columns):
+    with mock.patch.multiple(cpu_layers, MIN_WEIGHTS=weights, COLUMNS=columns):
         yield
 
 
@@ -46,7 +47,7 @@ def case_values_and_gradients_are_those_of_a_convolution(backend):
     """All samples at once, two at a time and one by one; with a frozen input, a frozen weight, and both."""
     rng = np.random.default_rng(0)
     for kernel, stride, padding, dilation in WINDOWS:
-        window = convolution.Window(*map(list, (kernel, stride, padding, dilation)))
+        window = cpu_layers.Window(*map(list, (kernel, stride, padding, dilation)))
         x, weight = rng.standard_normal((5, 4, 7, 6)), rng.standard_normal((3, 4, *kernel))
         height, width = window.map_size(x.shape[2:])
         of_output = rng.standard_normal((5, 3, height, width))
@@ -62,7 +63,7 @@ def case_values_and_gradients_are_those_of_a_convolution(backend):
                 for columns in (1 << 12, 2 * height * width + 1, 1):
                     with products(columns):
                         found = gradients(
-                            lambda x, weight, window=window: convolution._Convolution.apply(x, weight, window),
+                            lambda x, weight, window=window: cpu_layers._Convolution.apply(x, weight, window),
                             *arrays,
                             wanted,
                             of_output.astype(dtype),
@@ -77,9 +78,9 @@ def case_values_and_gradients_are_those_of_a_convolution(backend):
 def case_a_convolution_by_hand(backend):
     """Sums of 3 x 3 pixels of a 2 x 3 map of ones with zeros around it; the gradient counts the outputs of each."""
     x, weight = np.ones((2, 1, 2, 3), np.float32), np.ones((1, 1, 3, 3), np.float32)
-    window = convolution.Window([3, 3], [1, 1], [1, 1], [1, 1])
+    window = cpu_layers.Window([3, 3], [1, 1], [1, 1], [1, 1])
     y, to_x, to_weight = gradients(
-        lambda x, weight: convolution._Convolution.apply(x, weight, window), x, weight, (True, True), np.ones_like(x)
+        lambda x, weight: cpu_layers._Convolution.apply(x, weight, window), x, weight, (True, True), np.ones_like(x)
     )
     np.testing.assert_array_equal(y, np.broadcast_to(np.array([4, 6, 4], np.float32), x.shape))
     np.testing.assert_array_equal(to_x, y)
@@ -100,19 +101,19 @@ def case_other_convolutions_are_left_alone(backend):
     ]
     layers += [nn.Conv2D(4, 4, 3, **{**plain, **options}) for options in others]
     model = nn.Sequential(*layers, SameConv2D(4, 4, 3, 2))
-    before = {name: tensor.numpy() for name, tensor in names.named_tensors(model).items()}
-    convolution.convert_convolutions(model)
-    converted = [type(layer) is convolution.CpuConv2D for layer in model]
+    before = {name: tensor.numpy() for name, tensor in named_tensors(model).items()}
+    cpu_layers.convert_convolutions(model)
+    converted = [type(layer) is cpu_layers.CpuConv2D for layer in model]
     assert converted == [True] * 2 + [False] * (len(others) + 1)
-    after = {name: tensor.numpy() for name, tensor in names.named_tensors(model).items()}
+    after = {name: tensor.numpy() for name, tensor in named_tensors(model).items()}
     assert before.keys() == after.keys() and all(np.array_equal(before[name], after[name]) for name in before)
 
 
 def case_large_maps_and_small_weights_are_paddles(backend):
     layer = nn.Sequential(nn.Conv2D(4, 4, 3, padding=1, bias_attr=False))
-    convolution.convert_convolutions(layer)
+    cpu_layers.convert_convolutions(layer)
     for side, weights, expected in ((8, 144, 1), (9, 144, 0), (8, 145, 0)):
-        with products(weights=weights), mock.patch.object(convolution._Convolution, "apply") as apply:
+        with products(weights=weights), mock.patch.object(cpu_layers._Convolution, "apply") as apply:
             layer(paddle.rand((2, 4, side, side)))
         assert apply.call_count == expected, (side, weights)
 
@@ -121,8 +122,8 @@ def trained(backend, weights, **plan):
     """Return the gradients and the predictions of a small TSM, and how many of its convolutions are products."""
     with products(weights=weights):
         trainer, _ = make_tsm(backend, **plan)
-        batch, apply = trainer.to_device(random_clips()), convolution._Convolution.apply
-        with mock.patch.object(convolution._Convolution, "apply", side_effect=apply) as calls:
+        batch, apply = trainer.to_device(random_clips()), cpu_layers._Convolution.apply
+        with mock.patch.object(cpu_layers._Convolution, "apply", side_effect=apply) as calls:
             trainer.step([batch], 0.0, 0)
             count = calls.call_count
             return trainer.gradients(), trainer.predict({"video": batch["video"]}), count
@@ -149,7 +150,7 @@ def case_where_layers_are_converted(backend):
         (backend.FP64_MODES[0], False),
     ):
         layers = make(backend, mode).model.sublayers()
-        assert any(type(layer) is convolution.CpuConv2D for layer in layers) == expected, mode
+        assert any(type(layer) is cpu_layers.CpuConv2D for layer in layers) == expected, mode
 
 
 def case_values_and_gradients_are_those_of_a_prelu(backend):
@@ -159,10 +160,10 @@ def case_values_and_gradients_are_those_of_a_prelu(backend):
     x[0, :, 0, 0], x[0, :, 1, 0] = 0.0, -0.0
     of_output = rng.standard_normal(x.shape).astype(np.float32)
     model = nn.Sequential(nn.PReLU(4), nn.PReLU(1), nn.PReLU(4, data_format="NHWC"))
-    layers.convert_prelus(model)
-    assert [type(layer) is layers.CpuPReLU for layer in model] == [True, False, False]
+    cpu_layers.convert_prelus(model)
+    assert [type(layer) is cpu_layers.CpuPReLU for layer in model] == [True, False, False]
     for wanted in ((True, True), (False, True), (True, False), (False, False)):
-        y, to_x, to_slopes = gradients(layers._PReLUFunction.apply, x, slopes, wanted, of_output)
+        y, to_x, to_slopes = gradients(cpu_layers._PReLUFunction.apply, x, slopes, wanted, of_output)
         slope = np.where(x > 0, 1, slopes[:, None, None])
         np.testing.assert_array_equal(y, x * slope)
         if wanted[0]:

@@ -7,7 +7,8 @@ import torch
 
 from tests.zoo.trainer.torch.tiny import Identity, Linear, Tiny
 from zoo.trainer.plan import Mode, ParamGroup, Plan
-from zoo.trainer.torch import Trainer, names, ops, start
+from zoo.trainer.torch import Trainer, ops, start
+from zoo.trainer.torch import model as names
 from zoo.trainer.torch.partial_fc import Margin, ParameterShard
 from zoo.trainer.torch.trainer import build_objective
 from zoo.trainer.world import Launch

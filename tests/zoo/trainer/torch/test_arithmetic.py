@@ -8,15 +8,17 @@ import torch
 
 from tests.helpers.paths import ROOT
 from zoo.trainer.plan import Arithmetic
-from zoo.trainer.torch import arithmetic
+from zoo.trainer.torch import start
+from zoo.trainer.world import Launch
 
+WORLD = start(Launch(), "cpu")
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 MATMUL, CUDNN = "torch.backends.cuda.matmul", "torch.backends.cudnn"
 
 
 @pytest.fixture(autouse=True)
 def restored():
-    before = arithmetic.settings()
+    before = WORLD.arithmetic()
     yield
     torch.use_deterministic_algorithms(False)
     for name, value in before.items():
@@ -31,8 +33,8 @@ def test_settings_in_force_are_those_of_the_run(monkeypatch, tf32, benchmark, de
     monkeypatch.setenv(WORKSPACE, ":16:8")  # the user's choice stays
     if deterministic:
         monkeypatch.delenv(WORKSPACE)
-    arithmetic.apply(Arithmetic(tf32, benchmark, deterministic))
-    assert arithmetic.settings() == {
+    WORLD.set_arithmetic(Arithmetic(tf32, benchmark, deterministic))
+    assert WORLD.arithmetic() == {
         f"{MATMUL}.allow_tf32": tf32,
         f"{MATMUL}.allow_fp16_reduced_precision_reduction": False,
         f"{MATMUL}.allow_bf16_reduced_precision_reduction": False,
@@ -43,14 +45,14 @@ def test_settings_in_force_are_those_of_the_run(monkeypatch, tf32, benchmark, de
         WORKSPACE: ":4096:8" if deterministic else ":16:8",
     }
     monkeypatch.setenv(WORKSPACE, ":16:8")
-    arithmetic.apply(Arithmetic(deterministic=True))
-    assert arithmetic.settings()[WORKSPACE] == ":16:8" and not torch.is_deterministic_algorithms_warn_only_enabled()
+    WORLD.set_arithmetic(Arithmetic(deterministic=True))
+    assert WORLD.arithmetic()[WORKSPACE] == ":16:8" and not torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 @pytest.mark.parametrize("tf32", [False, True])
 def test_older_and_newer_settings_of_tf32_agree(tf32):
     """torch.compile reads both."""
-    arithmetic.apply(Arithmetic(tf32))
+    WORLD.set_arithmetic(Arithmetic(tf32))
     assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
     for newer in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
         assert (newer.fp32_precision == "tf32") == tf32
@@ -58,15 +60,16 @@ def test_older_and_newer_settings_of_tf32_agree(tf32):
 
 def test_a_deterministic_process_becomes_one_that_is_not():
     for deterministic in (True, False):
-        arithmetic.apply(Arithmetic(deterministic=deterministic))
+        WORLD.set_arithmetic(Arithmetic(deterministic=deterministic))
         assert torch.are_deterministic_algorithms_enabled() is deterministic
 
 
 def test_the_compiler_is_not_imported_where_nothing_needs_it():
     """It would take a third of the start of a run."""
     code = (
-        "import sys\nfrom zoo.trainer.plan import Arithmetic\nfrom zoo.trainer.torch import arithmetic\n"
-        "arithmetic.apply(Arithmetic())\nprint([name for name in sys.modules if name.startswith('torch._inductor')])"
+        "import sys\nfrom zoo.trainer.plan import Arithmetic\nfrom zoo.trainer.torch import start\n"
+        "from zoo.trainer.world import Launch\nstart(Launch(), 'cpu').set_arithmetic(Arithmetic())\n"
+        "print([name for name in sys.modules if name.startswith('torch._inductor')])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

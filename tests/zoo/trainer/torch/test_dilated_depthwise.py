@@ -10,8 +10,8 @@ from torch import nn
 
 from tests.zoo.trainer.torch.extra_layer import converted
 from zoo.trainer.plan import Mode
-from zoo.trainer.torch import convolution
-from zoo.trainer.torch.convolution import DilatedDepthwiseConv2d
+from zoo.trainer.torch import cpu_layers
+from zoo.trainer.torch.cpu_layers import DilatedDepthwiseConv2d
 
 GEOMETRIES = [  # kernel, padding, dilation
     (3, 2, 2),
@@ -33,7 +33,7 @@ def conv(kernel, padding, dilation, bias=False):
 def test_values_and_gradients_are_those_of_the_convolution(geometry, memory_format):
     plain = conv(*geometry, bias=geometry is GEOMETRIES[0])
     own = copy.deepcopy(plain)
-    convolution.convert_dilated(own)
+    cpu_layers.convert_dilated(own)
     assert type(own) is DilatedDepthwiseConv2d and list(own.state_dict()) == list(plain.state_dict())
     x, gradient = torch.randn(2, 2, 6, 7, 5, dtype=torch.float64)
     results = []
@@ -49,7 +49,7 @@ def test_values_and_gradients_are_those_of_the_convolution(geometry, memory_form
 
 def test_one_row_by_hand():
     own = conv((1, 3), (0, 2), (1, 2))
-    convolution.convert_dilated(own)
+    cpu_layers.convert_dilated(own)
     with torch.no_grad():
         own.weight[:] = torch.tensor([100.0, 10.0, 1.0])
     row = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64).expand(1, 6, 1, 4)
@@ -59,7 +59,7 @@ def test_one_row_by_hand():
 @pytest.mark.parametrize("needs_input, needs_weight", [(True, False), (False, True)])
 def test_what_is_frozen_gets_no_gradient(needs_input, needs_weight):
     own = conv(3, 2, 2)
-    convolution.convert_dilated(own)
+    cpu_layers.convert_dilated(own)
     own.weight.requires_grad_(needs_weight)
     x = torch.randn(1, 6, 4, 4, dtype=torch.float64, requires_grad=needs_input)
     own(x).sum().backward()
@@ -82,7 +82,7 @@ def test_what_is_frozen_gets_no_gradient(needs_input, needs_weight):
     ids=str,
 )
 def test_other_convolutions_stay(other):
-    convolution.convert_dilated(other)
+    cpu_layers.convert_dilated(other)
     assert type(other) is nn.Conv2d
 
 

@@ -4,7 +4,7 @@ import copy
 
 import torch
 
-from zoo.trainer.torch import precision
+from zoo.trainer.torch import cpu_layers
 
 
 def test_emulated_convolutions_equal_bf16_convolutions():
@@ -12,7 +12,7 @@ def test_emulated_convolutions_equal_bf16_convolutions():
     torch.manual_seed(0)
     plain = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3, 2, 1, bias=False))
     emulated = copy.deepcopy(plain)
-    precision.emulate_bf16(emulated)
+    cpu_layers.emulate_bf16(emulated)
     x = torch.randn(2, 8, 9, 9, requires_grad=True)
     assert torch.equal(emulated(x), plain(x))
     with torch.autocast("cpu", torch.bfloat16):
@@ -41,7 +41,7 @@ def test_emulated_convolutions_save_16_bits_for_the_backward_pass():
         torch.nn.Conv2d(8, 4, 1),
     )
     reference = copy.deepcopy(model).to(torch.bfloat16)  # PyTorch's own bf16, by plain loops
-    precision.emulate_bf16(model)
+    cpu_layers.emulate_bf16(model)
     x, dtypes = torch.randn(2, 3, 9, 9), []
     hooks = torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: dtypes.append(tensor.dtype) or tensor, lambda tensor: tensor
@@ -61,5 +61,5 @@ def test_convolutions_with_other_padding_than_zeros_are_not_converted():
         torch.nn.Conv2d(8, 8, 3, padding="same"),
         torch.nn.Conv2d(8, 8, 3, padding=1),
     )
-    precision.emulate_bf16(model)
-    assert [type(module) is precision.EmulatedBF16Conv2d for module in model] == [False, False, True]
+    cpu_layers.emulate_bf16(model)
+    assert [type(module) is cpu_layers.EmulatedBF16Conv2d for module in model] == [False, False, True]

@@ -6,8 +6,8 @@ from torch import nn
 
 from tests.zoo.trainer.torch.extra_layer import converted
 from zoo.trainer.plan import Mode
-from zoo.trainer.torch import convolution
-from zoo.trainer.torch.convolution import StridedPointwiseConv2d
+from zoo.trainer.torch import cpu_layers
+from zoo.trainer.torch.cpu_layers import StridedPointwiseConv2d
 
 # Channels in and out, images, pixels and stride; PyTorch 2.13 crashes with AVX-512, or has gradients that are 15 % off.
 GEOMETRIES = [(8, 16, 16, 80, 2), (3, 16, 8, 160, 2), (12, 24, 16, 75, (3, 2))]
@@ -27,7 +27,7 @@ def test_values_and_gradients_are_those_of_the_convolution(geometry):
     conv = nn.Conv2d(channels, outputs, 1, stride).to(memory_format=torch.channels_last)
     plain = nn.Conv2d(channels, outputs, 1, stride).double()
     plain.load_state_dict(conv.state_dict())
-    convolution.convert_strided(conv)
+    cpu_layers.convert_strided(conv)
     assert type(conv) is StridedPointwiseConv2d and list(conv.state_dict()) == list(plain.state_dict())
     x = torch.randn(images, channels, size, size)
     gradient = torch.randn(plain(x.double()).shape)
@@ -48,7 +48,7 @@ def test_values_and_gradients_are_those_of_the_convolution(geometry):
     ids=str,
 )
 def test_other_convolutions_stay(other):
-    convolution.convert_strided(other)
+    cpu_layers.convert_strided(other)
     assert type(other) is nn.Conv2d
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from zoo.trainer.torch import sync_batchnorm
+from zoo.trainer.torch import batchnorm
 
 SHAPES = [(4, 3, 5, 6), (2, 3, 1, 1), (3, 3, 2, 4, 5)]
 
@@ -21,7 +21,7 @@ def random_norms(shape):
         reference.bias.uniform_(-1, 1)
     norm = type(reference)(shape[1])
     norm.load_state_dict(reference.state_dict())
-    return reference.to(torch.float64), sync_batchnorm.convert_sync_batchnorm(norm, torch.device("cpu"), 1)
+    return reference.to(torch.float64), batchnorm.convert_sync_batchnorm(norm, torch.device("cpu"), 1)
 
 
 @pytest.mark.parametrize("block_size", [1, 1 << 22])
@@ -29,7 +29,7 @@ def random_norms(shape):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_output_gradients_and_statistics(monkeypatch, shape, layout, block_size):
     """Against float64, for a mean far from 0 too; all rows at once or one by one."""
-    monkeypatch.setattr(sync_batchnorm, "BLOCK_SIZE", block_size)
+    monkeypatch.setattr(batchnorm, "BLOCK_SIZE", block_size)
     reference, norm = random_norms(shape)
     x = 3 + 2 * torch.randn(shape)
     x = x.contiguous(memory_format=layout) if x.dim() == 4 else x
@@ -58,7 +58,7 @@ def test_the_block_size_changes_the_last_bit_at_most(monkeypatch):
     results = []
     for block_size in (1, 1 << 22):
         _, norm = random_norms(x.shape)
-        monkeypatch.setattr(sync_batchnorm, "BLOCK_SIZE", block_size)
+        monkeypatch.setattr(batchnorm, "BLOCK_SIZE", block_size)
         y = norm(x.requires_grad_())
         results.append((y.detach(), *torch.autograd.grad(y, x, gradient)))
     for one_row, all_rows in zip(*results):

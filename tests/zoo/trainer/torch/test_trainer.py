@@ -13,7 +13,7 @@ from tests.helpers.frameworks import adapter
 from tests.zoo.trainer import margin_cases, tiny_reference, trainer_setup
 from tests.zoo.trainer.trainer_setup import make_tsm, random_clips, update
 from zoo.trainer.plan import Mode
-from zoo.trainer.torch import sync_batchnorm
+from zoo.trainer.torch import batchnorm
 from zoo.trainer.torch.world import World
 
 
@@ -103,7 +103,7 @@ def test_fp32_modules_keep_32_bits(fp32_modules, dtype):
 def test_fp32_modules_keep_32_bits_when_normalizations_are_converted_for_gpus(monkeypatch):
     """PyTorch's own conversion makes new modules."""
     convert = torch.nn.SyncBatchNorm.convert_sync_batchnorm
-    monkeypatch.setattr(sync_batchnorm, "convert_sync_batchnorm", lambda model, device, world_size: convert(model))
+    monkeypatch.setattr(batchnorm, "convert_sync_batchnorm", lambda model, device, world_size: convert(model))
     mode, x = Mode("bf16", "O1", True, False), torch.ones(2, 3, 4, 4)
     for fp32_modules, dtype in ((), torch.bfloat16), (("bn",), torch.float32):
         trainer = trainer_setup.make(adapter("torch"), mode, sync_bn=True, fp32_modules=fp32_modules)

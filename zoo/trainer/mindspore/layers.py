@@ -1,6 +1,6 @@
-"""Cells and functions that compute in fp64 what MindSpore's own do not on a CPU.
+"""Cells for what MindSpore's own do not compute, or not exactly: pixels, statistics over all ranks on a CPU, and fp64.
 
-Convolutions, batch normalizations and PReLU have no kernels for fp64 there. Interpolation, average pooling, sort,
+Convolutions, batch normalizations and PReLU have no kernels for fp64 on a CPU. Interpolation, average pooling, sort,
 log_softmax, masked_fill, the gradient of a max pooling and every operation of a tensor and a Python number have, but
 round to fp32; topk, select and max pooling with explicit padding do not. The replacements of cells read all geometry
 from the cell that they replace.
@@ -13,12 +13,76 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
+from zoo.data.batch import Field
 from zoo.data.errors import UserError
 from zoo.trainer.mindspore.ops import constant
 from zoo.trainer.mindspore.parallel import SumOverRanks
-from zoo.trainer.resampling import average_matrix, bilinear_matrix
+from zoo.trainer.pixels import average_matrix, bilinear_matrix, channels_first, scale_and_offset
 
 interpolate_in_fp32, avg_pool2d_in_fp32 = ops.interpolate, ops.avg_pool2d
+
+
+class PixelNormalization(nn.Cell):
+    """uint8 pixels (N, ..., H, W, C) -> normalized (N, ..., C, H, W) of type dtype.
+
+    A field without pixels is unchanged, but fp64 if dtype is.
+    """
+
+    def __init__(self, field: Field, dtype: mstype.Type = mstype.float32):
+        super().__init__()
+        constants = scale_and_offset(field, np.float64)
+        self.has_pixels, self.dtype = constants is not None, dtype
+        self.widens = dtype == mstype.float64 and field.dtype.startswith("float")
+        if constants is not None:
+            self.factor, self.offset = (Tensor(array, dtype) for array in constants)
+            self.axes = channels_first(1 + len(field.shape))
+
+    def construct(self, x: Tensor) -> Tensor:
+        if not self.has_pixels:
+            return x.astype(self.dtype) if self.widens else x
+        return ops.transpose(x.astype(self.dtype) * self.factor + self.offset, self.axes)
+
+
+class SyncBatchNorm2d(nn.BatchNorm2d):
+    """BatchNorm2d in training mode with statistics over all ranks.
+
+    On CPUs in float64, so that the result does not depend on how samples are distributed over ranks.
+
+    Attributes:
+        world_size: number of ranks.
+        all_reduce: the collective; None for one rank.
+        wide_type: floating-point type of the computation.
+    """
+
+    world_size: int
+    all_reduce: Any
+    wide_type: Any
+
+    def construct(self, x: Tensor) -> Tensor:
+        axes = (0, 2, 3)
+        count = x.size // x.shape[1] * self.world_size  # every rank has the same batch size
+        wide = x.astype(self.wide_type)
+        mean = self._sum_over_ranks(wide.sum(axes)) / count
+        centered = wide - mean.reshape(1, -1, 1, 1)
+        variance = self._sum_over_ranks((centered * centered).sum(axes)) / count
+        old_weight = 1 - self.momentum  # MindSpore stores the weight of the new statistics
+        ops.assign(self.moving_mean, old_weight * self.moving_mean + (1 - old_weight) * mean.astype(mstype.float32))
+        unbiased = (variance * (count / max(count - 1, 1))).astype(mstype.float32)
+        ops.assign(self.moving_variance, old_weight * self.moving_variance + (1 - old_weight) * unbiased)
+        factor = self.gamma * ops.rsqrt(variance + self.eps)
+        return (centered * factor.reshape(1, -1, 1, 1) + self.beta.reshape(1, -1, 1, 1)).astype(x.dtype)
+
+    def _sum_over_ranks(self, x: Tensor) -> Tensor:
+        return self.all_reduce(x) if self.world_size > 1 else x
+
+
+def convert_sync_batchnorm(model: nn.Cell, world_size: int, on_cpu: bool) -> None:
+    """Make the batch normalizations of a model in training mode use statistics over all ranks, in place."""
+    for _, cell in model.cells_and_names():
+        if type(cell) is nn.BatchNorm2d and cell.use_batch_statistics is not False:
+            cell.__class__ = SyncBatchNorm2d
+            cell.world_size, cell.all_reduce = world_size, ops.AllReduce() if world_size > 1 else None
+            cell.wide_type = mstype.float64 if on_cpu else mstype.float32
 
 
 class Fp64Conv2d(nn.Conv2d):

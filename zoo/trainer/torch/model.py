@@ -1,0 +1,150 @@
+"""The model of a trainer: canonical names of its tensors, and the precision, format and memory that a plan asks for.
+
+Canonical names are PyTorch's own, without the batch counters.
+
+torch.compile may record CUDA graphs. A graph writes its results to the same memory in every update, the gradients of
+the parameters included. Autograd would take that memory for `grad`, and the next micro-batch would overwrite the sum
+(pytorch/pytorch, issue 169545). So the trainer allocates gradients itself and fills them with zeros, to which autograd
+adds.
+
+Activation checkpointing (arXiv:1604.06174): the backward pass computes a module's activations again. The second
+computation must be the same as the first, but leave running statistics alone: the trainer runs the backward pass within
+`unmoved`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+from zoo.trainer.plan import Mode, Plan
+from zoo.trainer.torch import batchnorm, cpu_layers
+from zoo.trainer.torch.world import World
+
+GRAPH_MODES = ("reduce-overhead", "max-autotune")  # modes of torch.compile that record CUDA graphs on a GPU
+MIXED_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def mixed_dtype(mode: Mode) -> torch.dtype | None:
+    """Return the 16-bit type of a mode; None if it has none."""
+    return MIXED_DTYPES.get(mode.compute)
+
+
+def wide_dtype(mode: Mode) -> torch.dtype:
+    """Return the type of parameters, momentum and losses."""
+    return torch.float64 if mode.is_fp64 else torch.float32
+
+
+def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return every parameter, then every running statistic, by canonical name; not copied."""
+    tensors: dict[str, torch.Tensor] = dict(model.named_parameters())
+    buffers = model.named_buffers()
+    tensors.update((name, buffer) for name, buffer in buffers if not name.endswith("num_batches_tracked"))
+    return tensors
+
+
+@torch.no_grad()
+def load_arrays(model: nn.Module, tensors: Mapping[str, np.ndarray]) -> None:
+    """Copy arrays into a model's tensors.
+
+    Args:
+        model: receives them.
+        tensors: every parameter and running statistic by canonical name, in canonical layout.
+    """
+    for name, tensor in named_tensors(model).items():
+        tensor.copy_(torch.from_numpy(np.array(tensors[name])))
+
+
+def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> nn.Module:
+    """Build the model in evaluation mode, which a step changes, and apply the plan's memory format and cpu_layers."""
+    model = Model(arch).to(world.torch_device, wide_dtype(plan.mode)).eval()
+    for parameter in model.parameters():  # one by one, because Module.to refuses 3-D convolutions
+        if plan.mode.channels_last and parameter.dim() == 4:
+            parameter.data = parameter.data.to(memory_format=torch.channels_last)
+    if plan.mode.channels_last and plan.mode.compute != "fp64" and world.torch_device.type == "cpu":
+        cpu_layers.convert_strided(model)
+    if plan.mode.compute == "bf16" and not world.has_bf16:
+        cpu_layers.emulate_bf16(model)
+    if plan.mode.compute == "fp32" and not plan.mode.compile and world.torch_device.type == "cpu":
+        cpu_layers.convert_dilated(model)
+    if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
+        model = batchnorm.convert_sync_batchnorm(model, world.torch_device, world.size)
+    # After the conversion, which makes new modules with the forward method of their class.
+    if plan.mode.is_mixed:
+        for name in plan.fp32_modules:
+            _disable_autocast(model.get_submodule(name))
+    return model
+
+
+def _disable_autocast(module: nn.Module) -> None:
+    """Let a module compute in fp32 under autocast."""
+    forward = module.forward
+
+    def fp32_forward(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return forward(x.float())
+
+    module.forward = fp32_forward
+
+
+def compile_model(model: nn.Module, setting: bool | str | None) -> tuple[Any, Any]:
+    """Return the forward pass of training and that of evaluation.
+
+    That of evaluation never is a CUDA graph, because predictions are kept while others are made, in several sizes.
+
+    Args:
+        model: the model.
+        setting: `train.compile`: whether to compile, or a mode of torch.compile.
+    """
+    if not setting:
+        return model, model
+    compiled = torch.compile(model)
+    return torch.compile(model, mode=setting) if setting in GRAPH_MODES else compiled, compiled
+
+
+def allocate_gradients(tensors: Iterable[torch.Tensor]) -> None:
+    """Give tensors gradients of zeros, in memory that no graph writes to."""
+    for tensor in tensors:
+        tensor.grad = torch.zeros_like(tensor)
+
+
+def checkpoint_modules(model: nn.Module, names: Sequence[str]) -> list[_BatchNorm]:
+    """Let the named modules of a model keep their inputs alone for the backward pass; return their normalizations."""
+    modules = [model.get_submodule(name) for name in names]
+    for module in modules:
+        _checkpoint_module(module)
+    return [part for module in modules for part in module.modules() if isinstance(part, _BatchNorm)]
+
+
+def _checkpoint_module(module: nn.Module) -> None:
+    forward = module.forward
+
+    def checkpointed_forward(*inputs: torch.Tensor) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*inputs)
+        # Dropout masks are inputs of the model, so there is no state of a random generator to restore.
+        return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False)
+
+    module.forward = checkpointed_forward
+
+
+@contextmanager
+def unmoved(norms: Sequence[_BatchNorm]) -> Iterator[None]:
+    """Normalize as usual, without moving the running statistics.
+
+    By a momentum of 0: without statistics, the operator would save other tensors than before, which is an error. Not by
+    contexts of `checkpoint`, which a compiled model ignores where it is cut into several graphs.
+    """
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 0.0
+    try:
+        yield
+    finally:
+        for norm, momentum in zip(norms, momenta):
+            norm.momentum = momentum
