@@ -14,16 +14,11 @@ from zoo.export.source import Source
 from zoo.models import load_graph_builder
 from zoo.trainer.pixels import channels_first, scale_and_offset
 from zoo.weights import files
-from zoo.weights.onnx_file import Input, OnnxMetadata, Output, Weights
+from zoo.weights.onnx_file import KINDS, Input, OnnxMetadata, Output, Weights
 
 INPUT, OUTPUT = "input", "output"
 ANY_SIZE = ("height", "width")  # names of sizes that the input decides
 PREPROCESSING, POSTPROCESSING = "preprocessing", "postprocessing"  # scopes of what is in fp32 in every precision
-KINDS = {  # task -> output of the model, and with what a program does with it
-    "classify": ("logits", "probabilities"),
-    "segment": ("logits", "class_map"),
-    "face": ("embedding", "unit_embedding"),
-}
 DATA_KEYS = (  # settings of data sets that decide what an evaluation makes of a file
     "size",
     "eval_size",
@@ -119,30 +114,32 @@ def describe(source: Source, shape: Sequence[int], with_preprocessing: bool, **f
     """
     field, settings = source.fields[0], source.cfg.data
     classes = [] if source.spec.SHARDED_PARAMETERS else list(source.record["classes"])
-    frames = "T" * (len(shape) - 3)
-    colors = masks.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []
+    axes = "T" * (len(shape) - 3) + ("HWC" if with_preprocessing else "CHW")
+    colors = palette.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []
     try:
-        return OnnxMetadata(
+        values: dict[str, Any] = dict(
             record={"recipe": source.recipe, "classes": classes, "step": source.record["step"]},
             model=source.model,
             task=source.spec.TASK,
             arch={key: plain(value) for key, value in asdict(source.arch).items()},
             classes=source.class_names,
-            palette=tuple((red, green, blue) for red, green, blue in colors),
+            palette=tuple(map(tuple, colors)),
             weights=Weights(source.path, files.sha256(source.file)),
             framework=source.cfg.framework,
-            input=Input(
-                name=INPUT,
-                layout=f"N{frames}HWC" if with_preprocessing else f"N{frames}CHW",
-                dtype="uint8" if with_preprocessing else "float32",
-                mean=tuple(map(float, field.mean or ())),
-                std=tuple(map(float, field.std or ())),
-                normalized=not with_preprocessing,
+            input=Input.parse(
+                dict(
+                    name=INPUT,
+                    layout=f"N{axes}",
+                    dtype="uint8" if with_preprocessing else "float32",
+                    mean=field.mean,
+                    std=field.std,
+                    normalized=not with_preprocessing,
+                )
             ),
             output=Output(OUTPUT, output_kind(source, with_preprocessing)),
             preprocessing={key: plain(getattr(settings, key)) for key in DATA_KEYS if hasattr(settings, key)},
-            **facts,
         )
+        return OnnxMetadata(**values, **facts)
     except ValueError as error:
         raise UserError(f"{source.path} cannot be exported: {error}") from None
 

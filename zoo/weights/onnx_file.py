@@ -3,34 +3,35 @@
 The protocol buffer is read here as far as that needs, so neither onnx nor onnxruntime is. A file may come from a
 stranger, so it must be complete in itself and have the standard operators alone: no tensors in other files, no
 operators of a library, no functions of its own. All metadata_props are strings; those that are no plain text hold
-JSON, so that a program in any language reads them. Every value is checked before it is used, and none can ask for more
-memory than its own size is worth.
+JSON, so that a program in any language reads them. Every value is checked before it is used, by the annotation of its
+field, and none can ask for more memory than its own size is worth.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
+from zoo.config.convert import convert
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import regular
+from zoo.data.fields import Checked, Deviations, Natural, NotNegative, Range
+from zoo.data.formats import budgeted_json, regular
 from zoo.weights.ckpt import Value, parse_message
 
 FORMAT, FORMAT_VERSION = "vision-zoo", "1"
-LAYOUTS = {"float32": ("NCHW", "NTCHW"), "uint8": ("NHWC", "NTHWC")}  # by dtype of the input
-KINDS = {  # task -> what its output may be
+KINDS = {  # task -> output of a graph that takes normalized pixels, and of one with preprocessing
     "classify": ("logits", "probabilities"),
     "segment": ("logits", "class_map"),
     "face": ("embedding", "unit_embedding"),
 }
 PRECISIONS = ("fp32", "fp16", "int8")
-FRAMEWORKS = ("torch", "paddle", "mindspore")
 TEXTS = ("model", "task", "protocol", "framework", "precision")  # properties that are no JSON
 MAX_TEXT = 1000  # characters of a name or a protocol
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # characters that a terminal obeys; names of classes are printed
 MAX_STATE = 2**26  # numbers in all states together
+MAX_STATE_DIMS = 8
 EXTENSION = ".onnx"
 STANDARD_DOMAINS = ("", "ai.onnx")
 PROPERTY = 14  # field of a model with a key and a value
@@ -48,8 +49,20 @@ MESSAGES = {
 }
 
 
+class Section(Checked):
+    """Base of the parts of the metadata: an object of JSON, whose values have the types of the annotations."""
+
+    @classmethod
+    def parse(cls, value: Any) -> Any:
+        """Make one of an object of JSON. Raises ValueError or TypeError."""
+        require(isinstance(value, dict), "must be an object")
+        hints = get_type_hints(cls)
+        require(value.keys() <= hints.keys(), "has an unknown key")
+        return cls(**{key: convert(item, hints[key]) for key, item in value.items()})
+
+
 @dataclass(frozen=True)
-class Input:
+class Input(Section):
     """The graph's input.
 
     Attributes:
@@ -62,44 +75,34 @@ class Input:
     """
 
     name: str
-    layout: str
-    dtype: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    layout: Literal["NCHW", "NTCHW", "NHWC", "NTHWC"]
+    dtype: Literal["float32", "uint8"]
+    mean: Annotated[tuple[float, float, float], Range(ordered=False)]
+    std: Deviations
     normalized: bool
-    color_order: str = "RGB"
+    color_order: Literal["RGB"] = "RGB"
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
-        require(self.dtype in LAYOUTS, f"dtype must be one of {', '.join(LAYOUTS)}")
-        require(
-            self.layout in LAYOUTS[self.dtype], f"layout of {self.dtype} must be {' or '.join(LAYOUTS[self.dtype])}"
-        )
-        require(self.normalized is (self.dtype == "float32"), "normalized must be true for float32, false for uint8")
-        require(self.color_order == "RGB", "color_order must be RGB")
-        require(all(map(_is_number, (*self.mean, *self.std))), "mean and std must be finite numbers")
-        require(len(self.mean) == len(self.std) == 3 and min(self.std) > 0, "mean and std must be three, std above 0")
+        super().__post_init__()
+        is_float = self.dtype == "float32"
+        require(self.layout.endswith("CHW" if is_float else "HWC"), f"{self.dtype} has another layout")
+        require(self.normalized == is_float, "normalized must be true for float32, false for uint8")
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Section):
     """The graph's output.
 
     Attributes:
         name: of the output in the graph.
-        kind: logits, probabilities, class_map, embedding or unit_embedding.
+        kind: one of KINDS.
     """
 
     name: str
     kind: str
 
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        require(any(self.kind in kinds for kinds in KINDS.values()), f"kind {self.kind!r} is unknown")
 
-
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """A tensor that a streaming graph takes with each frame and returns for the next one; it starts with zeros.
 
     Attributes:
@@ -111,29 +114,26 @@ class State:
     output: str
     shape: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        _check_name(self.input)
-        _check_name(self.output)
-        require(self.output == f"next_{self.input}", "the output of a state must be next_ and its input")
-        require(0 < len(self.shape) <= 8, "a state must have 1 to 8 dimensions")
-        require(all(_is_count(size) and size > 0 for size in self.shape), "a state's sizes must be whole and above 0")
-        require(math.prod(self.shape) <= MAX_STATE, f"a state must have at most {MAX_STATE} numbers")
+    @classmethod
+    def parse(cls, value: Any) -> "State":
+        """Make one of a list of JSON. Raises ValueError."""
+        state = cls(*convert(value, tuple[str, str, tuple[int, ...]]))
+        require(state.output == f"next_{state.input}", "the output of a state must be next_ and its input")
+        require(0 < len(state.shape) <= MAX_STATE_DIMS, f"a state must have 1 to {MAX_STATE_DIMS} dimensions")
+        require(min(state.shape) > 0, "a state's sizes must be above 0")
+        return state
 
 
 @dataclass(frozen=True)
-class Weights:
+class Weights(Section):
     """The file that the weights come from: its path as it was given, and its SHA-256 in hexadecimal digits."""
 
     name: str
     sha256: str
 
-    def __post_init__(self) -> None:
-        require(isinstance(self.name, str) and len(self.name) <= 4096, "name must be a path")
-        require(isinstance(self.sha256, str) and re.fullmatch("[0-9a-f]{64}", self.sha256), "sha256 must be 64 digits")
-
 
 @dataclass(frozen=True)
-class OnnxMetadata:
+class OnnxMetadata(Checked):
     """The metadata of an exported model.
 
     Attributes:
@@ -153,51 +153,46 @@ class OnnxMetadata:
         states: of a streaming graph.
     """
 
-    record: dict[str, Any]
+    record: dict
     model: str
-    task: str
-    arch: dict[str, Any]
+    task: Literal["classify", "segment", "face"]
+    arch: dict
     protocol: str
     classes: tuple[str, ...]
     palette: tuple[tuple[int, int, int], ...]
     weights: Weights
-    framework: str
-    precision: str
-    opset: int
-    max_difference: float
+    framework: Literal["torch", "paddle", "mindspore"]
+    precision: Literal["fp32", "fp16", "int8"]
+    opset: Natural
+    max_difference: NotNegative
     input: Input
     output: Output
-    preprocessing: dict[str, Any]
+    preprocessing: dict
     states: tuple[State, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in TEXTS:
-            require(len(getattr(self, name)) <= MAX_TEXT, f"{name} has more than {MAX_TEXT} characters")
-        for name, choices in (("task", KINDS), ("framework", FRAMEWORKS), ("precision", PRECISIONS)):
-            require(getattr(self, name) in choices, f"{name} must be one of {', '.join(choices)}")
+        super().__post_init__()
         require(re.fullmatch("[a-z][a-z0-9_]*", self.model), "model must be the name of a model")
+        require(max(len(self.model), len(self.protocol)) <= MAX_TEXT, f"more than {MAX_TEXT} characters of a name")
         require(self.output.kind in KINDS[self.task], f"the output of the task {self.task} is no {self.output.kind}")
         require(isinstance(self.record.get("recipe"), str), "record must hold the recipe")
-        require(_is_names(self.record.get("classes")), "record must hold the classes")
-        require(_is_count(self.record.get("step")), "record must hold the step")
-        require(_is_names(self.classes), "classes must be a list of names")
+        require(isinstance(self.record.get("step"), int), "record must hold the step")
+        require(isinstance(self.record.get("classes"), list), "record must hold the classes")
+        for name in (*self.classes, *self.record["classes"]):
+            is_name = isinstance(name, str) and len(name) <= MAX_TEXT and not CONTROL.search(name)
+            require(is_name, f"names of classes must have up to {MAX_TEXT} characters that can be printed")
         outputs = self.arch.get("num_classes", len(self.classes))
         require(len(self.classes) in (0, outputs), f"classes must have a name for each of {outputs} outputs")
-        require(all(map(_is_color, self.palette)), "palette must be a list of red, green and blue")
         require(len(self.palette) in (0, len(self.classes)), "palette must have a color for each class")
-        require(_is_count(self.opset), "opset must be a number")
-        require(_is_number(self.max_difference) and self.max_difference >= 0, "max_difference must not be negative")
-        require(
-            sum(math.prod(state.shape) for state in self.states) <= MAX_STATE,
-            f"states must have at most {MAX_STATE} numbers",
-        )
+        levels = [level for color in self.palette for level in color]
+        require(not levels or 0 <= min(levels) <= max(levels) <= 255, "palette must have levels from 0 to 255")
+        count = sum(math.prod(state.shape) for state in self.states)
+        require(count <= MAX_STATE, f"states must have at most {MAX_STATE} numbers")
 
     def to_properties(self) -> dict[str, str]:
         """Return the metadata_props of the file."""
-        values = asdict(self)
-        values["states"] = [[state.input, state.output, list(state.shape)] for state in self.states]
         properties = {"format": FORMAT, "format_version": FORMAT_VERSION}
-        for name, value in values.items():
+        for name, value in asdict(self).items():
             properties[name] = value if name in TEXTS else json.dumps(value, ensure_ascii=False, allow_nan=False)
         return properties
 
@@ -220,92 +215,24 @@ class OnnxMetadata:
                 f"{path}: its metadata have the version {version}, and this zoo reads {FORMAT_VERSION}; export the "
                 "checkpoint again with this zoo"
             )
-        values: dict[str, Any] = {}
-        for name in cls.__dataclass_fields__:
-            try:
-                require(isinstance(properties.get(name), str), "is missing")
-                text = properties[name]
-                values[name] = text if name in TEXTS else READERS[name](regular.parse_json(text, finite=True))
-            except (ValueError, TypeError) as error:
-                raise _damaged(path, f"{name}: {error}") from None
+        name = "properties"
         try:
+            values: dict[str, Any] = {}
+            for name, hint in get_type_hints(cls).items():
+                require(name in properties, "is missing")
+                text = properties[name]
+                values[name] = convert(text if name in TEXTS else budgeted_json.loads(text, finite=True), hint)
+            name = "values"
             return cls(**values)
         except (ValueError, TypeError) as error:
-            raise _damaged(path, str(error)) from None
+            reason = f"{name}: {error}"[:300]
+            raise UserError(f"{path}: its metadata are damaged ({reason}); export the checkpoint again") from None
 
 
 def require(condition: Any, message: str) -> None:
     """Raise ValueError with a message unless a condition holds."""
     if not condition:
         raise ValueError(message)
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    require(isinstance(value, dict), "must be an object")
-    return dict(value)
-
-
-def _list(value: Any) -> list[Any]:
-    require(isinstance(value, list), "must be a list")
-    return list(value)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _input(value: Any) -> Input:
-    fields = _dict(value)
-    return Input(**{**fields, "mean": tuple(_list(fields.get("mean"))), "std": tuple(_list(fields.get("std")))})
-
-
-def _states(value: Any) -> tuple[State, ...]:
-    rows = [_list(row) for row in _list(value)]
-    require(all(len(row) == 3 for row in rows), "a state must have two names and a shape")
-    return tuple(State(row[0], row[1], tuple(_list(row[2]))) for row in rows)
-
-
-READERS: dict[str, Callable[[Any], Any]] = {  # property -> its value from that of its JSON
-    "record": _dict,
-    "arch": _dict,
-    "classes": lambda value: tuple(_list(value)),
-    "palette": lambda value: tuple(tuple(_list(color)) for color in _list(value)),
-    "weights": lambda value: Weights(**_dict(value)),
-    "opset": _same,
-    "max_difference": _same,
-    "input": _input,
-    "output": lambda value: Output(**_dict(value)),
-    "preprocessing": _dict,
-    "states": _states,
-}
-
-
-def _check_name(name: Any) -> None:
-    require(isinstance(name, str) and 0 < len(name) <= MAX_TEXT, f"a name must have 1 to {MAX_TEXT} characters")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(map(_is_name, value))
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_TEXT and not CONTROL.search(value)
-
-
-def _is_color(value: tuple[Any, ...]) -> bool:
-    return len(value) == 3 and all(_is_count(level) and level < 256 for level in value)
-
-
-def _damaged(path: str, reason: str) -> UserError:
-    return UserError(f"{path}: its metadata are damaged ({reason[:300]}); export the checkpoint again")
 
 
 class OnnxFile(NamedTuple):

@@ -1,13 +1,35 @@
-"""Exported files are read without onnx; what is no complete graph of standard operators is refused."""
+"""Exported files: metadata survive a round trip; what is no complete graph of standard operators is refused."""
+
+import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.zoo.weights.test_onnx_metadata import METADATA
 from zoo.data.errors import UserError
 from zoo.weights import onnx_file
+from zoo.weights.onnx_file import Input, OnnxMetadata, Output, State, Weights
+
+METADATA = OnnxMetadata(
+    record={"recipe": "model:\n  name: deeplabv3plus\n", "classes": ["road", "Gebäude"], "step": 500},
+    model="deeplabv3plus",
+    task="segment",
+    arch={"depth": 18, "rates": [2, 4, 6], "crop": None},
+    protocol="streets/whole@160x320",
+    classes=("road", "Gebäude"),
+    palette=((128, 64, 128), (70, 70, 70)),
+    weights=Weights("runs/streets/checkpoints/best", "0123456789abcdef" * 4),
+    framework="mindspore",
+    precision="fp32",
+    opset=18,
+    max_difference=1.5e-06,
+    input=Input("input", "NCHW", "float32", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), True),
+    output=Output("output", "logits"),
+    preprocessing={"base_size": [160, 320]},
+)
+
 
 FLOATS = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in ("x", "y")}
 WEIGHT = numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")
@@ -50,14 +72,6 @@ def test_a_file_is_read_with_its_metadata(tmp_path):
     file = onnx_file.read(path)
     assert (file.path, file.metadata) == (path, METADATA)
     assert onnx.load_from_string(file.content) == made
-    assert onnx_file.read_metadata(path) == METADATA
-
-
-def test_files_by_their_names():
-    assert [path for path in ("a.onnx", "A.ONNX", "a.onnx/b", "onnx", None) if onnx_file.is_onnx(path)] == [
-        "a.onnx",
-        "A.ONNX",
-    ]
 
 
 CUSTOM = helper.make_node("Add", ["x", "w"], ["y"], domain="com.microsoft")
@@ -101,13 +115,6 @@ def test_a_property_is_there_once(tmp_path):
         onnx_file.read(write(tmp_path, made))
 
 
-def test_files_without_metadata(tmp_path):
-    made = model()
-    del made.metadata_props[:]
-    with pytest.raises(UserError, match="a.onnx has no metadata of this zoo"):
-        onnx_file.read(write(tmp_path, made))
-
-
 def test_what_is_no_file(tmp_path):
     with pytest.raises(UserError, match="none.onnx: no such file"):
         onnx_file.read(str(tmp_path / "none.onnx"))
@@ -117,7 +124,7 @@ def test_what_is_no_file(tmp_path):
 
 def test_every_truncation_and_damaged_byte_is_an_error_or_a_file(tmp_path):
     content, rng = model(branch(WEIGHT)).SerializeToString(), np.random.default_rng(0)
-    for _ in range(300):
+    for _ in range(100):
         damaged = bytearray(content[: rng.integers(1, len(content) + 1)])
         damaged[rng.integers(len(damaged))] = rng.integers(256)
         try:
@@ -139,3 +146,108 @@ def field(number, content):
     while size >= 128:
         length, size = length + bytes([size % 128 + 128]), size // 128
     return bytes([number << 3 | 2]) + length + bytes([size]) + content
+
+
+def read(**changes):
+    """Read the metadata with some properties replaced; None leaves one out."""
+    properties = {**METADATA.to_properties(), **changes}
+    return OnnxMetadata.from_properties(
+        {key: value for key, value in properties.items() if value is not None}, "a.onnx"
+    )
+
+
+def test_properties_are_texts_and_json_and_those_of_other_programs_are_left_alone():
+    properties = METADATA.to_properties()
+    assert all(isinstance(value, str) for value in properties.values())
+    assert read() == read(author="somebody", onnx_version="?") == METADATA
+    assert (properties["format"], properties["format_version"]) == ("vision-zoo", "1")
+    assert (properties["model"], properties["precision"], properties["opset"]) == ("deeplabv3plus", "fp32", "18")
+    assert json.loads(properties["classes"]) == ["road", "Gebäude"]
+    assert json.loads(properties["input"])["mean"] == [0.485, 0.456, 0.406]
+
+
+def test_states_are_two_names_and_a_shape():
+    metadata = replace(METADATA, states=(State("state_0", "next_state_0", (1, 8, 56, 56)),))
+    properties = metadata.to_properties()
+    assert properties["states"] == '[["state_0", "next_state_0", [1, 8, 56, 56]]]'
+    assert OnnxMetadata.from_properties(properties, "a.onnx") == metadata
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"format": None}, "has no metadata of this zoo"),
+        ({"format": "mmdeploy"}, "has no metadata of this zoo"),
+        ({"format_version": "2"}, ".*version 2, and this zoo reads 1"),
+        ({"model": None}, ".*model: is missing"),
+        ({"states": None}, ".*states: is missing"),
+    ],
+)
+def test_files_of_other_programs_and_versions_are_named(changes, message):
+    with pytest.raises(UserError, match=f"a.onnx:? ?{message}"):
+        read(**changes)
+
+
+HOSTILE = {
+    "model": ["", "../../etc/passwd", "x" * 100_000],
+    "task": ["detect", "", "t" * 100_000],
+    "protocol": ["p" * 100_000],
+    "framework": ["jax"],
+    "precision": ["fp8"],
+    "opset": ["-1", "true", "1.5", '"18"', "9" * 5000, "null"],
+    "max_difference": ["-1", "NaN", "Infinity", "1e999", "true"],
+    "classes": [
+        "{}",
+        '["a"',
+        "[[]]",
+        f'["{"x" * 2000}", "b"]',
+        "[" * 100_000,
+        r'["a", "\u001b[31mb"]',
+        r'["a", "b\n"]',
+    ],
+    "palette": ["[[0, 0, 256], [0, 0, 0]]", "[[0, 0], [0, 0]]", "[[0, 0, 0]]", "[0]", "[[0, 0, -1], [0, 0, 0]]"],
+    "weights": ["{}", "[]", '{"name": "a", "sha256": "b", "c": 1}'],
+    "record": ["[]", "{}", '{"recipe": 1, "classes": [], "step": 0}', '{"recipe": "", "classes": [1], "step": 0}'],
+    "arch": ["[]", "3"],
+    "preprocessing": ["null", "[" + "[]," * 1_000_001 + "[]]"],
+    "output": ["{}", '{"name": "output", "kind": "embedding"}', '{"name": "o"}'],
+    "states": [
+        '[["a", "next_a"]]',
+        '[["a", "next_b", [1, 3]]]',
+        '[["a", "next_a", [0]]]',
+        '[["a", "next_a", [-1, 3]]]',
+        f'[["a", "next_a", [{2**40}]]]',
+        '[["a", "next_a", [67108864]], ["c", "next_c", [67108864]]]',
+        '[["a", "next_a", []]]',
+        '["abc"]',
+        "[[[], {}, [1]]]",
+    ],
+}
+
+
+@pytest.mark.parametrize("name, value", [(name, value) for name, values in HOSTILE.items() for value in values])
+def test_a_hostile_value_is_refused(name, value):
+    with pytest.raises(UserError, match="a.onnx: its metadata are damaged") as caught:
+        read(**{name: value})
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": "float64"},
+        {"dtype": ["float32"]},
+        {"layout": "NHWC"},
+        {"normalized": False},
+        {"normalized": 1},
+        {"color_order": "BGR"},
+        {"mean": [0.5, 0.5]},
+        {"mean": None},
+        {"std": [0.2, 0.2, 0]},
+        {"size": 224},
+    ],
+)
+def test_a_wrong_input_is_refused(changes):
+    fields = {**json.loads(METADATA.to_properties()["input"]), **changes}
+    with pytest.raises(UserError, match="its metadata are damaged"):
+        read(input=json.dumps(fields))
