@@ -1,6 +1,5 @@
 """The checkpoint that is exported, read without a framework, and real samples as an evaluation shows them to it."""
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -11,13 +10,12 @@ from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.data import order
 from zoo.data.batch import Field
-from zoo.data.datasets import imagenet, kinetics, segmentation
+from zoo.data.datasets import segmentation
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats.lists import LabeledPath
 from zoo.models import Spec, load_spec
-from zoo.predict import faces
+from zoo.predict import classify, faces
 from zoo.predict.predictors import find_predictor
-from zoo.predict.results import count_frames, find_inputs
+from zoo.predict.results import find_inputs
 from zoo.run import trained, weights
 from zoo.run.checkpoint import model_file
 from zoo.weights.match import require_match
@@ -169,18 +167,10 @@ def _views(source: Source, path: str) -> Iterator[np.ndarray]:
     elif source.spec.TASK == "face":
         yield faces.read_face(path, settings)
     else:
-        split = _split_of(source, path)
+        make_split = classify.image_split if len(source.fields[0].shape) == 3 else classify.clip_split
+        split = make_split(settings, source.class_names, path)
         views = split.sample(0, order.generator(source.cfg.seed, "evaluate", 0))[source.fields[0].name]
         yield from views if split.views > 1 else [views]
-
-
-def _split_of(source: Source, path: str) -> imagenet.ImageSplit | kinetics.ClipSplit:
-    """Return the evaluation split of a single image or clip."""
-    settings, names = source.cfg.data, source.class_names
-    if len(source.fields[0].shape) == 3:
-        return imagenet.ImageSplit(settings, [LabeledPath(os.path.abspath(path), 0)], names, False)
-    frames = count_frames(path, settings.frame_template) or None
-    return kinetics.ClipSplit(settings, [LabeledPath(os.path.abspath(path), 0, frames)], names, False)
 
 
 def batches(source: Source, rows: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -1,7 +1,8 @@
 """Classes of images and clips, with the probabilities that an evaluation computes."""
 
 import os
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from zoo.data.datasets import imagenet, kinetics
 from zoo.data.errors import BadSample
 from zoo.data.formats.lists import LabeledPath
 from zoo.predict.results import DEFAULT_TOP, Prediction, Source, TrainedModel, count_frames
+
+Split = imagenet.ImageSplit | kinetics.ClipSplit
+MakeSplit = Callable[[Any, tuple[str, ...], str | None], Split]
 
 
 class Classification(NamedTuple):
@@ -24,61 +28,50 @@ class Classification(NamedTuple):
     probabilities: np.ndarray
 
 
-def classify_image(model: TrainedModel, path: str, index: int, top: int | None, _output: str) -> Prediction:
-    """Classify an image; see _describe."""
-    return _describe(model, image_probabilities(model, path, index), top)
+def image_split(settings: Any, class_names: tuple[str, ...], path: str | None) -> imagenet.ImageSplit:
+    """Return the evaluation split of a single image, or of none."""
+    # An absolute path stays the same whatever root it is joined to.
+    samples = [] if path is None else [LabeledPath(os.path.abspath(path), 0)]
+    return imagenet.ImageSplit(settings, samples, class_names, False)
 
 
-def classify_clip(model: TrainedModel, path: str, index: int, top: int | None, _output: str) -> Prediction:
-    """Classify a video or a folder of frames; see _describe."""
-    return _describe(model, clip_probabilities(model, path, index), top)
+def clip_split(settings: Any, class_names: tuple[str, ...], path: str | None) -> kinetics.ClipSplit:
+    """Return the evaluation split of a single video or folder of frames, or of none."""
+    samples = []
+    if path is not None:
+        samples = [LabeledPath(os.path.abspath(path), 0, count_frames(path, settings.frame_template) or None)]
+    return kinetics.ClipSplit(settings, samples, class_names, False)
 
 
-def image_result(model: TrainedModel, source: Source, index: int) -> Classification:
-    """Return the classes of an image. Raises BadSample."""
-    return _result(model, image_probabilities(model, source, index))
+def classify(make_split: MakeSplit, model: TrainedModel, source: Source, index: int) -> Classification:
+    """Return the classes of an image or a clip; see `probabilities`."""
+    return _ranked(model, probabilities(make_split, model, source, index))
 
 
-def clip_result(model: TrainedModel, source: Source, index: int) -> Classification:
-    """Return the classes of a video, a folder of frames or frames. Raises BadSample."""
-    return _result(model, clip_probabilities(model, source, index))
+def classify_file(
+    make_split: MakeSplit, model: TrainedModel, path: str, index: int, top: int | None, _output: str
+) -> Prediction:
+    """Return the line and the row of a file; see `probabilities`. top: classes to list, DEFAULT_TOP if None."""
+    in_order = probabilities(make_split, model, path, index)
+    names, shares = (ranked[: top or DEFAULT_TOP] for ranked in _ranked(model, in_order))
+    line = ", ".join(f"{name} {share:.3f}" for name, share in zip(names, shares))
+    return Prediction(line, {"top": list(names), "probabilities": in_order.tolist()})
 
 
-def image_probabilities(model: TrainedModel, source: Source, index: int) -> np.ndarray:
-    """Return the probabilities of an image, a path or uint8 (H, W, 3); see _probabilities."""
-    paths = [_sample(source)] if isinstance(source, str) else []
-    split = imagenet.ImageSplit(model.cfg.data, paths, model.class_names, False)
-    return _probabilities(model, split, source, index)
-
-
-def clip_probabilities(model: TrainedModel, source: Source, index: int) -> np.ndarray:
-    """Return the probabilities of a clip, a path or uint8 (n, H, W, 3); see _probabilities."""
-    paths = []
-    if isinstance(source, str):
-        paths = [_sample(source, count_frames(source, model.cfg.data.frame_template) or None)]
-    split = kinetics.ClipSplit(model.cfg.data, paths, model.class_names, False)
-    return _probabilities(model, split, source, index)
-
-
-def _sample(path: str, frames: int | None = None) -> LabeledPath:
-    """Return the only sample of a split; an absolute path stays the same whatever root it is joined to."""
-    return LabeledPath(os.path.abspath(path), 0, frames)
-
-
-def _probabilities(
-    model: TrainedModel, split: imagenet.ImageSplit | kinetics.ClipSplit, source: Source, index: int
-) -> np.ndarray:
+def probabilities(make_split: MakeSplit, model: TrainedModel, source: Source, index: int) -> np.ndarray:
     """Compute the probabilities of the classes, float64 (K,).
 
     Args:
+        make_split: returns the split that reads and scales the source as an evaluation does.
         model: the classifier.
-        split: reads and scales the source as an evaluation does; a path is its only sample.
         source: the path, or decoded pixels.
         index: number of the source among all; it seeds the split's random choices.
 
     Raises:
         BadSample: the file cannot be read, or the logits are not finite.
     """
+    path = source if isinstance(source, str) else None
+    split = make_split(model.cfg.data, model.class_names, path)
     name, rng = split.fields[0].name, order.generator(model.cfg.seed, "evaluate", index)
     views = split.sample(0, rng)[name] if isinstance(source, str) else split.from_pixels(source, rng)
     batch = {name: views if split.views > 1 else np.stack([views])}
@@ -86,17 +79,9 @@ def _probabilities(
     return softmax(logits.astype(np.float64).mean(0))  # of the mean over views, as the metric computes it
 
 
-def _result(model: TrainedModel, probabilities: np.ndarray) -> Classification:
-    labels = np.argsort(-probabilities, kind="stable")
-    return Classification(tuple(model.class_names[label] for label in labels), probabilities[labels])
-
-
-def _describe(model: TrainedModel, probabilities: np.ndarray, top: int | None) -> Prediction:
-    """Return the line and the row of a file. top: number of classes to list, DEFAULT_TOP if None."""
-    labels = np.argsort(-probabilities, kind="stable")[: top or DEFAULT_TOP]
-    line = ", ".join(f"{model.class_names[label]} {probabilities[label]:.3f}" for label in labels)
-    row = {"top": [model.class_names[label] for label in labels], "probabilities": probabilities.tolist()}
-    return Prediction(line, row)
+def _ranked(model: TrainedModel, in_order: np.ndarray) -> Classification:
+    labels = np.argsort(-in_order, kind="stable")
+    return Classification(tuple(model.class_names[label] for label in labels), in_order[labels])
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

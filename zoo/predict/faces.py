@@ -1,7 +1,7 @@
 """Embeddings of faces, the similarity of two, and the images of a folder that are most similar to each."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,28 +133,19 @@ def search(
     paths: list[str] = []
     cosines = [np.empty((len(units), 0))]
     failures: list[Failure] = []
-    for names, images in _batches(settings, album, failures):
-        embeddings, _ = embed(trainer, images)
+    for first in range(0, len(album), BATCH_SIZE):
+        names, images = [], []
+        for path in album[first : first + BATCH_SIZE]:
+            try:
+                images.append(read_face(path, settings))
+                names.append(path)
+            except BadSample as error:
+                failures.append(Failure(path, str(error)))
+        if not names:
+            continue
+        embeddings, _ = embed(trainer, np.stack(images))
         finite = np.isfinite(embeddings).all(1)
         failures += [Failure(name, NO_DIRECTION) for name, is_finite in zip(names, finite) if not is_finite]
         paths += [name for name, is_finite in zip(names, finite) if is_finite]
         cosines.append(units @ embeddings[finite].T)
     return paths, np.concatenate(cosines, 1), failures
-
-
-def _batches(settings: Any, paths: Sequence[str], failures: list[Failure]) -> Iterator[tuple[list[str], np.ndarray]]:
-    """Yield up to BATCH_SIZE paths with their images (n, size, size, 3); unreadable ones are added to `failures`."""
-    names: list[str] = []
-    images: list[np.ndarray] = []
-    for path in paths:
-        try:
-            images.append(read_face(path, settings))
-        except BadSample as error:
-            failures.append(Failure(path, str(error)))
-            continue
-        names.append(path)
-        if len(names) == BATCH_SIZE:
-            yield names, np.stack(images)
-            names, images = [], []
-    if names:
-        yield names, np.stack(images)

@@ -16,7 +16,6 @@ ENLARGED_SIZE = 512  # pixels: smaller images are enlarged by the whole factor t
 MIN_FONT_SIZE = 14  # pixels
 FONT_FRACTION, CAPTION_FRACTION = 1 / 32, 1 / 16  # of the shorter side
 MIN_CAPTION_WIDTH = 320  # pixels: a caption needs room
-MAX_LEGEND_ENTRIES = 40
 MAX_NAME_LENGTH = 32  # letters of a class name in the legend
 DEFAULT_FRAME_RATE = Fraction(25)  # of videos that do not state one
 TEXT_COLOR, BORDER_COLOR, BACKGROUND_COLOR = (20, 20, 20), (130, 130, 130), (255, 255, 255)
@@ -38,10 +37,9 @@ def percent(share: float) -> str:
 
 
 class Legend:
-    """A strip beside or below images of one size, whichever adds fewer pixels; small images are enlarged.
+    """A strip below images of one size, with a place for every class, so that entries do not move in a video.
 
-    Every class has its own place, so that entries do not move in a video. If there are more classes than places, those
-    with the largest shares of an image are listed.
+    Small images are enlarged.
     """
 
     def __init__(self, height: int, width: int, names: Sequence[str], colors: np.ndarray, labels: Sequence[int]):
@@ -53,23 +51,16 @@ class Legend:
             colors: of all classes, uint8 (K, 3).
             labels: the classes that may occur, in the order of their places.
         """
-        self.names, self.colors, self.labels = [_shorten(name) for name in names], colors, list(labels)
+        self.names, self.colors, self.labels = [_shorten(name) for name in names], colors, labels
         self.factor = max(1, ENLARGED_SIZE // max(height, width))
         height, width = height * self.factor, width * self.factor
         font_size = max(MIN_FONT_SIZE, round(FONT_FRACTION * min(height, width)))
         self.font, self.line_height = ImageFont.load_default(font_size), font_size * 3 // 2
-        line = self.line_height
-        texts = [_entry(self.names[label], 1) for label in labels] + [_remainder(len(labels))]
-        column = round(max(map(self.font.getlength, texts))) + 3 * line
-        count = min(len(labels), MAX_LEGEND_ENTRIES)
-        rows, columns = max(1, height // line), max(1, width // column)  # that fit beside and below the image
-        beside = width + -(-count // rows) * column, max(height, min(count, rows) * line)
-        below = max(width, column), height + -(-count // columns) * line
-        self.size = min(below, beside, key=lambda size: size[0] * size[1])  # width and height of image and strip
-        if self.size == below:
-            self.places = [(i % columns * column, height + i // columns * line) for i in range(count)]
-        else:
-            self.places = [(width + i // rows * column, i % rows * line) for i in range(count)]
+        texts = [_entry(self.names[label], 1) for label in labels]
+        column = round(max(map(self.font.getlength, texts))) + 3 * self.line_height
+        count = max(1, width // column)  # columns
+        self.places = [(i % count * column, height + i // count * self.line_height) for i in range(len(labels))]
+        self.size = max(width, column), self.places[-1][1] + self.line_height  # width and height of image and strip
 
     def attach(self, image: np.ndarray, shares: np.ndarray) -> np.ndarray:
         """Draw the legend of an image.
@@ -83,27 +74,15 @@ class Legend:
         """
         canvas = Image.new("RGB", self.size, BACKGROUND_COLOR)
         canvas.paste(Image.fromarray(image.repeat(self.factor, 0).repeat(self.factor, 1)))
-        draw, listed = ImageDraw.Draw(canvas), self.labels
-        if len(listed) > len(self.places):
-            listed = by_share(shares)
-            if len(listed) > len(self.places):
-                left_out = len(listed) - len(self.places) + 1
-                listed = listed[:-left_out]
-                self._write(draw, self.places[-1], _remainder(left_out))
-        for label, place in zip(listed, self.places):
+        draw, line = ImageDraw.Draw(canvas), self.line_height
+        for label, (x, y) in zip(self.labels, self.places):
             if shares[label] > 0:
-                self._write(draw, place, _entry(self.names[label], shares[label]), self.colors[label])
+                box = (x + line // 3, y + line // 6, x + 2 * line, y + line - line // 6)
+                red, green, blue = map(int, self.colors[label])
+                draw.rectangle(box, (red, green, blue), BORDER_COLOR)  # the border shows also a white color
+                middle = (x + 2 * line + line // 3, y + line // 2)
+                draw.text(middle, _entry(self.names[label], shares[label]), TEXT_COLOR, self.font, anchor="lm")
         return np.asarray(canvas)
-
-    def _write(
-        self, draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, color: np.ndarray | None = None
-    ) -> None:
-        (x, y), line = place, self.line_height
-        if color is not None:
-            box = (x + line // 3, y + line // 6, x + 2 * line, y + line - line // 6)
-            red, green, blue = map(int, color)
-            draw.rectangle(box, (red, green, blue), BORDER_COLOR)  # the border shows a color as white as the background
-        draw.text((x + 2 * line + line // 3, y + line // 2), text, TEXT_COLOR, self.font, anchor="lm")
 
 
 def attach_caption(image: np.ndarray, caption: str, remark: str) -> np.ndarray:
@@ -127,10 +106,6 @@ def attach_caption(image: np.ndarray, caption: str, remark: str) -> np.ndarray:
 
 def _entry(name: str, share: float) -> str:
     return f"{name}  {percent(share)}"
-
-
-def _remainder(count: int) -> str:
-    return f"and {count} more"
 
 
 def _shorten(name: str) -> str:

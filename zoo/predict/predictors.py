@@ -1,6 +1,7 @@
 """The predictor of each data set: which files and arrays a model trained on it is applied to, and how."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from zoo.data.formats import images
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.lists import VIDEO_EXTENSIONS
 from zoo.predict import faces as face_predictor
-from zoo.predict.classify import classify_clip, classify_image, clip_result, image_result
+from zoo.predict.classify import classify, classify_file, clip_split, image_split
 from zoo.predict.results import Prediction, Row, Source, TrainedModel
 from zoo.predict.segment import scene_result, segment
 
@@ -47,16 +48,16 @@ NO_FILES = FaceFiles("", (), np.empty(0, np.int64))
 IMAGE_CLASSIFIER = Predictor(
     images.EXTENSIONS,
     lambda settings: imagenet.ImageSplit(settings, [], (), True).fields,
-    image_result,
+    partial(classify, image_split),
     (3,),
-    classify_image,
+    partial(classify_file, image_split),
 )
 CLIP_CLASSIFIER = Predictor(
     VIDEO_EXTENSIONS,
     lambda settings: kinetics.ClipSplit(settings, [], (), True).fields,
-    clip_result,
+    partial(classify, clip_split),
     (4,),
-    classify_clip,
+    partial(classify_file, clip_split),
     frame_template=lambda settings: settings.frame_template,
 )
 SEGMENTER = Predictor(

@@ -8,7 +8,7 @@ from PIL import Image
 
 from zoo.data.datasets import imagenet
 from zoo.data.errors import BadSample
-from zoo.predict.classify import classify_image, softmax
+from zoo.predict.classify import classify_file, image_split, softmax
 from zoo.predict.results import TrainedModel
 
 
@@ -30,7 +30,7 @@ def model():
 
 def test_an_image_is_classified(model, tmp_path):
     Image.new("RGB", (20, 30), (100, 200, 0)).save(tmp_path / "a.png")
-    prediction = classify_image(model, str(tmp_path / "a.png"), 0, 2, "")
+    prediction = classify_file(image_split, model, str(tmp_path / "a.png"), 0, 2, "")
     expected = np.exp([1, 2, 0]) / np.exp([1, 2, 0]).sum()
     np.testing.assert_allclose(prediction.row["probabilities"], expected, rtol=1e-6)
     assert prediction.row["top"] == ["green", "red"]
@@ -40,7 +40,7 @@ def test_an_image_is_classified(model, tmp_path):
 def test_unreadable_files_are_bad_samples(model, tmp_path):
     (tmp_path / "a.png").write_bytes(b"no image")
     with pytest.raises(BadSample):
-        classify_image(model, str(tmp_path / "a.png"), 0, None, "")
+        classify_file(image_split, model, str(tmp_path / "a.png"), 0, None, "")
 
 
 def test_logits_that_are_large_or_not_finite():

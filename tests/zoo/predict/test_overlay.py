@@ -27,29 +27,20 @@ def test_shares_are_formatted_and_ranked():
     assert overlay.by_share(np.array([0.2, 0, 0.5, 0.2, 0.1])) == [2, 0, 3, 4]
 
 
-@pytest.mark.parametrize(
-    "height, width, count",
-    [(7, 9, 3), (1024, 2048, 19), (40, 1500, 12), (1500, 60, 12), (480, 640, 150), (300, 300, 1), (600, 900, 41)],
-)
-def test_a_legend_is_beside_the_image_and_legible(height, width, count):
+@pytest.mark.parametrize("height, width, count", [(7, 9, 3), (1024, 2048, 19), (1500, 60, 12), (300, 300, 1)])
+def test_a_legend_is_below_the_image_and_legible(height, width, count):
     names = [f"class number {label}" for label in range(count)]
-    legend = overlay.Legend(height, width, names, masks.class_colors(names), range(count))
-    shares = np.full(count, 1 / count)
-    image = np.full((height, width, 3), 77, np.uint8)
-    canvas = legend.attach(image, shares)
+    legend = overlay.Legend(height, width, names, palette.class_colors(names), range(count))
+    canvas = legend.attach(np.full((height, width, 3), 77, np.uint8), np.full(count, 1 / count))
     image_height, image_width = legend.factor * height, legend.factor * width
-    assert (canvas[:image_height, :image_width] == 77).all() and max(
-        image_height, image_width
-    ) > overlay.ENLARGED_SIZE // 2
+    assert (canvas[:image_height, :image_width] == 77).all()
+    assert max(image_height, image_width) > overlay.ENLARGED_SIZE // 2
     assert legend.font.size >= max(overlay.MIN_FONT_SIZE, min(image_height, image_width) // 33)
-    strip = canvas.copy()
-    strip[:image_height, :image_width] = 255
-    for edge in (strip[-1], strip[:, -1]):  # the text ends before the edge
-        assert (edge == 255).all()
-    boxes = [(x, y, x + 3 * legend.line_height, y + legend.line_height) for x, y in legend.places]
-    assert len(set(boxes)) == min(count, overlay.MAX_LEGEND_ENTRIES)
-    for x, y, right, bottom in boxes:
-        assert (x >= image_width or y >= image_height) and right <= canvas.shape[1] and bottom <= canvas.shape[0]
+    assert (canvas[-1] == 255).all() and (canvas[image_height:, -1] == 255).all()  # the text ends before the edge
+    assert len(set(legend.places)) == count
+    for x, y in legend.places:
+        right, bottom = x + 3 * legend.line_height, y + legend.line_height
+        assert y >= image_height and right <= canvas.shape[1] and bottom <= canvas.shape[0]
         assert (canvas[y:bottom, x:right] != 255).any()
 
 
@@ -69,17 +60,6 @@ def test_the_classes_of_an_image_are_in_the_given_order():
         (canvas[y : y + legend.line_height, x : x + 2 * legend.line_height] == color).all(2).any()
         for (x, y), color in zip(legend.places, COLORS[[2, 0, 1]])
     ] == [True] * 3
-
-
-def test_more_classes_than_places():
-    names = [f"c{label}" for label in range(60)]
-    colors, shares = masks.class_colors(names), np.arange(60) / 1770
-    legend = overlay.Legend(600, 600, names, colors, range(60))
-    canvas = legend.attach(np.full((600, 600, 3), 255, np.uint8), shares)
-    seen = [(canvas == color).all(2).sum() > 100 for color in colors]
-    assert np.flatnonzero(seen).tolist() == list(range(60 - overlay.MAX_LEGEND_ENTRIES + 1, 60))
-    x, y = legend.places[-1]
-    assert (canvas[y : y + legend.line_height, x:] < 128).any()  # the number of the other classes
 
 
 def test_image_and_colors_are_mixed_in_equal_parts():
