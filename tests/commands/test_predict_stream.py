@@ -218,7 +218,7 @@ def test_a_file_as_from_a_camera(model, video, tmp_path, capsys):
         (["--stream", "9"], "there is no camera /dev/video9"),
         (["--stream", "VIDEO", "VIDEO"], "give files or folders to predict, or a stream alone"),
         ([], "give files or folders to predict, or a stream alone"),
-        (["--stream", "VIDEO", "--every", "0"], "--every: must be at least 1"),
+        (["--stream", "VIDEO", "--every", "0"], "--every: must be from 1"),
         (["VIDEO", "--realtime"], "--realtime: is for a stream"),
         (["--stream", "VIDEO", "--search", "album"], "--search: is for models of faces"),
         (["--stream", "VIDEO", "--annotate", "VIDEO"], "exists"),

@@ -11,6 +11,7 @@ from zoo.export import assembly, proof
 from zoo.export.proof import Forward, Row
 from zoo.export.source import Source
 from zoo.models import load_frame_builder
+from zoo.predict.stream import shapes_of
 from zoo.trainer.protocol import Trainer
 from zoo.weights.onnx_file import State
 
@@ -110,14 +111,9 @@ def depends_on_order(source: Source) -> bool:
 
 def check_stream(source: Source, precision: str) -> None:
     """Raise UserError unless the model of a checkpoint is causal, and the precision one that a stream can have."""
-    if not hasattr(source.spec, "state_shapes"):
-        raise UserError(f"--stream: a {source.model} has no stream; give a checkpoint of tsm or tsm_mobilenet_v2")
     if precision == "int8":
         raise UserError("--stream: int8 would need the ranges of the states; take --precision fp16 or fp32")
-    try:
-        _state_shapes(source, (source.cfg.data.size,) * 2)
-    except ValueError as error:
-        raise UserError(f"--stream: model.{error}, as configs/tsm_online_k400.yaml does") from None
+    shapes_of(source.model, source.arch, (source.cfg.data.size,) * 2)
 
 
 class StreamReference(Reference):
@@ -131,7 +127,7 @@ class StreamReference(Reference):
     @property
     def states(self) -> tuple[State, ...]:
         """States of one stream."""
-        shapes = _state_shapes(self.source, self.shape[:2])
+        shapes = shapes_of(self.source.model, self.source.arch, self.shape[:2])
         return tuple(State(f"state_{i}", f"next_state_{i}", (1, *shape)) for i, shape in enumerate(shapes))
 
     def build(self) -> Any:
@@ -185,9 +181,3 @@ class StreamReference(Reference):
             outputs.append(found)
             largest = max(largest, proof.difference(found, expected, self.kind))
         return largest, outputs
-
-
-def _state_shapes(source: Source, size: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of a stream's state. Raises ValueError if the model is not causal."""
-    spec: Any = source.spec
-    return spec.state_shapes(source.arch, *size)

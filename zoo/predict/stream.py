@@ -1,5 +1,6 @@
 """Classification of a video while it runs, frame by frame, by a causal model."""
 
+import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,15 +63,23 @@ def state_shapes(model: str, cfg: Config) -> Shapes:
     Raises:
         UserError: the model does not classify frame by frame, or its frames are too large.
     """
+    side = cfg.data.eval_size or cfg.data.size
+    if side > MAX_SIDE:
+        raise UserError(f"--stream: frames of {side} x {side} pixels, the limit is {MAX_SIDE}; give -o data.size=N")
+    return shapes_of(model, cfg.model, (side, side))
+
+
+def shapes_of(model: str, arch: Any, size: Sequence[int]) -> Shapes:
+    """Return the shapes of a model's state for frames of a height and width, without the batch.
+
+    Raises:
+        UserError: the model does not classify frame by frame.
+    """
     spec: Any = load_spec(model)
     if not hasattr(spec, "state_shapes"):
         raise UserError(f"--stream: a {model} has no stream; give a checkpoint of tsm or tsm_mobilenet_v2")
-    settings: Any = cfg.data
-    side = settings.eval_size or settings.size
-    if side > MAX_SIDE:
-        raise UserError(f"--stream: frames of {side} x {side} pixels, the limit is {MAX_SIDE}; give -o data.size=N")
     try:
-        return spec.state_shapes(cfg.model, side, side)
+        return spec.state_shapes(arch, *size)
     except ValueError as error:
         raise UserError(f"--stream: model.{error}, as configs/tsm_online_k400.yaml does") from None
 
@@ -203,8 +212,16 @@ def run(
             (capture or source).close()
             progress.end_line()
             summary = progress.summary()
-            metadata = _metadata(model, source, rate, every, options)
-            stream_report.write_summary(os.path.join(out, SUMMARY_FILE), metadata, summary)
+            metadata = {
+                **model.metadata,
+                "source": source.name,
+                "live": source.is_live or options.realtime,
+                "frames_per_second": float(rate),
+                "every": every,
+                "smooth": options.smooth,
+            }
+            with open(os.path.join(out, SUMMARY_FILE), "x", encoding="utf-8") as file:
+                file.write(json.dumps({**metadata, **summary}, indent=1) + "\n")
             print(stream_report.describe(summary), flush=True)
 
 
@@ -264,14 +281,3 @@ def _introduction(source: Source, rate: Fraction, every: int, smooth: int) -> st
     known = f"{float(rate):.4g} frames per second" + ("" if source.rate else " (assumed: the source does not tell)")
     seen = "every frame" if every == 1 else f"one of {every} frames, {float(rate / every):.3g} per second"
     return f"{source.name}: {known}; the model sees {seen}; a label is that of the last {smooth} of them"
-
-
-def _metadata(model: TrainedModel, source: Source, rate: Fraction, every: int, options: Options) -> dict[str, Any]:
-    return {
-        **model.metadata,
-        "source": source.name,
-        "live": source.is_live or options.realtime,
-        "frames_per_second": float(rate),
-        "every": every,
-        "smooth": options.smooth,
-    }

@@ -1,6 +1,7 @@
 """Options of a stream, and its report: a live line, a row of JSON per prediction, a summary."""
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -8,21 +9,21 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TextIO
+from typing import Annotated, NamedTuple, TextIO
 
 import numpy as np
 
+from zoo.data import fields
 from zoo.data.errors import UserError
+from zoo.data.fields import Range
 from zoo.predict.results import Row
 from zoo.weights import files
 
-SMOOTH = 12  # frames whose logits upstream's demo adds up (mit-han-lab, online_demo/main.py)
-TIMEOUT = 10.0  # seconds
-VIDEO_EXTENSION = ".mp4"
-MAX_FRAMES, MAX_SECONDS = 1_000_000, 1_000_000  # beyond all use, and within what Python's containers count
-WINDOW = 1.0  # seconds over which the rate of predictions is counted
-KEPT_LATENCIES = 10_000  # of the last predictions, for the percentiles of the summary
 TERMINAL_INTERVAL, FILE_INTERVAL = 0.1, 1.0  # seconds between live lines
+KEPT_LATENCIES = 10_000  # of the last predictions, for the percentiles of the summary
+VIDEO_EXTENSION = ".mp4"
+Number = Annotated[int, Range(1, 1_000_000)]  # beyond all use, and within what Python's containers count
+Seconds = Annotated[float, Range(0, 1_000_000, above=True)]
 
 
 @dataclass(frozen=True)
@@ -34,27 +35,25 @@ class Options:
         realtime: read a file at its own pace, as if it were a camera.
         every: the model sees every n-th frame; None to choose n by the recipe.
         clip_seconds: duration of the training clips, to choose n by; None for that of the data set.
-        smooth: number of frames whose logits are averaged.
+        smooth: number of frames whose logits are averaged; default that of mit-han-lab's online_demo/main.py.
         timeout: seconds after which a source that sends nothing is given up.
         annotate: path of the video to write; None for none.
     """
 
     source: str
     realtime: bool = False
-    every: int | None = None
-    clip_seconds: float | None = None
-    smooth: int = SMOOTH
-    timeout: float = TIMEOUT
+    every: Number | None = None
+    clip_seconds: Seconds | None = None
+    smooth: Number = 12
+    timeout: Seconds = 10.0
     annotate: str | None = None
 
     def check(self) -> None:
         """Raise UserError for an impossible value."""
-        for name, count in (("--every", self.every), ("--smooth", self.smooth)):
-            if count is not None and not 1 <= count <= MAX_FRAMES:
-                raise UserError(f"{name}: must be at least 1, and at most {MAX_FRAMES}")
-        for name, seconds in (("--clip-seconds", self.clip_seconds), ("--timeout", self.timeout)):
-            if seconds is not None and not 0 < seconds <= MAX_SECONDS:
-                raise UserError(f"{name}: must be a number of seconds above 0, and at most {MAX_SECONDS}")
+        try:
+            fields.check(self)
+        except ValueError as error:
+            raise UserError(f"--{str(error).replace('_', '-')}") from None
         if self.every is not None and self.clip_seconds is not None:
             raise UserError("--every and --clip-seconds both say which frames the model sees; give one of them")
         if self.annotate is not None:
@@ -69,12 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of a stream."""
     group = parser.add_argument_group("streams, with a causal model of clips (model.shift_direction=causal)")
     add = group.add_argument
+    smooth, timeout = Options.smooth, Options.timeout
     add("--stream", metavar="SOURCE", help="a video, a camera (0, /dev/video0), or an rtsp:// or http:// address")
     add("--realtime", action="store_true", help="read a video at its own pace and drop frames, as from a camera")
     add("--every", type=int, metavar="N", help="the model sees every N-th frame; default: as far apart as in training")
     add("--clip-seconds", type=float, metavar="S", help="duration of the training clips, to choose --every by")
-    add("--smooth", type=int, default=SMOOTH, metavar="N", help=f"frames whose logits are averaged; default {SMOOTH}")
-    add("--timeout", type=float, default=TIMEOUT, metavar="S", help=f"for a silent source; default {TIMEOUT:g} seconds")
+    add("--smooth", type=int, default=smooth, metavar="N", help=f"frames whose logits are averaged; default {smooth}")
+    add("--timeout", type=float, default=timeout, metavar="S", help=f"for a silent source; default {timeout:g} seconds")
     add("--annotate", metavar="VIDEO", help=f"write a video ({VIDEO_EXTENSION}) with the label below every frame")
 
 
@@ -84,22 +84,15 @@ def read_options(arguments: argparse.Namespace) -> Options | None:
     Raises:
         UserError: one of them is impossible, or stands without --stream.
     """
+    names = [field.name for field in dataclasses.fields(Options) if field.name != "source"]
+    given = {name: getattr(arguments, name) for name in names}
     if arguments.stream is not None:
-        names = ("realtime", "every", "clip_seconds", "smooth", "timeout", "annotate")
-        options = Options(arguments.stream, **{name: getattr(arguments, name) for name in names})
+        options = Options(arguments.stream, **given)
         options.check()
         return options
-    given = {
-        "--realtime": arguments.realtime,
-        "--every": arguments.every is not None,
-        "--clip-seconds": arguments.clip_seconds is not None,
-        "--smooth": arguments.smooth != SMOOTH,
-        "--timeout": arguments.timeout != TIMEOUT,
-        "--annotate": arguments.annotate is not None,
-    }
-    for name, is_given in given.items():
-        if is_given:
-            raise UserError(f"{name}: is for a stream; give one with --stream SOURCE")
+    for name, value in given.items():
+        if value != getattr(Options, name):
+            raise UserError(f"--{name.replace('_', '-')}: is for a stream; give one with --stream SOURCE")
     return None
 
 
@@ -125,7 +118,6 @@ class Report:
         self.class_names, self.top, self.rows = class_names, top, rows
         self.count, self.dropped, self.caption, self.remark = 0, 0, "", ""
         self.latencies: deque[float] = deque(maxlen=KEPT_LATENCIES)
-        self.times: deque[float] = deque()  # of the predictions within WINDOW
         self.start, self.last_line = time.monotonic(), -FILE_INTERVAL
         self.is_terminal = sys.stdout.isatty()
 
@@ -143,9 +135,6 @@ class Report:
         latency = now - captured
         self.count, self.dropped = self.count + 1, dropped
         self.latencies.append(latency)
-        self.times.append(now)
-        while self.times[0] < now - WINDOW:
-            self.times.popleft()
         labels = np.argsort(-probabilities, kind="stable")[: self.top]
         row: Row = {
             "frame": number,
@@ -161,8 +150,8 @@ class Report:
         self._print_line(now, seconds, latency)
 
     def rate(self, now: float) -> float:
-        """Return the predictions per second of the last WINDOW, or since the start if that is shorter."""
-        return len(self.times) / max(1e-3, min(WINDOW, now - self.start))
+        """Return the predictions per second since the start."""
+        return self.count / max(1e-3, now - self.start)
 
     def summary(self) -> Row:
         """Return counts, duration, rate, and percentiles of the last latencies."""
@@ -203,10 +192,3 @@ def describe(summary: Row) -> str:
     if "latency_p50_ms" in summary:
         text += f"; latency {summary['latency_p50_ms']:.1f} ms median, {summary['latency_p99_ms']:.1f} ms at 99 %"
     return text
-
-
-def write_summary(path: str, metadata: dict[str, Any], summary: Row) -> None:
-    """Write what was predicted by which model, of which source and how, as JSON; an existing file is not replaced."""
-    with open(path, "x", encoding="utf-8") as file:
-        json.dump({**metadata, **summary}, file, indent=1)
-        file.write("\n")

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,8 +17,8 @@ from tests.helpers.paths import ROOT
 from tests.zoo.export import checkpoints
 from zoo.commands import export
 from zoo.config import loader
-from zoo.data.formats import masks
-from zoo.export import source
+from zoo.data.formats import palette
+from zoo.export import assembly, low_precision, proof, source
 from zoo.notebook import Run
 from zoo.weights.onnx_file import OnnxMetadata
 
@@ -131,20 +130,14 @@ def test_faces_of_length_one(checkpoint, tmp_path):
     np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, rtol=1e-5)
 
 
-def test_samples_of_files_replace_the_data(checkpoint, roots, tmp_path, capsys):
+def test_samples_of_files_replace_the_data(checkpoint, roots, tmp_path):
     clips = os.path.join(roots["tsm"], "val")
     words = ["-o", "data.root=nowhere", "--samples", clips]
     assert run(checkpoint("tsm"), "--out", tmp_path / "a.onnx", *words) == 0
     assert read(tmp_path / "a.onnx")[1].protocol == ""
     scenes = os.path.join(roots["deeplabv3plus"], "leftImg8bit", "val")
     assert run(checkpoint("deeplabv3plus"), "--out", tmp_path / "b.onnx", "--samples", scenes) == 0
-    faces = os.path.join(roots["arcface"], portraits_folder(roots))
-    assert run(checkpoint("arcface"), "--out", tmp_path / "c.onnx", "--samples", faces) == 0
-    capsys.readouterr()
-
-
-def portraits_folder(roots):
-    return next(name for name in sorted(os.listdir(roots["arcface"])) if os.path.isdir(f"{roots['arcface']}/{name}"))
+    assert run(checkpoint("arcface"), "--out", tmp_path / "c.onnx", "--samples", roots["arcface"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -154,24 +147,16 @@ def portraits_folder(roots):
         (["--out", "a.pt"], "must end in .onnx"),
         (["--out", "nowhere/a.onnx"], "no such folder"),
         (["-o", "model.depth=20"], "model.depth"),
+        (["-o", "data.root=."], "or give other ones with --samples FILE"),
+        (["--precision", "int8", "--samples", ".", "-o", "data.root=."], "is not a demo set"),
     ],
 )
 def test_wrong_arguments(checkpoint, tmp_path, capsys, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
+    assert run("model.onnx", "--out", "a.onnx") == 2
+    assert "model.onnx is an exported model; give the checkpoint" in capsys.readouterr().err
     assert run(checkpoint("resnet50"), "--out", "a.onnx", *words) == 2
     assert message in capsys.readouterr().err and os.listdir(tmp_path) == []
-
-
-def test_an_exported_model_is_not_exported_again(tmp_path, capsys):
-    assert run("model.onnx", "--out", tmp_path / "a.onnx") == 2
-    assert "model.onnx is an exported model; give the checkpoint that it was exported from" in capsys.readouterr().err
-
-
-def test_data_that_are_not_here(checkpoint, tmp_path, capsys):
-    (tmp_path / "others").mkdir()
-    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "-o", f"data.root={tmp_path}/others") == 2
-    error = capsys.readouterr().err
-    assert "is not a demo set" in error and "or give other ones with --samples FILE" in error
 
 
 ORDER = """
@@ -184,10 +169,9 @@ cli.main(["export", *sys.argv[1:]])
 """
 
 
-@pytest.mark.parametrize("words", [(), ("--stream", "-o", "model.shift_direction=causal")])
-def test_the_framework_is_imported_before_onnx(checkpoint, tmp_path, words):
+def test_the_framework_is_imported_before_onnx(checkpoint, tmp_path):
     """MindSpore, which needs another implementation of protocol buffers than onnx takes, fails after it."""
-    command = [sys.executable, "-c", ORDER, checkpoint("tsm"), "--out", str(tmp_path / "a.onnx"), *words]
+    command = [sys.executable, "-c", ORDER, checkpoint("tsm"), "--out", str(tmp_path / "a.onnx")]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
     assert result.stderr == "imported: []\n"
 
@@ -210,23 +194,13 @@ def test_a_file_is_never_overwritten(checkpoint, tmp_path, capsys, monkeypatch):
     assert out.read_text() == "somebody else's, meanwhile" and os.listdir(tmp_path) == ["a.onnx"]
 
 
-def plant_shift(**changes):
-    """Return a fault: other arguments of every temporal shift."""
-
-    def plant(monkeypatch):
-        module = importlib.import_module("zoo.models.tsm.onnx")
-        real = module.temporal_shift
-
-        def shift(graph, x, segments, div=8, direction="future"):
-            return real(graph, x, segments, **{"div": div, "direction": direction, **changes})
-
-        monkeypatch.setattr(module, "temporal_shift", shift)
-
-    return plant
-
-
-def plant_no_shift(monkeypatch):
-    monkeypatch.setattr("zoo.models.tsm.onnx.temporal_shift", lambda graph, x, *arguments: x)
+def plant_shift(monkeypatch):
+    """The temporal shift goes the other way."""
+    module = importlib.import_module("zoo.models.tsm.onnx")
+    real = module.temporal_shift
+    monkeypatch.setattr(
+        module, "temporal_shift", lambda graph, x, segments, div=8, direction="": real(graph, x, segments, div, "past")
+    )
 
 
 def plant_epsilon(monkeypatch):
@@ -254,62 +228,28 @@ def plant_corners(monkeypatch):
     monkeypatch.setattr(Graph, "resize_like", lambda graph, x, other, aligned: real(graph, x, other, not aligned))
 
 
-def plant_padding(monkeypatch):
-    real = Graph.conv
-    monkeypatch.setattr(
-        Graph,
-        "conv",
-        lambda graph, name, x, stride=1, padding=0, dilation=1, groups=1: real(
-            graph, name, x, stride, (0, 0, 1, 1) if (stride, padding) == (2, 1) else padding, dilation, groups
-        ),
-    )
-
-
 def plant_slopes(monkeypatch):
     monkeypatch.setattr(Graph, "prelu", lambda graph, name, x: graph.relu(x))
-
-
-SHIFT_HINT = "look at the temporal shift: model.shift_place, model.shift_div and model.shift_direction"
 
 
 @pytest.mark.parametrize(
     "model, plant, hint",
     [
-        ("tsm", plant_shift(div=4), f"the input of layer1.0.conv1 differs first; {SHIFT_HINT}"),
-        ("tsm", plant_shift(direction="past"), f"the input of layer1.0.conv1 differs first; {SHIFT_HINT}"),
-        ("tsm", plant_no_shift, f"the input of layer1.0.conv1 differs first; {SHIFT_HINT}"),
-        ("resnet50", plant_epsilon, "the output of bn1 differs first; look at the batch normalization: its epsilon"),
-        ("resnet50", plant_batch_statistics, "the input of bn1 differs first"),
-        ("resnet50", plant_padding, "the output of layer2.0.conv1 differs first; look at the convolution: stride, pad"),
-        ("deeplabv3plus", plant_corners, "look at the resize: model.align_corners"),
-        ("arcface", plant_slopes, "the input of layer1.0.bn1 differs first"),
+        ("tsm", plant_shift, ("the input of layer1.0.conv1 differs first", "Pad")),
+        ("resnet50", plant_epsilon, ("the output of bn1 differs first", "BatchNormalization")),
+        ("resnet50", plant_batch_statistics, ("the input of bn1 differs first", "Div")),
+        ("deeplabv3plus", plant_corners, ("the input of", "Resize")),
+        ("arcface", plant_slopes, ("the input of layer1.0.bn1 differs first", "Relu")),
     ],
-    ids=["fold", "direction", "no shift", "epsilon", "training mode", "padding", "corners", "slopes"],
+    ids=["direction", "epsilon", "training mode", "corners", "slopes"],
 )
 def test_a_planted_fault_is_refused(checkpoint, tmp_path, capsys, monkeypatch, model, plant, hint):
     plant(monkeypatch)
     assert run(checkpoint(model), "--out", tmp_path / "a.onnx") == 2
     output, errors = capsys.readouterr()
     assert "difference" in output and os.listdir(tmp_path) == []
-    assert "the graph differs from torch by" in errors and "nothing is written" in errors and hint in errors
-
-
-@pytest.mark.parametrize(
-    "div, shape, changed, is_shift",
-    [
-        (8, (2, 8, 3, 3), slice(0, 2), True),
-        (8, (2, 8, 3, 3), slice(1, 3), False),
-        (8, (2, 8, 3, 2), slice(0, 2), False),  # of another size: padding, not the shift
-        (2, (2, 8, 3, 3), slice(0, 8), False),  # all channels may be moved, so nothing tells the shift from the rest
-    ],
-)
-def test_a_shift_changes_the_first_channels_alone(div, shape, changed, is_shift):
-    from zoo.export import proof
-
-    expected = np.ones((2, 8, 3, 3), np.float32)
-    expected[:, changed] = 2
-    read_ = SimpleNamespace(arch=SimpleNamespace(shift_div=div))
-    assert proof._is_shift(read_, np.ones(shape, np.float32), expected) is is_shift
+    assert "the graph differs from torch by" in errors and "nothing is written" in errors
+    assert all(part in errors for part in hint)
 
 
 def test_a_graph_that_is_no_valid_onnx_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
@@ -354,15 +294,12 @@ def test_a_fault_that_probabilities_hide_is_refused(checkpoint, tmp_path, capsys
     assert "logits" in output and "probabilities" not in output and "the output of bn1 differs first" in errors
 
 
-@pytest.mark.parametrize("mean", [0.5, 0.0])
 @pytest.mark.parametrize("model, end", [("resnet50", "probabilities"), ("deeplabv3plus", "class map")])
-def test_a_wrong_normalization_is_refused(checkpoint, tmp_path, capsys, monkeypatch, model, end, mean):
+def test_a_wrong_normalization_is_refused(checkpoint, tmp_path, capsys, monkeypatch, model, end):
     """By the logits, because the classes of a model that has learned little hardly depend on it."""
-    from zoo.export import assembly
-
     real = assembly.normalize
     monkeypatch.setattr(
-        assembly, "normalize", lambda graph, pixels, field: real(graph, pixels, replace(field, mean=(mean,) * 3))
+        assembly, "normalize", lambda graph, pixels, field: real(graph, pixels, replace(field, mean=(0.5,) * 3))
     )
     assert run(checkpoint(model), "--out", tmp_path / "a.onnx", "--with-preprocessing") == 2
     output, error = capsys.readouterr()
@@ -384,17 +321,6 @@ def test_clips_that_stand_still_prove_nothing(checkpoint, tmp_path, capsys):
     assert "cannot prove that the graph looks at the order of frames" in capsys.readouterr().err
 
 
-def test_weights_that_diverged(roots, tmp_path, capsys, monkeypatch):
-    from tests.zoo.models.drawing import drawn
-
-    monkeypatch.setattr(
-        checkpoints, "drawn", lambda name, shape: drawn(name, shape) * (np.nan if name == "fc.bias" else 1)
-    )
-    weights = checkpoints.make(tmp_path / "run", "resnet50", roots)
-    assert run(weights, "--out", tmp_path / "a.onnx") == 2
-    assert "the framework's own output is not finite" in capsys.readouterr().err
-
-
 def test_overrides_become_the_recipe(checkpoint, tmp_path):
     """A file that was exported for another size is evaluated at that size."""
     assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "-o", "data.eval_size=40") == 0
@@ -405,43 +331,44 @@ def test_overrides_become_the_recipe(checkpoint, tmp_path):
     assert json.loads(metadata.to_properties()["preprocessing"])["eval_crop"] == 40
 
 
-@pytest.mark.parametrize("model", ["tsm", "deeplabv3plus"])
-def test_fp16_has_half_the_size_and_a_stated_difference(checkpoint, tmp_path, capsys, model):
+def test_fp16_has_half_the_size_and_a_stated_difference(checkpoint, tmp_path, capsys):
     sizes = {}
     for precision in ("fp32", "fp16"):
         out = tmp_path / f"{precision}.onnx"
-        assert run(checkpoint(model), "--out", out, "--precision", precision, "--with-preprocessing") == 0
+        assert run(checkpoint("deeplabv3plus"), "--out", out, "--precision", precision, "--with-preprocessing") == 0
         sizes[precision] = out.stat().st_size
     session, metadata = read(tmp_path / "fp16.onnx")
     assert metadata.precision == "fp16" and 0 <= metadata.max_difference <= 1e-2
-    assert session.get_outputs()[0].type == ("tensor(float)" if model == "tsm" else "tensor(uint8)")
+    assert session.get_outputs()[0].type == "tensor(uint8)"
     types = {each.data_type for each in onnx.load(tmp_path / "fp16.onnx").graph.initializer if "weight" in each.name}
     assert types == {onnx.TensorProto.FLOAT16} and sizes["fp16"] < 0.75 * sizes["fp32"]
     assert "torch and the fp16 graph in ONNX Runtime" in capsys.readouterr().out
     onnx.checker.check_model(str(tmp_path / "fp16.onnx"), full_check=True)
 
 
-def test_fp16_that_overflows_is_refused(roots, tmp_path, capsys, monkeypatch):
-    from tests.zoo.models.drawing import drawn
-
-    monkeypatch.setattr(
-        checkpoints, "drawn", lambda name, shape: drawn(name, shape) * (1e5 if name == "bn1.weight" else 1)
-    )
+@pytest.mark.parametrize(
+    "tensor, factor, words, message",
+    [
+        ("fc.bias", np.nan, (), "the framework's own output is not finite"),
+        ("bn1.weight", 1e5, ("--precision", "fp16"), "the graph in fp16 differs by"),
+    ],
+)
+def test_weights_that_diverged(roots, tmp_path, capsys, monkeypatch, tensor, factor, words, message):
+    real = checkpoints.drawn
+    monkeypatch.setattr(checkpoints, "drawn", lambda name, shape: real(name, shape) * (factor if name == tensor else 1))
     weights = checkpoints.make(tmp_path / "run", "resnet50", roots)
-    assert run(weights, "--out", tmp_path / "a.onnx", "--precision", "fp16") == 2
-    assert "the graph in fp16 differs by" in capsys.readouterr().err and not (tmp_path / "a.onnx").exists()
+    assert run(weights, "--out", tmp_path / "a.onnx", *words) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "a.onnx").exists()
 
 
-@pytest.mark.parametrize("model", ["tsm", "resnet50", "deeplabv3plus", "arcface"])
+@pytest.mark.parametrize("model", ["deeplabv3plus", "arcface"])
 def test_int8_prints_the_metric_before_and_after(checkpoint, tmp_path, capsys, monkeypatch, model):
     """Drawn weights have the metric of chance, which may change: here by anything."""
-    from zoo.export import low_precision
-
     monkeypatch.setattr(low_precision, "MAX_LOSS", 1.0)
     assert run(checkpoint(model), "--out", tmp_path / "a.onnx", "--precision", "int8") == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "validation split" in line)
     match = re.fullmatch(r"(\w+) over \d+ samples of the validation split: (\S+) in fp32, (\S+) in int8", line)
-    assert match[1] == {"deeplabv3plus": "miou", "arcface": "accuracy"}.get(model, "top1")
+    assert match[1] == {"deeplabv3plus": "miou", "arcface": "accuracy"}[model]
     graph = onnx.load(tmp_path / "a.onnx")
     onnx.checker.check_model(graph, full_check=True)
     assert [(each.domain, each.version) for each in graph.opset_import] == [("", 18)]
@@ -460,8 +387,6 @@ def test_int8_prints_the_metric_before_and_after(checkpoint, tmp_path, capsys, m
 
 
 def test_int8_that_loses_too_much_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
-    from zoo.export import low_precision
-
     measured = iter([0.9, 0.88])
     monkeypatch.setattr(low_precision, "measure", lambda *_: next(measured))
     assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "--precision", "int8") == 2
@@ -470,16 +395,7 @@ def test_int8_that_loses_too_much_is_refused(checkpoint, tmp_path, capsys, monke
     assert os.listdir(tmp_path) == []
 
 
-def test_int8_needs_the_data(checkpoint, roots, tmp_path, capsys):
-    (tmp_path / "others").mkdir()
-    words = ["--samples", os.path.join(roots["resnet50"], "val"), "-o", f"data.root={tmp_path}/others"]
-    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "--precision", "int8", *words) == 2
-    assert "is not a demo set" in capsys.readouterr().err
-
-
 def test_folded_normalizations_compute_the_same(checkpoint):
-    from zoo.export import assembly, proof, source
-
     for model in ("resnet50", "tsm_mobilenet_v2", "arcface"):
         read_ = source.read(checkpoint(model), "torch", "cpu", (), False)
         shape = (4, 32, 32, 3) if "tsm" in model else (32, 32, 3)
@@ -499,7 +415,7 @@ def causal(roots, tmp_path_factory):
     return checkpoints.make(tmp_path_factory.mktemp("causal") / "run", "tsm", roots, model__shift_direction="causal")
 
 
-@pytest.mark.parametrize("words", [(), ("--with-preprocessing",), ("--precision", "fp16")])
+@pytest.mark.parametrize("words", [(), ("--precision", "fp16")])
 def test_the_frames_of_a_stream(causal, tmp_path, capsys, words):
     """Frame by frame, a stream gives what the graph of whole clips gives for clips that end with the frame."""
     assert run(causal, "--out", tmp_path / "stream.onnx", "--stream", *words) == 0
@@ -521,17 +437,6 @@ def test_the_frames_of_a_stream(causal, tmp_path, capsys, words):
         outputs.append(output)
     np.testing.assert_allclose(np.mean(outputs, 0), expected, rtol=1e-4, atol=1e-5)
     assert np.abs(outputs[0] - outputs[3]).max() > 0.01
-
-
-def test_a_stream_with_a_wrong_normalization_is_refused(causal, tmp_path, capsys, monkeypatch):
-    from zoo.export import assembly
-
-    real = assembly.normalize
-    monkeypatch.setattr(
-        assembly, "normalize", lambda graph, pixels, field: real(graph, pixels, replace(field, mean=(0.0,) * 3))
-    )
-    assert run(causal, "--out", tmp_path / "a.onnx", "--stream", "--with-preprocessing") == 2
-    assert "logits" in (output := capsys.readouterr().out) and "probabilities" not in output
 
 
 def test_a_stream_with_a_wrong_state_is_refused(causal, tmp_path, capsys, monkeypatch):
