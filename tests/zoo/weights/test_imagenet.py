@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.zoo.weights import state_dicts
 from tests.zoo.weights.state_dicts import as_mmseg, as_vd, recorded_shapes, small_backbone, small_deeplab, small_resnet
 from zoo.data.errors import UserError
 from zoo.models.deeplabv3plus import spec
 from zoo.weights import files, imagenet, layouts
-from zoo.weights.match import match_state_dict
 
 CANONICAL = {
     "plain": "resnet18_imagenet.safetensors",
@@ -144,28 +142,13 @@ def test_a_failed_download_names_the_file_to_place(weights, monkeypatch):
     assert os.listdir(folder) == []
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: content[:-1],
-        lambda content: content[: len(content) // 2],
-        lambda content: content[:-6] + bytes(3) + content[-3:],
-        lambda content: b"",
-    ],
-)
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: b""], ids=["cut", "empty"])
 def test_a_damaged_file_is_named(weights, damage):
     _, content, name, folder = weights
     (folder / name).write_bytes(damage(content))
     with pytest.raises(UserError, match=f"{name} is (damaged|not a complete .tar.gz).*remove it and download it again"):
         find(weights)
     assert os.listdir(folder) == [name]
-
-
-def test_a_damaged_canonical_file_is_named(weights):
-    variant, _, _, folder = weights
-    (folder / CANONICAL[variant]).write_bytes(b"damaged")
-    with pytest.raises(UserError, match="not a complete safetensors"):
-        find(weights)
 
 
 @pytest.mark.parametrize(
@@ -190,20 +173,6 @@ def test_an_archive_has_a_largest_size(tmp_path, monkeypatch):
     (tmp_path / "a.tar.gz").write_bytes(archive_of({"a.pdparams": bytes(1 << 20)}))
     with pytest.raises(UserError, match="more than 1048576 bytes when decompressed"):
         imagenet.find_weights(18, str(tmp_path), "vd")
-
-
-@pytest.mark.parametrize("variant, recorded", [("deep", "mmseg_r50"), ("vd", "paddleseg_r50vd")])
-def test_all_names_of_backbones(variant, recorded):
-    prefix = "backbone."
-    shapes = recorded_shapes(f"names_{recorded}").items()
-    tensors = state_dicts.numbered({name[len(prefix) :]: shape for name, shape in shapes if name.startswith(prefix)})
-    canonical = layouts.to_canonical(tensors, imagenet.SOURCES[variant].origin)
-    model = spec.shapes(spec.Arch(variant="paddleseg" if variant == "vd" else "mmseg", num_classes=19))
-    report = match_state_dict(
-        imagenet.add_backbone_prefix(canonical, model),
-        {name: shape for name, shape in model.items() if not spec.not_pretrained(name)},
-    )
-    assert report.complete, str(report)
 
 
 def test_unpublished_depths_are_refused(tmp_path):

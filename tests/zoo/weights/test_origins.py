@@ -56,7 +56,6 @@ def recorded():
     "file, origin, depth",
     [
         ("torchvision_resnet18", "torchvision", 18),
-        ("paddle_vision_resnet18", "paddle_vision", 18),
         ("paddle_vision_resnet50", "paddle_vision", 50),
         ("paddleclas_resnet50", "paddleclas", 50),
         ("mindspore_resnet18", "mindspore", 18),
@@ -103,10 +102,3 @@ def test_a_tsm_of_paddlevideo(frames, keep_direction, recorded):
     assert ("model.shift_direction=past" in notes[0]) == keep_direction
     assert [note for note in notes[1:] if note.startswith("model.shift_div=4 is stored")] == notes[1:]
     assert len(notes) == (2 if frames == 4 else 1)
-
-
-def test_the_recorded_logits_differ(recorded):
-    keys = [key for key in recorded if recorded[key].shape == (2, CLASSES)]
-    assert len(keys) == 12 and recorded.keys() - keys == {"mindspore_resnet50_train"}
-    pairs = [(a, b) for i, a in enumerate(keys) for b in keys[:i]]
-    assert min(relative_difference(recorded[a], recorded[b]) for a, b in pairs) > 1e-2

@@ -16,16 +16,21 @@ from zoo.weights import pth
 STATE_DICT = {"fc.weight": torch.ones(2, 3)}
 
 
-@pytest.mark.parametrize("content", [torch.zeros(2), {"a": 1.0}, {}, {3: torch.zeros(2)}])
-def test_a_pickle_without_named_tensors_is_refused(tmp_path, content):
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (torch.zeros(2), "save a state_dict"),
+        ({"a": 1.0}, "save a state_dict"),
+        ({}, "save a state_dict"),
+        ({3: torch.zeros(2)}, "save a state_dict"),
+        ({"a": torch.ones(2).to_sparse()}, "a is sparse"),
+        ({"a": torch.ones(2, device="meta")}, "a has no elements, only a shape"),
+        ({"a": torch.ones(1).expand(1 << 25)}, "a and the tensors before it hold more data than the file"),
+    ],
+)
+def test_other_content_is_refused(tmp_path, content, message):
     torch.save(content, tmp_path / "a.pth")
-    with pytest.raises(UserError, match="save a state_dict"):
-        pth.read(str(tmp_path / "a.pth"))
-
-
-def test_a_sparse_tensor_is_refused(tmp_path):
-    torch.save({"a": torch.ones(2).to_sparse()}, tmp_path / "a.pth")
-    with pytest.raises(UserError, match=r"a.pth: a is sparse"):
+    with pytest.raises(UserError, match=f"a.pth.*{message}"):
         pth.read(str(tmp_path / "a.pth"))
 
 
@@ -100,18 +105,6 @@ def test_a_whole_training_checkpoint(tmp_path, legacy):
     assert tensors.keys() == model.state_dict().keys() and metadata == {"classes": '["a", "b"]'}
     for name, tensor in model.state_dict().items():
         assert np.array_equal(tensors[name], tensor.numpy())
-
-
-def test_expanded_tensors_are_no_larger_than_their_file_allows(tmp_path):
-    torch.save({"a": torch.ones(1).expand(1 << 25)}, tmp_path / "a.pth")
-    with pytest.raises(UserError, match="a and the tensors before it hold more data than the file"):
-        pth.read(str(tmp_path / "a.pth"))
-
-
-def test_meta_tensors_are_told(tmp_path):
-    torch.save({"a": torch.ones(2, device="meta")}, tmp_path / "a.pth")
-    with pytest.raises(UserError, match="a has no elements, only a shape"):
-        pth.read(str(tmp_path / "a.pth"))
 
 
 def test_compressed_entries_are_refused(tmp_path):

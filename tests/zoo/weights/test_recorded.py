@@ -111,7 +111,6 @@ def test_a_checkpoint_of_a_new_model_tells_all_its_options(tmp_path):
 def test_files_without_a_record(tmp_path):
     assert recorded.read(write(tmp_path / "a.safetensors")) == recorded.NOTHING
     assert recorded.read(str(tmp_path / "missing.safetensors")) == recorded.NOTHING
-    assert recorded.read(str(tmp_path / "a.pth")) == recorded.NOTHING
 
 
 def test_a_run_that_is_resumed_keeps_the_settings_of_its_weights(mindcv, tmp_path):
