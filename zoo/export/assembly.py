@@ -115,7 +115,7 @@ def describe(source: Source, shape: Sequence[int], with_preprocessing: bool, **f
     field, settings = source.fields[0], source.cfg.data
     classes = [] if source.spec.SHARDED_PARAMETERS else list(source.record["classes"])
     axes = "T" * (len(shape) - 3) + ("HWC" if with_preprocessing else "CHW")
-    colors = palette.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []
+    colors = masks.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []
     try:
         values: dict[str, Any] = dict(
             record={"recipe": source.recipe, "classes": classes, "step": source.record["step"]},

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 from zoo.config.convert import convert
 from zoo.data.errors import BadSample, UserError
 from zoo.data.fields import Checked, Deviations, Natural, NotNegative, Range
-from zoo.data.formats import budgeted_json, regular
+from zoo.data.formats import regular
 from zoo.weights.ckpt import Value, parse_message
 
 FORMAT, FORMAT_VERSION = "vision-zoo", "1"
@@ -221,7 +221,7 @@ class OnnxMetadata(Checked):
             for name, hint in get_type_hints(cls).items():
                 require(name in properties, "is missing")
                 text = properties[name]
-                values[name] = convert(text if name in TEXTS else budgeted_json.loads(text, finite=True), hint)
+                values[name] = convert(text if name in TEXTS else regular.parse_json(text, finite=True), hint)
             name = "values"
             return cls(**values)
         except (ValueError, TypeError) as error:

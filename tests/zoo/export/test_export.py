@@ -17,7 +17,7 @@ from tests.helpers.paths import ROOT
 from tests.zoo.export import checkpoints
 from zoo.commands import export
 from zoo.config import loader
-from zoo.data.formats import palette
+from zoo.data.formats import masks
 from zoo.export import assembly, low_precision, proof, source
 from zoo.notebook import Run
 from zoo.weights.onnx_file import OnnxMetadata

@@ -30,7 +30,7 @@ def test_shares_are_formatted_and_ranked():
 @pytest.mark.parametrize("height, width, count", [(7, 9, 3), (1024, 2048, 19), (1500, 60, 12), (300, 300, 1)])
 def test_a_legend_is_below_the_image_and_legible(height, width, count):
     names = [f"class number {label}" for label in range(count)]
-    legend = overlay.Legend(height, width, names, palette.class_colors(names), range(count))
+    legend = overlay.Legend(height, width, names, masks.class_colors(names), range(count))
     canvas = legend.attach(np.full((height, width, 3), 77, np.uint8), np.full(count, 1 / count))
     image_height, image_width = legend.factor * height, legend.factor * width
     assert (canvas[:image_height, :image_width] == 77).all()
