@@ -16,7 +16,7 @@ from tests.helpers.paths import ROOT
 from zoo import data, optim
 from zoo.cli import COMMANDS
 from zoo.config import schema
-from zoo.losses import LOSSES
+from zoo.losses import LOSSES, load_loss
 from zoo.models import list_models, load_spec
 
 PAGES = [
@@ -124,7 +124,7 @@ def known_keys() -> frozenset[str]:
     """Return the keys of all sections of recipes."""
     owners = [("train", schema.Train), *(("optim", optim.load_settings(name)) for name in optim.OPTIMIZERS)]
     owners += [("model", load_spec(name).Arch) for name in list_models()]
-    owners += [("task", loss) for losses in LOSSES.values() for loss in losses.values()]
+    owners += [("task", load_loss(task, name)) for task in LOSSES for name in LOSSES[task]]
     owners += [("data", data.find(name).Settings) for name in data.names()]
     keys = {f"{section}.{field.name}" for section, owner in owners for field in fields(owner)}
     return frozenset(keys | {"model.name", "data.name", "optim.name"})

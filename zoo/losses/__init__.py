@@ -7,24 +7,28 @@ are zoo/trainer/<framework>/ops.py, or zoo/trainer/numpy_ops.py: so it holds in 
 Numbers that a formula derives from settings are cached properties: MindSpore computes with Python numbers in fp32.
 """
 
+import importlib
 from dataclasses import fields
 from typing import Any
 
 from zoo.data.errors import UserError, known_names
-from zoo.losses.classify import binary_cross_entropy
-from zoo.losses.classify import cross_entropy as classify_cross_entropy
-from zoo.losses.face import adaface, arcface, combined, cosface
-from zoo.losses.segment import cross_entropy as segment_cross_entropy
-from zoo.losses.segment import dice, focal, lovasz
 
-LOSSES: dict[str, dict[str, type[Any]]] = {
-    "classify": {"binary_cross_entropy": binary_cross_entropy.Loss, "cross_entropy": classify_cross_entropy.Loss},
-    "face": {"adaface": adaface.Loss, "arcface": arcface.Loss, "combined": combined.Loss, "cosface": cosface.Loss},
+LOSSES = {  # by task and name: the module, which is imported by the runs that use it
+    "classify": {
+        "binary_cross_entropy": "zoo.losses.classify.binary_cross_entropy",
+        "cross_entropy": "zoo.losses.classify.cross_entropy",
+    },
+    "face": {
+        "adaface": "zoo.losses.face.adaface",
+        "arcface": "zoo.losses.face.arcface",
+        "combined": "zoo.losses.face.combined",
+        "cosface": "zoo.losses.face.cosface",
+    },
     "segment": {
-        "cross_entropy": segment_cross_entropy.Loss,
-        "dice": dice.Loss,
-        "focal": focal.Loss,
-        "lovasz": lovasz.Loss,
+        "cross_entropy": "zoo.losses.segment.cross_entropy",
+        "dice": "zoo.losses.segment.dice",
+        "focal": "zoo.losses.segment.focal",
+        "lovasz": "zoo.losses.segment.lovasz",
     },
 }
 
@@ -37,13 +41,13 @@ def load_loss(task: str, name: str) -> type[Any]:
     """
     if name not in LOSSES[task]:
         raise UserError(f"the task {task} has no loss {name!r}{known_names(name, sorted(LOSSES[task]))}")
-    return LOSSES[task][name]
+    return importlib.import_module(LOSSES[task][name]).Loss
 
 
 def owner(settings: type[Any], key: str) -> str:
     """Return what has a key of section `task:` that `settings` lacks: "task.loss=dice"; "" for nothing."""
     for task in sorted(LOSSES, key=lambda task: task != settings.task):
-        for name, loss in LOSSES[task].items():
-            if key in {field.name for field in fields(loss)}:
+        for name in LOSSES[task]:
+            if key in {field.name for field in fields(load_loss(task, name))}:
                 return f"task.loss={name}" if task == settings.task else f"losses of the task {task}"
     return ""

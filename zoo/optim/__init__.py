@@ -5,22 +5,23 @@ formula is written over the operations of `ops`, which are zoo/trainer/<framewor
 Faster kernels of a framework are in zoo/trainer/<framework>/optimizer.py. schedules.py has the learning rate schedules.
 """
 
+import importlib
 from dataclasses import fields
+from typing import Any
 
 from zoo.config.suggestions import suggestion
 from zoo.data.errors import UserError
-from zoo.optim import adamw, base, lamb, lars, sgd, sgd_nesterov
 
-OPTIMIZERS: dict[str, type[base.Settings]] = {
-    "sgd": sgd.Settings,
-    "sgd_nesterov": sgd_nesterov.Settings,
-    "adamw": adamw.Settings,
-    "lars": lars.Settings,
-    "lamb": lamb.Settings,
+OPTIMIZERS = {  # by name: the module, which is imported by the runs that use it
+    "sgd": "zoo.optim.sgd",
+    "sgd_nesterov": "zoo.optim.sgd_nesterov",
+    "adamw": "zoo.optim.adamw",
+    "lars": "zoo.optim.lars",
+    "lamb": "zoo.optim.lamb",
 }
 
 
-def load_settings(name: str) -> type[base.Settings]:
+def load_settings(name: str) -> type[Any]:
     """Return the class of section `optim` with an optimizer.
 
     Raises:
@@ -28,10 +29,10 @@ def load_settings(name: str) -> type[base.Settings]:
     """
     if name not in OPTIMIZERS:
         raise UserError(f"there is no optimizer {name!r}{suggestion(name, list(OPTIMIZERS))}")
-    return OPTIMIZERS[name]
+    return importlib.import_module(OPTIMIZERS[name]).Settings
 
 
 def owner(settings: type, key: str) -> str:
     """Return what has a key of section `optim` that `settings` lacks: "optim.name=adamw"; "" for nothing."""
-    found = (name for name, other in OPTIMIZERS.items() if key in {field.name for field in fields(other)})
+    found = (name for name in OPTIMIZERS if key in {field.name for field in fields(load_settings(name))})
     return next((f"optim.name={name}" for name in found), "")

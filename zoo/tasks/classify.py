@@ -8,7 +8,7 @@ import numpy as np
 
 from zoo.data.batch import Batch
 from zoo.data.dataset import Dataset
-from zoo.losses import LOSSES
+from zoo.losses import load_loss
 from zoo.losses.classify import Settings as Keys
 from zoo.tasks import Forward, Size
 
@@ -24,7 +24,7 @@ class Scores:
         return forward(images[0])
 
 
-Settings: Any = LOSSES["classify"]["cross_entropy"]
+Settings: Any = load_loss("classify", "cross_entropy")
 
 
 def output(settings: Keys) -> Scores:

@@ -11,7 +11,7 @@ import numpy as np
 
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
-from zoo.losses import LOSSES
+from zoo.losses import load_loss
 from zoo.losses.face import Settings as Keys
 from zoo.tasks import Forward, Size
 
@@ -49,7 +49,7 @@ class VerificationSplit(Protocol):
         """Return the number of pairs of all sets."""
 
 
-Settings: Any = LOSSES["face"]["combined"]
+Settings: Any = load_loss("face", "combined")
 
 
 def output(settings: Keys) -> Embeddings:

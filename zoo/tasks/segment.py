@@ -9,7 +9,7 @@ import numpy as np
 from zoo.data.batch import Batch
 from zoo.data.dataset import Dataset
 from zoo.data.errors import UserError
-from zoo.losses import LOSSES
+from zoo.losses import load_loss
 from zoo.losses.segment import IGNORE_INDEX
 from zoo.losses.segment import Settings as Keys
 from zoo.tasks import Forward, Size
@@ -58,7 +58,7 @@ class ClassMap:
         return total / ops.array(count, total)
 
 
-Settings: Any = LOSSES["segment"]["cross_entropy"]
+Settings: Any = load_loss("segment", "cross_entropy")
 
 
 def output(settings: Keys) -> ClassMap:

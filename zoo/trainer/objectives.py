@@ -5,7 +5,6 @@ from types import MappingProxyType
 from typing import Any
 
 from zoo.data.batch import LABEL, SOFT_LABEL
-from zoo.losses import classify, segment
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import DeviceBatch
 
@@ -33,7 +32,7 @@ class Classification(Stateless):
 
     equal_counts = True
 
-    def __init__(self, ops: Any, loss: classify.Settings, plan: Plan | None, dtype: Any, count_dtype: Any):
+    def __init__(self, ops: Any, loss: Any, plan: Plan | None, dtype: Any, count_dtype: Any):
         self.ops, self.settings, self.loss, self.dtype = ops, loss, loss, dtype
         fields = [] if plan is None else [field.name for field in plan.fields]
         self.targets = (SOFT_LABEL if SOFT_LABEL in fields else LABEL.name,)
@@ -50,7 +49,7 @@ class Segmentation(Stateless):
 
     targets = ("label",)
 
-    def __init__(self, ops: Any, loss: segment.Settings, plan: Plan | None, dtype: Any, count_dtype: Any):
+    def __init__(self, ops: Any, loss: Any, plan: Plan | None, dtype: Any, count_dtype: Any):
         self.ops, self.dtype, self.count_dtype, self.equal_counts = ops, dtype, count_dtype, loss.equal_counts
         self.settings, self.loss, self.aux_loss = loss, loss, loss.auxiliary()
 

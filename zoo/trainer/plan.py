@@ -1,13 +1,13 @@
 """What a trainer must know beforehand: how it computes, and how it updates each parameter."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zoo.data.batch import Field
-from zoo.optim import sgd
+from zoo.optim import load_settings
 from zoo.optim.ema import Ema
-from zoo.tasks import classify
+from zoo.tasks import load_task
 from zoo.trainer.update import INITIAL_SCALE
 
 
@@ -69,8 +69,6 @@ class ParamGroup(NamedTuple):
 
 
 _FP32 = Mode("fp32", None, False, False)
-_SCORES = classify.Scores()
-_SGD = sgd.Settings()
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class Plan:
     mode: Mode = _FP32
     loss_scale: float = INITIAL_SCALE
     dynamic_loss_scale: bool = True
-    optimizer: Any = _SGD
+    optimizer: Any = field(default_factory=lambda: load_settings("sgd")())
     ema: Ema | None = None
     shard_optimizer: bool = False
     clip_norm: float | None = None
@@ -118,7 +116,7 @@ class Plan:
     checkpointed_modules: tuple[str, ...] = ()
     eval_mixed: bool = False
     seed: int = 0
-    output: Any = _SCORES
+    output: Any = field(default_factory=lambda: load_task("classify").Scores())
 
     @property
     def first_scale(self) -> float:

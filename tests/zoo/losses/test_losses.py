@@ -24,7 +24,7 @@ def test_every_task_has_losses():
 
 
 def test_keys_of_other_losses_are_known_by_loss():
-    dice = LOSSES["segment"]["dice"]
+    dice = load_loss("segment", "dice")
     assert losses.owner(dice, "gamma") == "task.loss=focal" and losses.owner(dice, "classes") == "task.loss=lovasz"
     assert losses.owner(dice, "label_smoothing") == losses.owner(dice, "ohem_kept") == "task.loss=cross_entropy"
     assert losses.owner(dice, "sum_classes") == "losses of the task classify" and losses.owner(dice, "x") == ""
@@ -59,7 +59,7 @@ def test_hard_pixels_are_mined_for_the_first_logits_alone():
 )
 def test_impossible_values(task, name, options, key):
     with pytest.raises(ValueError, match=f"^{key}:"):
-        LOSSES[task][name](**options)
+        load_loss(task, name)(**options)
 
 
 def test_an_unknown_loss_names_the_nearest_one():

@@ -11,7 +11,7 @@ import pytest
 
 from tests.zoo.trainer import loss_reference, segment_worker
 from zoo.data.batch import LABEL, SOFT_LABEL, Field, soft_label
-from zoo.losses import LOSSES
+from zoo.losses import load_loss
 from zoo.tasks import segment
 from zoo.trainer.plan import ParamGroup, Plan
 
@@ -53,7 +53,7 @@ def scene(seed=0):
 
 def check_segment(backend, variant, mode=None):
     name, options = SEGMENT[variant]
-    settings = LOSSES["segment"][name](**options)
+    settings = load_loss("segment", name)(**options)
     loss, (logits, labels) = settings, scene()
     rtol, atol = (1e-12, 1e-13) if mode and mode.is_fp64 else (1e-5, 2e-6)
     if mode and mode.is_fp64:
@@ -99,7 +99,7 @@ def case_totals_and_counts_add_up_over_micro_batches(backend):
     """Also of Dice and Lovász, which are sums over images."""
     logits, labels = scene(1)
     for name, options in (SEGMENT[variant] for variant in ONE_EACH):
-        objective = LOSSES["segment"][name](**options)
+        objective = load_loss("segment", name)(**options)
         whole = backend.loss_of_logits(objective, logits, labels)
         parts = [
             backend.loss_of_logits(objective, [array[rows] for array in logits], labels[rows])
@@ -117,7 +117,7 @@ def case_extreme_logits_have_finite_gradients(backend):
     logits, labels = scene()
     logits = [(array * 200).astype(np.float32) for array in logits]
     for name, options in (SEGMENT[variant] for variant in ("focal", "dice")):
-        objective = LOSSES["segment"][name](**options)
+        objective = load_loss("segment", name)(**options)
         assert all(np.isfinite(value).all() for value in backend.loss_of_logits(objective, logits, labels)), name
 
 
@@ -127,7 +127,7 @@ def case_losses_of_segmentation_are_in_32_bits(backend):
     logits = [array.astype(np.float16) for array in logits]
     for variant in ONE_EACH:
         name, options = SEGMENT[variant]
-        settings = LOSSES["segment"][name](**options)
+        settings = load_loss("segment", name)(**options)
         total, count, *gradients = backend.loss_of_logits(settings, logits, labels)
         references = [loss_reference.segment(name, array, labels, settings) for array in logits]
         expected = references[0][0] + settings.aux_weight * references[1][0]
@@ -140,7 +140,7 @@ def make(backend, name, options, soft, mode=None, inputs=INPUTS):
     fields = (Field("x", (inputs,), "float32"), LABEL, *([soft_label(CLASSES)] if soft else []))
     plan = Plan(fields, (), lambda name: ParamGroup(1.0, 0.0), mode or backend.FP32_MODES[0])
     arch = SimpleNamespace(inputs=inputs, embedding=CLASSES)
-    objective = LOSSES["classify"][name](**options)
+    objective = load_loss("classify", name)(**options)
     trainer = backend.Trainer(backend.Linear, arch, objective, plan, backend.WORLD)
     rng = np.random.default_rng(1)
     trainer.load_state_dict({param.name: rng.standard_normal(param.shape, np.float32) for param in trainer.params})
@@ -161,7 +161,7 @@ def check_classify(backend, variant, soft, mode):
     name, options = CLASSIFY[variant]
     trainer, batch = make(backend, name, options, soft, mode), samples(soft)
     state = {key: np.array(value, np.float64) for key, value in trainer.state_dict().items()}
-    loss = LOSSES["classify"][name](**options)
+    loss = load_loss("classify", name)(**options)
     logits = batch["x"].astype(np.float64) @ state["fc.weight"].T + state["fc.bias"]
     total, to_logits = loss_reference.classify(logits, batch[SOFT_LABEL if soft else "label"], loss)
     expected = {"fc.weight": to_logits.T @ batch["x"] / 6, "fc.bias": to_logits.sum(0) / 6}
@@ -197,7 +197,7 @@ def case_losses_of_classification_are_in_32_bits(backend):
             name, options = CLASSIFY[variant]
             trainer = make(backend, name, options, True, mode._replace(compile=False), CLASSES)
             trainer.load_state_dict(identity)
-            loss = LOSSES["classify"][name](**options)
+            loss = load_loss("classify", name)(**options)
             total, _ = loss_reference.classify(batch["x"], batch[SOFT_LABEL], loss)
             numbers = trainer.read(trainer.step([trainer.to_device(batch)], 0.1, 0))
             assert numbers["loss"] == pytest.approx(total / 6, rel=1e-6), (mode, variant)
@@ -270,7 +270,7 @@ def case_values_of_upstream_projects(backend):
         logits, labels = upstream_scene()
         if name == "dice":  # mmseg counts the predictions of ignored pixels
             labels[labels == segment.IGNORE_INDEX] = 0
-        objective = LOSSES["segment"][name](**options)
+        objective = load_loss("segment", name)(**options)
         total, count, *_ = backend.loss_of_logits(objective, [logits], labels)
         assert total / count == pytest.approx(expected, rel=1e-6), (name, options)
     logits, labels, distributions = upstream_scores()
@@ -278,7 +278,7 @@ def case_values_of_upstream_projects(backend):
         fields = (Field("x", (6,), "float32"), LABEL, *([soft_label(6)] if soft else []))
         plan = Plan(fields, (), lambda name: ParamGroup(1.0, 0.0), backend.FP32_MODES[0])
         arch = SimpleNamespace(inputs=6, embedding=6)
-        objective = LOSSES["classify"][name](**options)
+        objective = load_loss("classify", name)(**options)
         trainer = backend.Trainer(backend.Linear, arch, objective, plan, backend.WORLD)
         trainer.load_state_dict({"fc.weight": np.eye(6, dtype=np.float32), "fc.bias": np.zeros(6, np.float32)})
         batch = {"x": logits.astype(np.float32), "label": labels, "valid": np.ones(4, np.uint8)}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.data.batch import LABEL, SOFT_LABEL, Field, soft_label
-from zoo.losses import LOSSES
+from zoo.losses import load_loss
 from zoo.tasks import classify, segment
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode, ParamGroup, Plan
@@ -65,7 +65,7 @@ def build(framework: str, world: Any, case: Case) -> Any:
     mode = world.resolve_mode(Mode("fp32", compile=False))
     plan = Plan(fields, (), lambda name: ParamGroup(1.0, 0.0), mode, accumulate=ACCUMULATE)
     model = getattr(importlib.import_module(f"tests.zoo.trainer.{framework}.tiny"), name)
-    objective = LOSSES[case.task.Settings.task][case.loss](**case.options)
+    objective = load_loss(case.task.Settings.task, case.loss)(**case.options)
     arch = SimpleNamespace(inputs=INPUTS, embedding=CLASSES)
     trainer = load_backend(framework).Trainer(model, arch, objective, plan, world)
     rng = np.random.default_rng(1)

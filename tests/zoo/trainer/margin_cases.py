@@ -12,7 +12,7 @@ import pytest
 
 from tests.zoo.trainer.margin_reference import loss_and_gradients, moved, target_logit
 from zoo.data.batch import LABEL, Field
-from zoo.losses import LOSSES
+from zoo.losses import load_loss
 from zoo.tasks import face
 from zoo.trainer import sharding
 from zoo.trainer.plan import ParamGroup, Plan
@@ -42,7 +42,7 @@ HEAD, MOMENTUM = face.HEAD_WEIGHT, f"optimizer/momentum/{face.HEAD_WEIGHT}"
 
 
 def objective(loss="combined", **changes):
-    return LOSSES["face"][loss](**{"scale": 16.0, **changes})
+    return load_loss("face", loss)(**{"scale": 16.0, **changes})
 
 
 def param_group(name):

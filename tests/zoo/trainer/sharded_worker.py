@@ -19,7 +19,7 @@ from tests.zoo.trainer.optimizer_reference import Reference
 from zoo import optim
 from zoo.data.batch import LABEL, Field
 from zoo.distributed import environment, rendezvous
-from zoo.losses import LOSSES
+from zoo.losses import load_loss
 from zoo.models import initializers
 from zoo.tasks import face
 from zoo.trainer import load_backend, sharding
@@ -75,7 +75,7 @@ class Run:
         self.group, self.classes, self.accumulate = group, case.classes, plan.accumulate
         arch = SimpleNamespace(inputs=INPUTS, num_classes=case.classes, embedding=WIDTH)
         task = {"loss": "combined", "scale": 8.0, **dict(case.task)}
-        objective = LOSSES["face"][task["loss"]](**task)
+        objective = load_loss("face", task["loss"])(**task)
         model = importlib.import_module(f"tests.zoo.trainer.{framework}.tiny").Linear
         self.trainer = load_backend(framework).Trainer(model, arch, objective, plan, world)
         self.trainer.load_state_dict(

@@ -17,7 +17,6 @@ from zoo.trainer.mindspore import ops, parallel
 from zoo.trainer.mindspore.layers import PixelNormalization, convert_prelu, convert_sync_batchnorm, convert_to_fp64
 from zoo.trainer.mindspore.model import checkpoint, checkpointed_cells, convert_precision, is_statistic, named_tensors
 from zoo.trainer.mindspore.optimizer import MovingAverage
-from zoo.trainer.mindspore.partial_fc import ParameterShard
 from zoo.trainer.mindspore.update import (
     Accumulate,
     LossAndGradients,
@@ -30,7 +29,6 @@ from zoo.trainer.mindspore.update import (
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
-from zoo.trainer.recording import ForwardRecord, Keep, record
 from zoo.trainer.state import ema_key, slot_key
 
 DeviceBatch = dict[str, Tensor]
@@ -69,7 +67,7 @@ class Trainer:
         self.scaler = LossScaler(plan.adapts_scale, plan.first_scale)
         self.objective: Any = build_objective(objective, arch, plan, world)
         self.arch = arch
-        self.shards: Mapping[str, ParameterShard] = self.objective.shards
+        self.shards: Mapping[str, Any] = self.objective.shards
         self.tensors.update((name, shard.values) for name, shard in self.shards.items())
         self.params = tuple(self._describe(name, tensor) for name, tensor in self.tensors.items())
         self.objective_statistics: Mapping[str, Parameter] = self.objective.statistics
@@ -319,7 +317,7 @@ class FramePredictor(nn.Cell):
         return (logits.astype(self.dtype), *new_state)
 
 
-def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Keep) -> ForwardRecord:
+def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Callable[[np.ndarray], Any]) -> Any:
     """Run the model on a micro-batch and record every module, in pynative mode, since graphs call no hooks.
 
     Args:
@@ -328,6 +326,7 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: K
         training: in training mode with the batch's dropout masks, else in evaluation mode.
         keep: reduces a float64 array to what the record keeps of it.
     """
+    from zoo.trainer.recording import record  # for comparisons alone
 
     def register(cell: nn.Cell, enter: Callable, leave: Callable) -> list[Any]:
         return [cell.register_forward_pre_hook(enter), cell.register_forward_hook(leave)]

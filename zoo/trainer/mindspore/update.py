@@ -15,7 +15,6 @@ from mindspore import ops as mint
 from zoo.trainer.mindspore import ops
 from zoo.trainer.mindspore.optimizer import ParameterUpdate
 from zoo.trainer.mindspore.parallel import all_reduce, flatten
-from zoo.trainer.mindspore.partial_fc import Margin, ParameterShard
 from zoo.trainer.mindspore.world import World
 from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.plan import ParamGroup, Plan
@@ -46,9 +45,11 @@ class Objective(nn.Cell):
         return self.objective.total(output, *targets)
 
 
-def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = None) -> Objective | Margin:
+def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = None) -> Any:
     """Return the objective of section `task:`; world: needed by one with parameters of its own."""
     if settings.task == "face":
+        from zoo.trainer.mindspore.partial_fc import Margin  # which other tasks do without
+
         assert world
         return Margin(settings, arch, plan, world)
     return Objective(settings, plan)
@@ -166,7 +167,7 @@ class Update(nn.Cell):
         param_groups: Sequence[ParamGroup],
         scaler: LossScaler,
         all_reduce_mean: nn.Cell | None = None,
-        shard: ParameterShard | None = None,
+        shard: Any = None,
         world_size: int = 1,
         skips_on_host: bool = True,
     ):

@@ -13,7 +13,6 @@ from paddle import _C_ops
 
 from zoo.optim.base import Math
 from zoo.trainer.paddle import ops
-from zoo.trainer.paddle.partial_fc import ParameterShard
 from zoo.trainer.paddle.world import World
 from zoo.trainer.plan import Plan
 
@@ -152,7 +151,7 @@ class Optimizer:
         self,
         plan: Plan,
         parameters: Mapping[str, paddle.Tensor],
-        shards: Mapping[str, ParameterShard],
+        shards: Mapping[str, Any],
         world: World,
     ):
         self.plan, self.parameters, self.shards = plan, parameters, shards
@@ -203,7 +202,7 @@ class Optimizer:
         for tensor, value in zip((each.weight, *each.slots), new, strict=True):
             paddle.assign(paddle.where(finite, value, tensor), tensor)
 
-    def _rows(self, name: str, shard: ParameterShard) -> tuple[paddle.Tensor, ...]:
+    def _rows(self, name: str, shard: Any) -> tuple[paddle.Tensor, ...]:
         """Return the slots of a shard's active rows."""
         if shard.index is None:
             return self.slots[name]

@@ -17,11 +17,9 @@ from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.paddle import model, ops, parallel
 from zoo.trainer.paddle.model import build_forwards, build_model, checkpoint_modules
 from zoo.trainer.paddle.optimizer import Factors, Optimizer, total_norm
-from zoo.trainer.paddle.partial_fc import Margin, ParameterShard
 from zoo.trainer.paddle.world import World
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
-from zoo.trainer.recording import ForwardRecord, Keep, record
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 EPS = 1e-30  # smallest norm that clipping divides by
@@ -58,7 +56,7 @@ class Trainer:
         )
         self.tensors, self.transposed = model.named_tensors(self.model), model.transposed(self.model)
         self.trainable, self.frozen = self._freeze()
-        self.shards: Mapping[str, ParameterShard] = self.objective.shards
+        self.shards: Mapping[str, Any] = self.objective.shards
         self.tensors.update((name, shard.values) for name, shard in self.shards.items())
         self.ema: update.MovingAverage | None = None
         if plan.ema:
@@ -340,13 +338,15 @@ def _check(plan: Plan, world: World) -> None:
 def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = None) -> Any:
     """Return the objective of section `task:`; world: needed by one with parameters of its own."""
     if settings.task == "face":
+        from zoo.trainer.paddle.partial_fc import Margin  # which other tasks do without
+
         assert world
         return Margin(settings, arch, plan, world)
     return OBJECTIVES[settings.task](ops, settings, plan, "float64" if plan.mode.is_fp64 else "float32", "float64")
 
 
 @paddle.no_grad()
-def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Keep) -> ForwardRecord:
+def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Callable[[np.ndarray], Any]) -> Any:
     """Run the model on a micro-batch and record every module; see zoo/trainer/recording.py.
 
     Args:
@@ -355,6 +355,7 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: K
         training: in training mode with the batch's dropout masks, else in evaluation mode.
         keep: reduces a float64 array to what the record keeps of it.
     """
+    from zoo.trainer.recording import record  # for comparisons alone
 
     def register(layer: nn.Layer, enter: Callable, leave: Callable) -> list[Any]:
         return [layer.register_forward_pre_hook(enter), layer.register_forward_post_hook(leave)]

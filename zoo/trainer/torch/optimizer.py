@@ -18,7 +18,6 @@ from zoo.trainer import sharding
 from zoo.trainer.plan import Plan
 from zoo.trainer.state import slot_key
 from zoo.trainer.torch import ops
-from zoo.trainer.torch.partial_fc import ParameterShard
 from zoo.trainer.torch.world import World
 
 
@@ -129,7 +128,7 @@ class Optimizer:
         self,
         plan: Plan,
         parameters: Mapping[str, torch.Tensor],
-        shards: Mapping[str, ParameterShard],
+        shards: Mapping[str, Any],
         world: World,
     ):
         self.plan, self.parameters, self.shards, self.world = plan, parameters, shards, world

@@ -16,12 +16,10 @@ from zoo.trainer import pixels, state, update
 from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
-from zoo.trainer.recording import ForwardRecord, Keep, record
 from zoo.trainer.torch import model as models
 from zoo.trainer.torch import ops, parallel
 from zoo.trainer.torch.model import build_model, mixed_dtype, named_tensors, wide_dtype
 from zoo.trainer.torch.optimizer import Divisors, Optimizer
-from zoo.trainer.torch.partial_fc import Margin, ParameterShard
 from zoo.trainer.torch.world import World
 
 DeviceBatch = dict[str, torch.Tensor]
@@ -57,7 +55,7 @@ class Trainer:
         self.ddp = None
         if world.size > 1:  # around the compiled model, because its own code would cut the graph
             self.ddp = self.train_forward = parallel.data_parallel(self.train_forward, plan.fp16_allreduce)
-        self.shards: Mapping[str, ParameterShard] = self.objective.shards
+        self.shards: Mapping[str, Any] = self.objective.shards
         self.tensors = {**named_tensors(self.model), **{name: shard.values for name, shard in self.shards.items()}}
         self.trainable = {name: tensor for name, tensor in named_tensors(self.model).items() if tensor.requires_grad}
         self.ema: update.MovingAverage | None = None
@@ -317,13 +315,15 @@ class GradientFactors(NamedTuple):
 def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = None) -> Any:
     """Return the objective of section `task:`; world: needed by one with parameters of its own."""
     if settings.task == "face":
+        from zoo.trainer.torch.partial_fc import Margin  # which other tasks do without
+
         assert world
         return Margin(settings, arch, plan, world)
     return OBJECTIVES[settings.task](ops, settings, plan, wide_dtype(plan.mode), torch.float64)
 
 
 @torch.no_grad()
-def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Keep) -> ForwardRecord:
+def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Callable[[np.ndarray], Any]) -> Any:
     """Run the model on a micro-batch and record every module; see zoo/trainer/recording.py.
 
     Args:
@@ -332,6 +332,7 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: K
         training: in training mode with the batch's dropout masks, else in evaluation mode.
         keep: reduces a float64 array to what the record keeps of it.
     """
+    from zoo.trainer.recording import record  # for comparisons alone
 
     def register(module: nn.Module, enter: Callable, leave: Callable) -> list[Any]:
         return [module.register_forward_pre_hook(enter, with_kwargs=True), module.register_forward_hook(leave)]
