@@ -22,7 +22,7 @@ from zoo.distributed import environment, rendezvous
 from zoo.losses import load_loss
 from zoo.models import initializers
 from zoo.tasks import face
-from zoo.trainer import load_backend, sharding
+from zoo.trainer import load_backend, margin, sharding
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.state import slot_key
 
@@ -215,7 +215,6 @@ def main(framework: str, folder: str) -> None:
     cases = {name: CASES[name] for name in (cases_of(framework) if group.size <= 2 else ["plain"])}
     results = {}
     for name, case in cases.items():
-        margin = importlib.import_module(f"zoo.trainer.{framework}.margin")
         with mock.patch.object(margin, "CHUNK_ELEMENTS", case.chunk) if case.chunk else nullcontext():
             results[name] = train(Run(framework, world, group, case))
     if group.size <= 2:
