@@ -6,9 +6,7 @@ Student's t.
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +52,7 @@ class LogRatio(NamedTuple):
     @property
     def half_width(self) -> float:
         """Half the width of the confidence interval."""
-        return quantile(self.degrees) * self.error
+        return float(stats.t.isf(ALPHA / 2, self.degrees)) * self.error
 
     @property
     def p(self) -> float:
@@ -78,12 +76,6 @@ class Verdict(NamedTuple):
     repeats: int | None = None
 
 
-@cache
-def quantile(degrees: int) -> float:
-    """Return half the width of a confidence interval in standard errors."""
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees))
-
-
 def interval(median: float, half_width: float) -> tuple[float, float]:
     """Return the ends of an interval whose half width is that of the logarithm."""
     low, high = median * np.exp(np.clip([-half_width, half_width], -700, 700))
@@ -96,10 +88,10 @@ def summarize(values: Sequence[float], seed: int = 0) -> Summary:
     summary = Summary(count, median, mean, float(min(values)), float(max(values)))
     if count == 1:
         return summary
-    cv = float(np.std(values, ddof=1)) / mean
+    cv = float(stats.variation(values, ddof=1))
     median_cv = (MEDIAN_FACTOR if count > 2 else 1.0) * cv / math.sqrt(count)
-    error = bootstrap_error(np.log(values), row_median, np.random.default_rng(seed))
-    low, high = interval(median, quantile(count - 1) * error)
+    error = bootstrap_error(np.log(values), np.median, np.random.default_rng(seed))
+    low, high = interval(median, LogRatio(0.0, error, count - 1).half_width)
     return summary._replace(low=low, high=high, cv=cv, median_cv=median_cv)
 
 
@@ -119,31 +111,23 @@ def log_ratio(a: Sequence[float], b: Sequence[float], paired: bool, seed: int = 
         differences = logs_b - logs_a
         error = bootstrap_error(differences, pair_median, rng)
         return LogRatio(float(pair_median(differences)), error, len(differences) - 1)
-    variances = [bootstrap_error(logs, row_median, rng) ** 2 for logs in (logs_a, logs_b)]
+    variances = [bootstrap_error(logs, np.median, rng) ** 2 for logs in (logs_a, logs_b)]
     total = sum(variances)
     spread = sum(variance**2 / (len(logs) - 1) for variance, logs in zip(variances, (logs_a, logs_b)))
     degrees = int(total**2 / spread) if spread else 1  # Welch and Satterthwaite, rounded down
     return LogRatio(float(np.median(logs_b) - np.median(logs_a)), math.sqrt(total), max(degrees, 1))
 
 
-def row_median(values: np.ndarray) -> np.ndarray:
-    """Return the medians over the last axis."""
-    return np.median(values, axis=-1)
-
-
-def pair_median(values: np.ndarray) -> np.ndarray:
+def pair_median(values: np.ndarray, axis: int = -1) -> np.ndarray:
     """Return the medians of the means of all pairs of values of the last axis, each value with itself too."""
-    one, other = np.triu_indices(values.shape[-1])
-    return row_median((values[..., one] + values[..., other]) / 2)
+    one, other = np.triu_indices(values.shape[axis])
+    return np.median((values[..., one] + values[..., other]) / 2, axis=axis)
 
 
-def bootstrap_error(
-    values: np.ndarray, estimate: Callable[[np.ndarray], np.ndarray], rng: np.random.Generator
-) -> float:
-    """Return the standard error of an estimate (..., n) -> (...) of n values, without the bias of few values."""
-    count = len(values)
-    picks = rng.integers(0, count, (RESAMPLES, count))
-    return float(np.std(estimate(values[picks]))) * math.sqrt(count / (count - 1))
+def bootstrap_error(values: np.ndarray, estimate: Callable[..., np.ndarray], rng: np.random.Generator) -> float:
+    """Return the standard error of an estimate (values, axis) of n values, without the bias of few values."""
+    found = stats.bootstrap((values,), estimate, n_resamples=RESAMPLES, method="percentile", rng=rng)
+    return float(found.standard_error) * math.sqrt(len(values) / (len(values) - 1))
 
 
 def rank_test(a: Sequence[float], b: Sequence[float], paired: bool) -> float:
@@ -185,10 +169,6 @@ def judge(ratio: LogRatio, adjusted_p: float, rank_p: float, runs: int, paired: 
 
 def _repeats(deviation: float, half_width: float, runs: int, paired: bool) -> int | None:
     """Return how many runs narrow an interval down. deviation: standard error of the ratio with one run of each."""
-
-    def tells(count: int) -> bool:
-        return quantile((count - 1) * (1 if paired else 2)) * deviation / math.sqrt(count) < half_width
-
-    counts = range(max(runs + 1, LEAST_RUNS[paired]), MAX_REPEATS + 1)
-    index = bisect_left(counts, True, key=tells)
-    return counts[index] if index < len(counts) else None
+    counts = np.arange(max(runs + 1, LEAST_RUNS[paired]), MAX_REPEATS + 1)
+    widths = stats.t.isf(ALPHA / 2, (counts - 1) * (1 if paired else 2)) * deviation / np.sqrt(counts)
+    return next((int(count) for count in counts[widths < half_width]), None)
