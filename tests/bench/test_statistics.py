@@ -123,7 +123,7 @@ def test_how_often_the_verdict_is_wrong(paired, runs):
     for noise in (0.005, 0.05):
         found, wrong = simulate(0.0, noise, paired, runs)
         assert wrong <= 1 / 12  # one of the trials, each of four cases
-        assert noise > 0.005 or found["no slowdown"] > 0.9
+        assert noise > 0.005 or found["no slowdown"] > 0.8
     found, _ = simulate(0.05, 0.005, paired, runs)
     assert found["slower"] > 0.9 and found.get("no slowdown", 0) == 0
     found, _ = simulate(0.0301, 0.02, paired, runs)
