@@ -1,4 +1,4 @@
-"""Values of an AI-Rank log, and its deviations from the rules (github.com/AI-Rank/AI-Rank, software track)."""
+"""AI-Rank's training logs (github.com/AI-Rank/AI-Rank, software track), of any project: events, values, deviations."""
 
 import re
 from collections.abc import Iterable
@@ -31,6 +31,12 @@ EXACT = re.compile(
 )
 INFERENCE = re.compile(r"sampleid|test_end|total_accuracy|total_samples_cnt|warmup_|\w*latency|target_qps|samples_cnt_")
 MAX_MAGNITUDE = 15  # decimal digits before the point, or zeros behind it, of a number that can be meant
+POSITION = dict(zip(EVENTS, (0, 1, 2, 2, 3, 4, 5)))  # target_quality_time may come between evaluations
+REPEATABLE = "eval_accuracy"
+DECLARED = ("target_quality_time", "total_use_time", "avg_ips")
+PLACEHOLDER = re.compile(r"[xX?*._<>-]*|missing|none|null|todo|tbd|checksum|md5", re.I)
+TIME_TOLERANCE = Decimal("0.001")  # seconds
+MAX_SPEEDUP = 100  # an epoch that is so much faster than the median one is implausible
 
 
 class Event(NamedTuple):
@@ -146,14 +152,6 @@ def _form_deviations(event: Event | None, prefix: str, piece: str, rest: str) ->
     return deviations
 
 
-POSITION = dict(zip(EVENTS, (0, 1, 2, 2, 3, 4, 5)))  # target_quality_time may come between evaluations
-REPEATABLE = "eval_accuracy"
-DECLARED = ("target_quality_time", "total_use_time", "avg_ips")
-PLACEHOLDER = re.compile(r"[xX?*._<>-]*|missing|none|null|todo|tbd|checksum|md5", re.I)
-TIME_TOLERANCE = Decimal("0.001")  # seconds
-MAX_SPEEDUP = 100  # an epoch that is so much faster than the median one is implausible
-
-
 class Stretch(NamedTuple):
     """The part of a run that avg_ips counts.
 
@@ -200,18 +198,6 @@ def stretch(log: Log, warmup: int) -> Stretch | None:
     return Stretch(epochs - skipped, seconds, rounding + rounding_error(last.counter))
 
 
-def throughput(log: Log, samples: int | None, warmup: int) -> Decimal | None:
-    """Compute avg_ips by its definition; None without what it needs.
-
-    Args:
-        log: the log.
-        samples: training samples per epoch.
-        warmup: epochs to leave out.
-    """
-    counted = stretch(log, warmup)
-    return counted.epochs * samples / counted.seconds if samples and counted else None
-
-
 def rounding_error(counter: Decimal | None) -> Decimal:
     """Return by how much a printed counter may differ from the real one: whole ones are exact."""
     return half_of_last_digit(counter) if counter is not None and counter % 1 else Decimal(0)
@@ -229,6 +215,7 @@ def measure(log: Log, target: Decimal | None, samples: int | None = None, warmup
     accuracies = [(event.value, event) for event in log.evals if event.value is not None]
     accuracy, best = max(accuracies, key=lambda pair: pair[0], default=(None, None))
     declared = {name: log.first(name) or Event(name, Decimal(0), 0) for name in EVENTS}
+    counted = stretch(log, warmup)
     values = {
         "kind": log.kind,
         "checksum": declared["load_data"].text,
@@ -245,7 +232,7 @@ def measure(log: Log, target: Decimal | None, samples: int | None = None, warmup
         "total_time": finish.time - begin.time if finish and begin else None,
         "avg_ips": declared["avg_ips"].value,
         "avg_ips_unit": declared["avg_ips"].text,
-        "samples_per_s": throughput(log, samples, warmup),
+        "samples_per_s": counted.epochs * samples / counted.seconds if samples and counted else None,
     }
     return {key: float(value) if isinstance(value, Decimal) else value for key, value in values.items()}
 
@@ -331,30 +318,14 @@ def _times(log: Log, target: Decimal | None) -> list[str]:
     return lines
 
 
-def speed_bounds(log: Log, fewest: int, most: int, warmup: int) -> tuple[Decimal, Decimal] | None:
-    """Return the smallest and the largest avg_ips that time stamps and counters allow, None where they do not tell.
-
-    Args:
-        log: the log.
-        fewest: training samples per epoch, at least.
-        most: training samples per epoch, at most.
-        warmup: epochs that avg_ips leaves out.
-    """
-    declared, counted = log.first("avg_ips"), stretch(log, warmup)
-    if declared is None or declared.value is None or counted is None:
-        return None
-    relative = counted.rounding / counted.epochs + 2 * TIME_TOLERANCE / counted.seconds
-    low, high = (counted.epochs * samples / counted.seconds for samples in (fewest, most))
-    slack = half_of_last_digit(declared.value)
-    return low * (1 - relative) - slack, high * (1 + relative) + slack
-
-
 def _speed(log: Log, samples: int | None, warmup: int) -> list[str]:
-    declared = log.first("avg_ips")
+    """Compare avg_ips with its definition, as closely as time stamps and the decimals of the counters allow."""
+    declared, counted = log.first("avg_ips"), stretch(log, warmup)
     if not samples or declared is None or declared.value is None:
         return []
-    bounds, speed = speed_bounds(log, samples, samples, warmup), throughput(log, samples, warmup)
-    if bounds is None:
+    if counted is None:
         return ["avg_ips cannot be checked: no evaluation ends the warm-up, or nothing comes behind it"]
-    is_off = not bounds[0] <= declared.value <= bounds[1]
+    speed = counted.epochs * samples / counted.seconds
+    relative = counted.rounding / counted.epochs + 2 * TIME_TOLERANCE / counted.seconds
+    is_off = abs(declared.value - speed) > speed * relative + half_of_last_digit(declared.value)
     return [f"avg_ips is {declared.value}, by definition {speed:.3f}"] if is_off else []

@@ -20,29 +20,18 @@ def test_a_folder_with_other_things_is_refused(tmp_path):
         Folder(tmp_path / "notes.txt" / "m", {})
 
 
-def test_only_one_program_uses_a_folder(tmp_path):
-    first = Folder(tmp_path / "m", {"a": 1})
-    with pytest.raises(UserError, match="another benchmark is running"):
-        Folder(tmp_path / "m", {"a": 1})
-    first.close()
-    Folder(tmp_path / "m", {"a": 1}).close()
-
-
 def test_the_journal_survives_a_truncated_line(tmp_path):
     target = Folder(tmp_path / "m", {})
     target.add("failure", CASE, reason="out of memory")
     with open(tmp_path / "m/benchmark.jsonl", "a") as file:
         file.write('{"kind": "run", "ca')
-    target.close()
     target = Folder(tmp_path / "m", {})
     assert [entry["reason"] for entry in target.of("failure", CASE)] == ["out of memory"]
     target.add("run", CASE, run=1, busy=False)
-    target.close()
     again = Folder(tmp_path / "m", {})
     assert [entry["kind"] for entry in again.attempts] == ["failure", "run"]
     again.forget("failure")
     assert again.of("failure", CASE) == []
-    again.close()
 
 
 def test_differences():

@@ -3,7 +3,7 @@
 import importlib
 import time
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
@@ -13,7 +13,7 @@ from zoo.data.errors import UserError
 INTERVAL = 1.0  # seconds of a measurement
 CPU_LIMIT = 0.1  # share of all cores from which on the machine counts as busy
 GPU_LIMIT = 0.05  # share of the time in which a GPU computes
-WAIT_INTERVAL = 10  # measurements of --busy wait
+WAIT_INTERVAL = 10  # seconds between measurements of --busy wait
 
 
 class Load(NamedTuple):
@@ -48,7 +48,7 @@ def check(policy: str, stop: StopSignal) -> Load:
     while load.is_busy and policy == "wait":
         for _ in range(WAIT_INTERVAL):
             stop.raise_if_any()
-            time.sleep(INTERVAL)
+            time.sleep(1)
         load = measure()
     stop.raise_if_any()
     if load.is_busy and policy == "refuse":
@@ -58,20 +58,9 @@ def check(policy: str, stop: StopSignal) -> Load:
     return load
 
 
-def measure(interval: float = INTERVAL) -> Load:
-    """Measure for an interval in seconds, in which this program only sleeps."""
-    before = psutil.cpu_times()
-    time.sleep(interval)
-    return Load(_taken(before, psutil.cpu_times()), _gpus())
-
-
-def _taken(before: Any, after: Any) -> float:
-    """Return the share of the CPU time that was neither idle nor waiting for a disk."""
-    spent = {name: getattr(after, name) - getattr(before, name) for name in before._fields}
-    for part in ("guest", "guest_nice"):  # of user and nice
-        spent.pop(part, None)
-    total = sum(spent.values())
-    return max(0.0, 1 - (spent["idle"] + spent.get("iowait", 0.0)) / total) if total else 0.0
+def measure() -> Load:
+    """Measure for INTERVAL seconds, in which this program only sleeps."""
+    return Load(psutil.cpu_percent(INTERVAL) / 100, _gpus())
 
 
 def _gpus() -> tuple[str, ...]:

@@ -1,10 +1,10 @@
 """The folder of a matrix: what identifies it (matrix.json), and a journal of attempts (benchmark.jsonl)."""
 
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
-MATRIX, ATTEMPTS, LOCK = "matrix.json", "benchmark.jsonl", ".lock"
+MATRIX, ATTEMPTS = "matrix.json", "benchmark.jsonl"
 
 
 class Folder:
-    """The folder of a matrix, locked as long as the program runs.
+    """The folder of a matrix.
 
     Attributes:
         path: of the folder.
@@ -28,28 +28,22 @@ class Folder:
         description: what identifies the matrix.
 
     Raises:
-        UserError: the folder holds another matrix or something else, or another program uses it.
+        UserError: the folder holds another matrix or something else, or cannot be written to.
     """
 
     def __init__(self, path: Path, description: Mapping[str, Any]):
         self.path = path
         recorded = recorded_matrix(path)
-        if recorded is None and path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
+        if recorded is None and path.is_dir() and any(path.iterdir()):
             raise UserError(f"--out {path}: this folder holds something else; choose a new one")
-        changed = [] if recorded is None else differences(recorded, description)
-        if changed:
+        if recorded is not None and (changed := differences(recorded, description)):
             lines = "\n  ".join(changed)
             raise UserError(
                 f"--out {path}: this folder holds another matrix; choose a new one. What differs:\n  {lines}"
             )
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(path / LOCK, "w", encoding="utf-8")  # noqa: SIM115 (held until the process ends)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if recorded is None:
                 write(path / MATRIX, json.dumps(description, indent=1) + "\n")
-        except BlockingIOError:
-            raise UserError(f"--out {path}: another benchmark is running in this folder") from None
         except OSError as error:
             raise UserError(f"--out {path}: cannot be written to ({error.strerror})") from None
         self.attempts = _read_lines(path / ATTEMPTS)
@@ -58,12 +52,8 @@ class Folder:
         """Append an attempt to the journal, and make it durable."""
         entry = {"kind": kind, "case": str(case), **values}
         self.attempts.append(entry)
-        with open(self.path / ATTEMPTS, "a+b") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":  # a kill truncated the last line
-                    file.write(b"\n")
-            file.write(json.dumps(entry).encode() + b"\n")
+        with open(self.path / ATTEMPTS, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -79,10 +69,6 @@ class Folder:
     def forget(self, kind: str) -> None:
         """Drop the attempts of a kind, in memory alone: what follows in the journal replaces them."""
         self.attempts = [entry for entry in self.attempts if entry["kind"] != kind]
-
-    def close(self) -> None:
-        """Let other programs use the folder."""
-        self._lock.close()
 
 
 def recorded_matrix(path: Path) -> dict[str, Any] | None:
@@ -129,11 +115,13 @@ def write(path: str | Path, text: str) -> None:
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a journal, without a line that a kill has truncated."""
+    """Return the entries of a journal, without a line that a kill has truncated, which it ends."""
     entries = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
-        try:
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    if text and not text.endswith("\n"):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("\n")
+    for line in text.splitlines():
+        with suppress(ValueError):
             entries.append(json.loads(line))
-        except ValueError:
-            continue
     return entries

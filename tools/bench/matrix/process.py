@@ -1,4 +1,4 @@
-"""One run in processes of its own, none of which outlives this program; why it failed."""
+"""One run in processes of its own, which end with this program; why it failed."""
 
 import os
 import re
@@ -8,15 +8,17 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from zoo.bench.matrix.cases import CHECKOUT, Case
+from zoo.data import host
 from zoo.data.errors import UserError
 
-RUNNER = Path(__file__).with_name("runner.py")
 POLL_INTERVAL = 0.1  # seconds
+GRACE_PERIOD = 5.0  # seconds between asking processes to end and killing them
 OUT_OF_MEMORY = "out of memory"
 MEMORY_WORDS = re.compile(
     r"out of memory|out_?of_?memory|resource_?exhausted|(cannot|can't|could not|unable to|fail(ed)? to) alloc"
@@ -78,8 +80,7 @@ def run(
 ) -> str | None:
     """Run a command until it ends; return None, or why it failed.
 
-    The command runs below a runner (runner.py), which ends all of its processes when the pipe from this program closes,
-    so also if this program is killed.
+    The kernel kills the command when this program ends in whatever way; `zoo launch` then ends the ranks.
 
     Args:
         words: the command.
@@ -90,36 +91,41 @@ def run(
         memory: bytes that its processes may have together; None for no limit.
 
     Raises:
-        Stopped: a signal came; all processes have ended.
+        Stopped: a signal came; the command has ended.
         UserError: the log cannot be written.
     """
     environment = dict(os.environ)
     if checkout != CHECKOUT:  # else an installed package, which is this checkout, would come first
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(checkout), environment.get("PYTHONPATH")]))
-    kills = _kernel_kills()
     try:
         file = open(log, "wb")  # noqa: SIM115
     except OSError as error:
         raise UserError(f"{log}: cannot be written ({error.strerror})") from None
     with file:
-        runner = subprocess.Popen(
-            [sys.executable, str(RUNNER), *words],
-            stdin=subprocess.PIPE,
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
+            preexec_fn=partial(host.end_with_parent, os.getpid(), by_kernel=True),
         )
         try:
-            reason = _watch(runner, seconds, memory, stop)
+            reason = _watch(process, seconds, memory, stop)
         finally:
-            assert runner.stdin
-            runner.stdin.close()
-            runner.wait()
+            _end(process)
     stop.raise_if_any()
-    if reason or not runner.returncode:
-        return reason
-    return OUT_OF_MEMORY if _kernel_kills() > kills else reason_of(log, runner.returncode)
+    return reason or (reason_of(log, process.returncode) if process.returncode else None)
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End a command and what it leaves in its session: by SIGTERM, then by SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_PERIOD)
 
 
 def reason_of(log: Path, code: int) -> str:
@@ -127,39 +133,32 @@ def reason_of(log: Path, code: int) -> str:
     with open(log, "rb") as file:
         file.seek(max(0, log.stat().st_size - TAIL_BYTES))
         lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    if any(MEMORY_WORDS.search(line) for line in lines):
-        return OUT_OF_MEMORY
+    if code in (-signal.SIGKILL, 128 + signal.SIGKILL) or any(map(MEMORY_WORDS.search, lines)):
+        return OUT_OF_MEMORY  # the kernel kills for want of memory
     errors = [line.partition("error: ")[2] for line in lines if line.startswith("error: ")]
     last = errors[-1] if errors else lines[-1] if lines else "no output"
     return f"{last[:MAX_REASON]} (exit code {code}, {log})"
 
 
-def _watch(runner: subprocess.Popen, seconds: float, memory: int | None, stop: StopSignal) -> str | None:
+def _watch(process: subprocess.Popen, seconds: float, memory: int | None, stop: StopSignal) -> str | None:
     deadline = time.monotonic() + seconds
-    while runner.poll() is None:
+    while process.poll() is None:
         if stop.number is not None:
             return None
         if time.monotonic() > deadline:
             return f"did not end within {seconds:g} s"
-        if memory is not None and _memory(runner.pid) > memory:
+        if memory is not None and _memory(process.pid) > memory:
             return OUT_OF_MEMORY
         with suppress(subprocess.TimeoutExpired):
-            runner.wait(POLL_INTERVAL)
+            process.wait(POLL_INTERVAL)
     return None
 
 
 def _memory(pid: int) -> int:
-    """Return the bytes that the processes below a process have; pages that they share count once."""
+    """Return the bytes that a process and those below it have; pages that they share count once."""
     total = 0
     with suppress(psutil.Error):
-        for child in psutil.Process(pid).children(recursive=True):
+        for member in (parent := psutil.Process(pid), *parent.children(recursive=True)):
             with suppress(psutil.Error):
-                total += child.memory_full_info().pss
+                total += member.memory_full_info().pss
     return total
-
-
-def _kernel_kills() -> int:
-    """Return how many processes the kernel has killed for want of memory since it started."""
-    with suppress(OSError), open("/proc/vmstat", encoding="ascii") as file:
-        return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
-    return 0

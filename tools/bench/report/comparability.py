@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from zoo.bench.report.runs import Case, Run
-from zoo.bench.report.settings import differing
+from zoo.bench.report.runs import Case, Run, differing
 from zoo.data.errors import UserError
 
 MAX_LISTED = 3  # runs or values that a message names

@@ -1,6 +1,5 @@
 """A report as Markdown, and as one HTML page without scripts and without references to other files."""
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple
 from zoo.bench.report.plots import Plot
 from zoo.bench.report.runs import Run, natural
 from zoo.bench.report.tables import Table
-from zoo.data.errors import UserError
+from zoo.bench.templates import render
 from zoo.table import table as lines_of
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -42,18 +41,8 @@ def markdown(warnings: Sequence[str], sections: Sequence[Section], runs: Table) 
 
 
 def html(title: str, warnings: Sequence[str], sections: Sequence[Section], runs: Table) -> str:
-    """Return a report as a page.
-
-    Raises:
-        UserError: Jinja is not installed.
-    """
-    if importlib.util.find_spec("jinja2") is None:
-        raise UserError("the page needs Jinja: pip install '.[plot]', or leave out --html")
-    import jinja2
-
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(title=title, warnings=warnings, sections=sections, runs=runs)
+    """Return a report as a page. Raises UserError if Jinja is not installed."""
+    return render(TEMPLATE, title=title, warnings=warnings, sections=sections, runs=runs)
 
 
 def facts(runs: Sequence[Run], model: str | None) -> list[str]:

@@ -1,13 +1,13 @@
 """Runs: what is measured, and in which case. Read from the journals of train.py."""
 
+import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from zoo.bench.report import settings
 from zoo.bench.report.measures import Point, Values, first, measure, named, number, points, text, whole
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
@@ -20,6 +20,13 @@ MATRIX, RESULTS = "matrix.json", "results.json"  # files of a benchmark matrix
 MATRIX_DEPTH = 5  # of a run below its variant: framework, model, bz<batch>, <N>n<G>g, run
 MAX_OUTPUT = 64 << 10  # bytes at the end of the console output in which the error of a failed run is looked for
 ERROR_LINE = re.compile(r"error: |\w*(\.\w+)*(Error|Exception|Killed)\b")
+# Fields of the events `begin` and `resume`. Those of METHOD decide what is measured: results from before and after a
+# resume that changed one belong to no case.
+METHOD = ("framework", "device", "precision", "compute", "level", "channels_last", "compile", "loss_scale", "optimizer",
+          "ranks", "batch", "accumulate", "global_batch")  # fmt: skip
+OTHERS = ("loader", "workers", "threads", "seed", "classes", "outputs", "arch", "recipe_sha256")
+NULLABLE = ("level", "loss_scale", "optimizer", "arch")  # where null means that there is none; elsewhere, not known
+DIGITS = 12  # of a digest that are kept
 
 
 class Case(NamedTuple):
@@ -64,7 +71,7 @@ class Run(NamedTuple):
         compute: type of the numbers: fp32, fp16, bf16 or fp64; tf32: whether fp32 may be computed in TF32.
         flops_per_sample: of a forward pass.
         facts: what was recorded of versions, commit and machine.
-        settings: beside its case (settings.py), as they were at its begin.
+        settings: beside its case, as they were at its begin.
         changed: names of the settings that resumes changed.
         losses: training loss; metrics: main metric of each evaluation.
     """
@@ -137,7 +144,7 @@ def _read(folder: str) -> Run:
     begin = first(events, "begin") or {}
     target, hosts = number(begin, "target"), begin.get("hosts") or []
     values, counting = measure(events, target, number(begin, "warmup_epochs") or 0.0)
-    changed = settings.changes(begin, named(events, "resume"))
+    changed = changes(begin, named(events, "resume"))
     state, remark = _state(folder, events, changed)
     return Run(
         path=folder,
@@ -165,7 +172,7 @@ def _read(folder: str) -> Run:
         tf32=_may_use_tf32(begin, hosts),
         flops_per_sample=number(begin, "flops_per_sample"),
         facts=_facts(begin, hosts),
-        settings=settings.read(begin),
+        settings=settings_of(begin),
         changed=changed,
         losses=points(events, "train", "loss"),
         metrics=points(events, "eval", "accuracy"),
@@ -231,7 +238,7 @@ def _facts(begin: Event, hosts: Sequence[Any]) -> dict[str, Any]:
 def _state(folder: str, events: Sequence[Event], changed: Sequence[str]) -> tuple[str, str]:
     """Return the state of a run and a remark."""
     if first(events, "end"):
-        method = [name for name in changed if settings.is_method(name)]
+        method = [name for name in changed if name.partition(".")[0] in METHOD]
         return (MIXED, f"resumed with another {', '.join(method)}") if method else (COMPLETE, "")
     begin = first(events, "begin")
     steps = [step for event in events if (step := number(event, "step")) is not None]
@@ -252,3 +259,40 @@ def _error(folder: str) -> str | None:
         return None
     errors = [line.strip() for line in lines if ERROR_LINE.match(line.strip())]
     return errors[-1][:200] if errors else None
+
+
+def settings_of(event: Event) -> Mapping[str, str]:
+    """Return the settings beside its case that an event, `begin` or `resume`, records, as text.
+
+    Names have dots for what is inside of a field; unknown values are left out.
+    """
+    found = dict(_flat({name: event[name] for name in (*METHOD, *OTHERS) if name in event}))
+    if "device" in found:
+        found["device"] = re.sub(r"^(\w+):\d+", r"\1", found["device"])  # cuda:0 and cuda:1 are alike
+    if "recipe_sha256" in found:
+        found["recipe_sha256"] = found["recipe_sha256"][:DIGITS]
+    return found
+
+
+def differing(several: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Return the settings that are not the same in all, each with its values; an unknown value is not another one."""
+    names = dict.fromkeys(name for settings in several for name in settings)
+    found = {name: list(dict.fromkeys(one[name] for one in several if name in one)) for name in names}
+    return {name: values for name, values in found.items() if len(values) > 1}
+
+
+def changes(begin: Event, resumes: Iterable[Event]) -> list[str]:
+    """Return the names of the settings that a resume changed; those that it does not record are as they were."""
+    then = settings_of(begin)
+    names = [name for resume in resumes for name in differing([then, settings_of(resume)])]
+    return list(dict.fromkeys(names))
+
+
+def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield names and values as text, those inside dictionaries with dots."""
+    for key, value in fields.items():
+        name = prefix + key
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}.")
+        elif value is not None or name.partition(".")[0] in NULLABLE:
+            yield name, "none" if value is None else value if isinstance(value, str) else json.dumps(value)

@@ -3,14 +3,16 @@
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from zoo.bench.submission import rules
-from zoo.bench.submission.rules import FRAMEWORKS, Listed
+from zoo.bench.submission.rules import Listed
 from zoo.bench.submission.runs import PATH_KEYS, Run
+from zoo.bench.templates import render
 from zoo.table import table
 
-REPOSITORY_NOTE = "The program is vision-zoo; its folder `configs/` has the recipe"
+FOLDER = Path(__file__).parent
 SOURCES = {  # data.name -> where it is from, and its layout
     "kinetics": "Kinetics-400: https://github.com/cvdfoundation/kinetics-dataset. The folder `data.root` holds "
     "`train.list` and `val.list` with lines `relative/path.mp4 label`, or `train/<class>/*.mp4` and "
@@ -66,107 +68,42 @@ def readme(runs: Mapping[int, Run], listed: Listed | None, incomplete: Iterable[
         incomplete: what a demo lacks to be a submission; empty for a submission.
     """
     run = next(iter(runs.values()))
-    begin = run.begin
-    framework: str = FRAMEWORKS.get(begin["framework"]) or begin["framework"]
-    title = listed.title if listed else begin["model"]
-    parts = [f"# {title} with {framework}", *_demo(incomplete), "## Data"]
-    parts += _data(run) + ["## Model"] + _model(run, listed) + ["## Run"] + _steps(runs, framework) + _results(runs)
-    return "\n\n".join(parts) + "\n"
+    begin, host = run.begin, run.begin["hosts"][0]
+    framework = rules.FRAMEWORKS.get(begin["framework"], begin["framework"])
+    versions = {framework: begin["framework_version"], "Python": host.get("python"), **(host.get("libraries") or {})}
+    return render(
+        FOLDER / "readme.md.jinja",
+        title=listed.title if listed else begin["model"],
+        framework=framework,
+        incomplete=list(incomplete),
+        source=source(begin["data"]),
+        transforms=TRANSFORMS.get(begin["data"], OTHER_TRANSFORMS),
+        postprocessing=POSTPROCESSING.get(begin["task"], ""),
+        settings=lambda section: _settings(run.recipe, section),
+        begin=begin,
+        recipe=run.recipe,
+        weights=public(begin["weights"]),
+        table=_table,
+        loss=LOSSES.get(begin["task"], begin["task"]),
+        target=listed and listed.target,
+        commit=(begin.get("git") or {}).get("commit") or "unknown",
+        versions=[(name, version) for name, version in versions.items() if version],
+        variables=list((host.get("environment") or {}).items()),
+        commands={cards: command(one) for cards, one in runs.items()},
+        scales=[_scale(cards, one.begin) for cards, one in runs.items()],
+    )
 
 
 def data_note(run: Run) -> str:
     """Return the note on the data: where it is from, its size, and its checksum."""
-    begin, how = run.begin, run.recipe.get("data.checksum", "as the program does by default")
-    return "\n".join(
-        [
-            "# Data",
-            "",
-            source(begin["data"]),
-            "",
-            f"- data set: {begin['data']} ({begin['protocol']})",
-            f"- training samples: {begin['train_samples']}",
-            f"- validation samples: {begin['val_samples']}",
-            f"- checksum: {run.checksum}",
-            "",
-            "The checksum is the md5 that `zoo train` computes before it trains and writes to the first line of a log "
-            f"(`load_data, checksum:`). It covers path, label, size and contents (`data.checksum`: {how}) of the files "
-            "of both splits, so other data shows in every log.",
-            "",
-        ]
-    )
+    how = run.recipe.get("data.checksum", "as the program does by default")
+    origin = source(run.begin["data"])
+    return render(FOLDER / "data.md.jinja", source=origin, begin=run.begin, checksum=run.checksum, how=how)
 
 
 def source(data: str) -> str:
     """Return where a data set is from."""
     return SOURCES.get(data, GENERATED.format(data))
-
-
-def _demo(incomplete: Iterable[str]) -> list[str]:
-    lines = [f"- {text}" for text in incomplete]
-    if not lines:
-        return []
-    return ["**This is a demo, not a submission.** It lacks:", "\n".join(lines)]
-
-
-def _data(run: Run) -> list[str]:
-    begin = run.begin
-    training, evaluation = TRANSFORMS.get(begin["data"], OTHER_TRANSFORMS)
-    return [
-        "### Download",
-        source(begin["data"]),
-        "### Preprocessing and postprocessing",
-        f"Training: {training}. Evaluation: {evaluation}. Pixels are normalized by mean and standard deviation. "
-        + POSTPROCESSING.get(begin["task"], ""),
-        _settings(run.recipe, "data"),
-        "### Splits and order",
-        f"Training takes all {begin['train_samples']} samples of the training split, in every epoch in another random "
-        f"order, which is drawn from the seed {begin['seed']} as are all augmentations. An evaluation takes all "
-        f"{begin['val_samples']} samples of the validation split once, in the order of the list. Neither takes samples "
-        "of the other.",
-    ]
-
-
-def _model(run: Run, listed: Listed | None) -> list[str]:
-    begin = run.begin
-    target = f" AI-Rank's target is {listed.target}." if listed else ""
-    return [
-        "### Initialization",
-        f"Weights: {public(begin['weights'])}. What they do not cover is drawn from the seed {begin['seed']} "
-        f"by the distributions of `initializer` in `zoo/models/{begin['model']}/spec.py`.",
-        "### Structure and differences to the reference",
-        f"{begin['parameters']} parameters. {_upstream(run.recipe)}",
-        _table(("setting", "value"), begin["arch"].items()),
-        "### Optimizer",
-        "Global batch and learning rate of each scale are in the table at the end.",
-        _table(("setting", "value"), begin["optimizer"].items()),
-        "### Loss",
-        f"{LOSSES.get(begin['task'], begin['task'])}.",
-        _settings(run.recipe, "task"),
-        "### Evaluation method and frequency",
-        f"{begin['metric']} on the whole validation split (protocol `{begin['protocol']}`), every "
-        f"{begin['eval_every']}.{target}",
-    ]
-
-
-def _steps(runs: Mapping[int, Run], framework: str) -> list[str]:
-    begin = next(iter(runs.values())).begin
-    commit = (begin.get("git") or {}).get("commit") or "unknown"
-    libraries = (begin["hosts"][0].get("libraries") or {}).items()
-    variables = (begin["hosts"][0].get("environment") or {}).items()
-    versions = [(framework, begin["framework_version"]), ("Python", begin["hosts"][0].get("python")), *libraries]
-    return [
-        "### Environment",
-        f"{REPOSITORY_NOTE} `{begin['recipe']}`. Commit of the code: `{commit}`.",
-        f"```\ngit checkout {commit}\nmake setup\n```",
-        _table(("software", "version"), [pair for pair in versions if pair[1]]),
-        _table(("environment variable", "value"), variables) if variables else "No environment variable was set.",
-        "### Preparation and checks",
-        "`zoo data check --deep` reads every file once and lists those that cannot be read; the checksum is compared "
-        "with the data note.",
-        "```\nzoo data check -c code/recipe.yaml --deep\n```",
-        "### Training commands",
-        *[f"{cards} card{'s' * (cards > 1)}:\n\n```\n{command(run)}\n```" for cards, run in runs.items()],
-    ]
 
 
 def command(run: Run) -> str:
@@ -185,25 +122,9 @@ def command(run: Run) -> str:
     return f"zoo launch {len(hosts)}x{run.cards // len(hosts)}{names} {shlex.join(arguments)}"
 
 
-def _results(runs: Mapping[int, Run]) -> list[str]:
-    rows = []
-    for cards, run in runs.items():
-        begin = run.begin
-        split = f"{begin['ranks']} x {begin['accumulate']} x {begin['batch']} = {begin['global_batch']}"
-        rows.append((rules.log_name(cards), split, f"{begin['optimizer']['peak_lr']:.6g}", begin["compute"]))
-    warmup = next(iter(runs.values())).begin["warmup_epochs"]
-    names = ("log", "cards x micro-batches x samples = global batch", "learning rate", "precision")
-    return ["### Scales", _table(names, rows), f"avg_ips leaves out warm-up epochs: {warmup}"]
-
-
-def _upstream(recipe: Mapping[str, Any]) -> str:
-    repository = recipe.get("upstream.repository")
-    if not repository:
-        return "The recipe repeats no published training."
-    return (
-        f"The reference is {repository}, commit {recipe.get('upstream.commit')}; the deliberate differences to it are "
-        "listed at the head of the recipe in `configs/`."
-    )
+def _scale(cards: int, begin: Mapping[str, Any]) -> tuple[str, ...]:
+    split = f"{begin['ranks']} x {begin['accumulate']} x {begin['batch']} = {begin['global_batch']}"
+    return rules.log_name(cards), split, f"{begin['optimizer']['peak_lr']:.6g}", begin["compute"]
 
 
 def _settings(recipe: Mapping[str, Any], section: str) -> str:

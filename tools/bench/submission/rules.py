@@ -1,4 +1,4 @@
-"""Requirements of AI-Rank's software track, training (docs/software/train.md, commit ef9b4ca), and its targets."""
+"""Requirements of AI-Rank's software track, training (docs/software/train.md, commit ef9b4ca): targets, the system."""
 
 import json
 import re
@@ -31,6 +31,10 @@ FIELDS: dict[str, str | int] = {  # of system_information.json, with the example
     "hardware_name": "Dell PowerEdge C4140",
     "hardware_type": "datacenter",
 }
+CAPACITY = re.compile(r"(\d+\s*[x*×]\s*)?\d+(\.\d+)?\s*[KMGTP](i?B)?", re.IGNORECASE)
+NOT_RECORDED, NO_SIZE = "not recorded", "0 GB"  # values that a demo has for what is not known
+LIBRARIES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL", "cann": "CANN"}
+FRAMEWORKS = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore"}
 
 
 class Listed(NamedTuple):
@@ -113,12 +117,6 @@ def log_name(cards: int) -> str:
 def nodes(cards: int) -> int:
     """Return the number of machines that a scale uses: 32 cards are 4 x 8."""
     return -(-cards // MAX_CARDS_PER_NODE)
-
-
-CAPACITY = re.compile(r"(\d+\s*[x*×]\s*)?\d+(\.\d+)?\s*[KMGTP](i?B)?", re.IGNORECASE)
-NOT_RECORDED, NO_SIZE = "not recorded", "0 GB"  # values that a demo has for what is not known
-LIBRARIES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL", "cann": "CANN"}
-FRAMEWORKS = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore"}
 
 
 def describe(begin: Event, given: Mapping[str, Any]) -> dict[str, Any]:

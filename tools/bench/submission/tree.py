@@ -2,8 +2,6 @@
 
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,27 +72,19 @@ def plan(scales: Mapping[int, Run], given: Mapping[str, Any], folder: str | None
 
 
 def write(tree: str, files: Mapping[str, str]) -> None:
-    """Write a tree, all of it or nothing.
+    """Write the files of a new tree.
 
     Raises:
         UserError: it exists already, or cannot be written.
     """
-    if os.path.lexists(tree):
-        raise UserError(f"--out {tree}: exists; name another folder, nothing is overwritten")
-    parent = os.path.dirname(os.path.abspath(tree))
     try:
-        os.makedirs(parent, exist_ok=True)
-        temporary = tempfile.mkdtemp(prefix=f".{os.path.basename(tree)}-", dir=parent)
-        try:
-            for name, text in files.items():
-                path = Path(temporary, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-            os.chmod(temporary, 0o755)  # mkdtemp makes it private
-            os.rename(temporary, tree)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+        os.makedirs(tree)
+        for name, text in files.items():
+            path = Path(tree, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    except FileExistsError:
+        raise UserError(f"--out {tree}: exists; name another folder, nothing is overwritten") from None
     except OSError as error:
         raise UserError(f"--out {tree}: {error.strerror}") from None
 

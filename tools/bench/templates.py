@@ -1,0 +1,27 @@
+"""Pages and texts from Jinja's templates."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from zoo.data.errors import UserError
+
+
+def render(path: Path, **values: Any) -> str:
+    """Fill in a template; values in HTML are escaped.
+
+    Args:
+        path: of the template.
+        values: that it uses; one that is missing is an error of the template.
+
+    Raises:
+        UserError: Jinja is not installed.
+    """
+    if importlib.util.find_spec("jinja2") is None:
+        raise UserError("this needs Jinja: pip install 'vision-zoo[plot]'")
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=path.suffix == ".html", trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(path.read_text(encoding="utf-8")).render(values)
