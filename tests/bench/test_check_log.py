@@ -1,7 +1,6 @@
 """`zoo airank log` on published logs (tests/airank/ORIGIN.txt) and on logs with deviations."""
 
 import json
-import re
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -290,32 +289,7 @@ def test_a_long_line_is_read_in_linear_time(start, end):
     assert time.process_time() - began < 2
 
 
-PUBLISHED = [
-    path.read_text(encoding="utf-8", errors="replace").splitlines()[:300] for path in sorted(LOGS.glob("*.log"))
-]
-NUMBER = re.compile(r"\d+(\.\d+)?")
-OPTIONS = [(None, None, 0), (Decimal("0.711"), 234619, 0), (Decimal(78), 2975, 1), (Decimal("0.001"), 1, 5)]
-
-
-def report(lines):
-    log = parse(lines)
-    for options in OPTIONS:
-        values = {"file": "x.log", **measure(log, *options), "deviations": deviations(log, *options)}
-        assert describe(values)[0] == "x.log"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "AI-Rank-log 1616416549.0 eval_accuracy:1e99999999999999999999, total_epoch_cnt:3",
-        "AI-Rank-log 1616416549.0 eval_accuracy:0.5, total_epoch_cnt:" + "9" * 4000,
-        "AI-Rank-log 1616416549." + "9" * 4000 + " test_begin",
-        "AI-Rank-log 1616416549.0 target_quality_time:1e999999sec",
-        "AI-Rank-log " * 2000,
-        "eval_accuracy:" * 2000,
-    ],
-)
+@pytest.mark.parametrize("line", ["AI-Rank-log 1616416549." + "9" * 4000 + " test_begin", "AI-Rank-log " * 2000])
 def test_extreme_lines(line):
-    report([line])
-    for log in PUBLISHED:
-        report([*log[:100], line])
+    log = parse([*GOOD.splitlines(), line])
+    assert deviations(log, TARGET, 1000, 1) and describe({"file": "x.log", **measure(log, TARGET), "deviations": []})
