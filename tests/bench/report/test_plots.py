@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from html.parser import HTMLParser
 
 import pytest
 
@@ -17,12 +16,11 @@ from zoo.bench.report.plots import MAX_POINTS, thinned
 from zoo.bench.report.results import group, labels
 from zoo.bench.report.runs import Case
 
-LONG = "a_recipe_with_an_extremely_long_name_that_nobody_would_type_" * 3
 FRAMEWORKS = ("torch", "paddle", "mindspore")
 ONE = [training_events()]
-MANY_CASES = [  # with long names that differ at their ends
-    training_events((0.1, 0.5, 0.72), seconds=5.0 + i, framework=FRAMEWORKS[i % 3], recipe=f"{LONG}{i}")
-    for i in range(24)
+MANY_CASES = [
+    training_events((0.1, 0.5, 0.72), seconds=5.0 + i, framework=FRAMEWORKS[i % 3], recipe=f"tsm_k400_{i}")
+    for i in range(12)
 ]
 SCALING = [
     speed_events(100.0 * cards**0.95 * (i + 1), cards, max(cards // 8, 1), framework=name, step_ms=[1.0, 2.0, 900.0])
@@ -110,30 +108,15 @@ def test_long_curves_are_means_of_neighbours():
     assert len(x) == MAX_POINTS and x[0] == 4.5 and set(y) == {0.5}
 
 
-class Page(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.tags, self.ids, self.references = [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.ids += [value for name, value in attrs if name == "id"]
-        self.references += [value for name, value in attrs if name in ("src", "href", "xlink:href", "data", "action")]
-
-
 def test_the_page_is_self_contained(tmp_path):
-    found = read(tmp_path, SCALING + [training_events(recipe="<script>alert(1)</script>")])
+    found = read(tmp_path, [*ONE, training_events(recipe="<script>alert(1)</script>")])
     results = group(found)
     shown = tables.build(found, results, [])
-    sections = [Section(f"m{i}", ["<b>"], shown[:-1], plots.draw(f"m{i}", found, results)) for i in (1, 2)]
+    sections = [Section("m", ["<b>"], shown[:-1], plots.draw("m", found, results))]
     text = page.html("<Title>", ["<warning>"], sections, shown[-1])
-    parsed = Page()
-    parsed.feed(text)
-    assert len(parsed.ids) == len(set(parsed.ids)) > 50
-    assert all(reference.removeprefix("#") in parsed.ids for reference in parsed.references) and parsed.references
-    assert not {"script", "link", "img", "iframe"} & set(parsed.tags)
-    assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", text) and set(re.findall(r"url\((.)", text)) == {"#"}
-    assert "currentColor" in text and "&lt;Title&gt;" in text and "<warning>" not in text and "alert(1)</s" not in text
+    references = re.findall(r'(?:src|href|data|action)="([^"]*)"', text)
+    assert references and all(reference.startswith("data:image/svg+xml;base64,") for reference in references)
+    assert "http" not in text and "&lt;Title&gt;" in text and "<warning>" not in text and "<script" not in text
 
 
 def test_labels_name_what_differs():
@@ -142,10 +125,6 @@ def test_labels_name_what_differs():
     others = [base, base._replace(cards=8), base._replace(cards=8, batch=2)]
     assert list(labels(others).values()) == [
         "torch fp32 batch 4 1 cards", "torch fp32 batch 4 8 cards", "torch fp32 batch 2 8 cards"]  # fmt: skip
-    long = labels([base._replace(recipe=f"{LONG}{i}") for i in range(3)]).values()
-    assert len(set(long)) == 3 and max(map(len, long)) <= 52
-    same = [base._replace(recipe=f"{i}{LONG}") for i in ("a" * 30 + "b" + "a" * 30, "a" * 30 + "c" + "a" * 30)]
-    assert len(set(labels(same).values())) == 2
 
 
 def test_file_names_are_safe():

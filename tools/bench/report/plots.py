@@ -1,10 +1,11 @@
 """Plots of a model: throughput, scaling, and curves over samples and time."""
 
+import base64
 import importlib.util
 import io
 import math
-import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,13 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Colors that differ for color-blind readers too (Okabe and Ito, Paul Tol), visible on white and on black.
+# Colors that differ for color-blind readers too (Okabe and Ito, Paul Tol).
 COLORS = ("#0077bb", "#ee7733", "#009e73", "#cc3377", "#a58500", "#33bbee", "#8c6bb1", "#888888")
 DASHES = ("-", "--", "-.", ":")
-INK = "#123456"  # of texts and axes; replaced by the text color of the page
+INK = "#222222"  # of texts and axes
 WIDTH, ROW = 9.0, 0.32  # inches: of a figure, and of a row or a line of a legend
 SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "path",  # the same letters everywhere, so that nothing can overlap elsewhere
     "svg.hashsalt": "report",
     "font.size": 10,
     "text.parse_math": False,  # a name may contain dollars
@@ -52,27 +52,20 @@ class Plot(NamedTuple):
     figure: "Figure"
 
     def svg(self) -> str:
-        """Return the figure as an SVG element that takes the text color of the page."""
-        import matplotlib
-
-        file = io.StringIO()
-        with matplotlib.rc_context(SETTINGS):
-            self.figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-        text = file.getvalue()
-        text = text[text.index("<svg") :].replace(INK, "currentColor")
-        text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-        # Ids unique in the page: other figures have the same ones.
-        return re.sub(r'(\bid="|url\(#|href="#)', rf"\1{self.name}-", text)
+        """Return the figure as the address of an image in SVG, which holds the image itself."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self._save('svg', metadata={'Date': None})).decode()}"
 
     def png(self, path: str) -> None:
-        """Write the figure to a PNG file, on white."""
+        """Write the figure to a PNG file."""
+        Path(path).write_bytes(self._save("png", dpi=120))
+
+    def _save(self, form: str, **options: Any) -> bytes:
         import matplotlib
 
+        file = io.BytesIO()
         with matplotlib.rc_context(SETTINGS):
-            heading = self.figure.suptitle(f"{self.title}: {self.name.rpartition('-')[0]}", color=INK)
-            self.figure.savefig(path, format="png", dpi=120, facecolor="white")
-        heading.set_text("")  # the page has one of its own
-        heading.set_in_layout(False)
+            self.figure.savefig(file, format=form, facecolor="white", **options)
+        return file.getvalue()
 
 
 def require() -> None:
@@ -116,7 +109,6 @@ def _axes(height: float, columns: int = 1, share_y: bool = False) -> tuple["Figu
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = list(figure.subplots(1, columns, squeeze=False, sharey=share_y)[0])
     for one in axes:
-        one.set_facecolor("none")
         one.grid(True, color="#808080", alpha=0.3, linewidth=0.6)
         one.set_axisbelow(True)
         one.spines[["top", "right"]].set_visible(False)

@@ -10,7 +10,6 @@ from zoo.bench.report.runs import COMPLETE, Case, Run, natural
 from zoo.bench.statistics import Summary, interval, log_ratio, summarize
 from zoo.frameworks import FRAMEWORKS
 
-MAX_LABEL, MAX_WORD = 52, 22  # characters of a label, and of a name in it
 BACKWARD = 3  # operations of an update / those of the forward pass: the backward pass has two products for each of its
 
 
@@ -168,7 +167,7 @@ def _ratio(base: Result, other: Result) -> Ratio:
     return Ratio(other.case, base.case, value, low, high)
 
 
-def labels(cases: Sequence[Case], length: int = MAX_LABEL) -> dict[Case, str]:
+def labels(cases: Sequence[Case]) -> dict[Case, str]:
     """Return a label for each case, of the fields that are not the same in all, and framework and precision."""
     units = {"nodes": "nodes", "cards": "cards"}
     prefixes = {"batch": "batch ", "accumulate": "accumulate "}
@@ -178,13 +177,5 @@ def labels(cases: Sequence[Case], length: int = MAX_LABEL) -> dict[Case, str]:
     for case in cases:
         words = [(name, getattr(case, name)) for name in fields]
         texts = [f"{prefixes.get(n, '')}{word} {units.get(n, '')}".strip() for n, word in words if word is not None]
-        found[case] = _shorten(" ".join(_shorten(text, MAX_WORD) for text in texts), length) or "all"
-    if len(set(found.values())) < len(found):  # cut off where they differ
-        found = {case: _shorten(f"{at}: {text}", length) for at, (case, text) in enumerate(found.items(), 1)}
+        found[case] = " ".join(texts) or "all"
     return found
-
-
-def _shorten(text: str, length: int) -> str:
-    """Return a text of at most `length` characters, with a gap after its first third if it is longer."""
-    head = (length - 1) // 3
-    return text if len(text) <= length else f"{text[:head]}…{text[head + 1 - length :]}"

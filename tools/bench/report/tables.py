@@ -10,7 +10,6 @@ from zoo.bench.report.runs import COMPLETE, Case, Run
 
 Row = dict[str, Any]  # key of a column -> value; None where it is not known
 MAX_COLUMNS = 12  # of a model in the overview, which is left out where it would have more
-MAX_TITLE = 200  # characters of a column of the overview
 CASE = ("recipe", "variant", "framework", "precision", "batch", "accumulate", "nodes", "cards")
 ONLY_TO_DIFFER = ("model", "recipe", "nodes", "device", "counting")  # left out where all rows have the same value
 
@@ -157,7 +156,7 @@ def overview(results: Sequence[Result]) -> list[Row]:
     for model in dict.fromkeys(result.case.model for result in results):
         members = [result for result in results if result.case.model == model and result.speed and result.case.cards]
         columns = dict.fromkeys(result.case._replace(nodes=None, cards=None) for result in members)
-        titles = labels(list(columns), MAX_TITLE)
+        titles = labels(list(columns))
         of_model: dict[tuple[int, int], Row] = {}
         for result in members:
             case, speed = result.case, result.speed

@@ -187,48 +187,44 @@ def read(path: str) -> Calibration:
             str(content["framework"]),
             str(content["device"]),
             _integer(content, "batch"),
-            {_integer(row, "processes"): _rounds(row) for row in _rows(content, "steps", 1)},
-            {_integer(row, "processes"): _numbers(row, "samples_per_s") for row in _rows(content, "input")},
+            {
+                _integer(row, "processes"): [_numbers(numbers, "rounds") for numbers in _rows(row, "rounds", 1)]
+                for row in _rows(content, "steps", 1)
+            },
+            {
+                _integer(row, "processes"): _numbers(_rows(row, "samples_per_s", 1), "samples_per_s")
+                for row in _rows(content, "input")
+            },
             [
                 Sample(_integer(row, "processes", 2), _integer(row, "bytes"), _number(row["seconds"], "seconds"))
                 for row in _rows(content, "all_reduce")
             ],
             Messages(*(_integer(content["messages"], key, key == "buckets") for key in Messages._fields)),
             [
-                Run(Cluster(_integer(row, "hosts"), _integer(row, "cards")), _numbers(row, "seconds"))
+                Run(
+                    Cluster(_integer(row, "hosts"), _integer(row, "cards")),
+                    _numbers(_rows(row, "seconds", 1), "seconds"),
+                )
                 for row in _rows(content, "runs")
             ],
         )
 
 
-def _rows(content: Mapping[str, Any], key: str, least: int = 0) -> list[Mapping[str, Any]]:
-    rows = content[key]
-    if not isinstance(rows, list) or len(rows) < least:
-        raise ValueError(f"{key}: expected a list of {least} objects or more")
-    return rows
+def _rows(content: Mapping[str, Any], key: str, least: int = 0) -> list[Any]:
+    if not isinstance(content[key], list) or len(content[key]) < least:
+        raise ValueError(f"{key}: expected a list of {least} values or more")
+    return content[key]
 
 
 def _integer(row: Mapping[str, Any], key: str, least: int = 1) -> int:
-    value = row[key]
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST:
-        raise ValueError(f"{key}: expected a whole number from {int(least)} on, got {value!r}")
-    return value
+    return int(_number(row[key], key, int, least))
 
 
-def _number(value: Any, key: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 / LARGEST <= value <= LARGEST:
-        raise ValueError(f"{key}: expected a positive number, got {value!r}")
-    return float(value)
+def _number(value: Any, key: str, kind: Any = int | float, least: float = 1 / LARGEST) -> float:
+    if not isinstance(value, kind) or isinstance(value, bool) or not least <= value <= LARGEST:
+        raise ValueError(f"{key}: expected a {'whole' if kind is int else 'positive'} number, got {value!r}")
+    return value if kind is int else float(value)
 
 
-def _numbers(row: Mapping[str, Any], key: str) -> list[float]:
-    if not isinstance(row[key], list) or not row[key]:
-        raise ValueError(f"{key}: expected a list of positive numbers")
-    return [_number(value, key) for value in row[key]]
-
-
-def _rounds(row: Mapping[str, Any]) -> list[list[float]]:
-    rounds = [_numbers({"rounds": numbers}, "rounds") for numbers in row["rounds"]]
-    if not rounds:
-        raise ValueError("rounds: expected a list of lists of positive numbers")
-    return rounds
+def _numbers(values: Sequence[Any], key: str) -> list[float]:
+    return [_number(value, key) for value in values]
