@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.campaign import Trial
+from zoo.table import table as formatted
 
 NAMES = ("fuzz", "kills", "network", "power_cut", "soak")
 
@@ -69,18 +70,16 @@ def read(path: Path) -> list[Trial]:
 def table(trials: Sequence[Trial]) -> list[str]:
     """Return a Markdown table: for each kind the attacks, those that did harm, and the largest of each figure."""
     names = sorted({name for trial in trials for name in trial.figures})
-    lines = [
-        "| " + " | ".join(("attack", "number", "harm", *(f"largest {name}" for name in names))) + " |",
-        "|" + "---|" * (3 + len(names)),
-    ]
+    rows = []
     for kind in dict.fromkeys(trial.kind for trial in trials if trial.count):
         mine = [trial for trial in trials if trial.kind == kind]
-        cells = [kind, f"{sum(trial.count for trial in mine):,}", f"{sum(len(trial.failures) for trial in mine)}"]
-        for name in names:
-            values = [trial.figures[name] for trial in mine if name in trial.figures]
-            cells.append(f"{max(values):,.3g}" if values else "")
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        largest = [
+            max((trial.figures[name] for trial in mine if name in trial.figures), default=None) for name in names
+        ]
+        cells = ("" if value is None else f"{value:,.3g}" for value in largest)
+        harm = sum(len(trial.failures) for trial in mine)
+        rows.append((kind, f"{sum(trial.count for trial in mine):,}", harm, *cells))
+    return formatted(rows, ("attack", "number", "harm", *(f"largest {name}" for name in names)), markdown=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.helpers.paths import ROOT
-from tests.helpers.processes import MPIRUN, launcher
+from tests.helpers.processes import MPIRUN, SETTINGS, environment, launcher
 from zoo.data.demo import portraits, shapes
 from zoo.logs.airank import TAG
 from zoo.logs.journal import history
@@ -41,22 +41,8 @@ COMMON = {
     "optim.warmup": "3 steps",
     "listeners": "[metrics_csv]",
 }
-IMAGES = {"data.size": 24, "data.train_images": 24, "data.val_images": 8, "data.max_bad": 0.1, "data.eval_bad": "wrong"}
-FACES = {
-    "model.embedding": 16,
-    "data.size": 32,
-    "data.identities": 7,
-    "data.shots": 4,
-    "data.val_identities": 4,
-    "data.val_shots": 3,
-    "data.val_pairs": 10,
-    "task.scale": 8.0,
-    "optim.lr": 0.001,
-    "train.ema": "",
-    "train.batch": 6,
-}
-
-
+IMAGES = {**SETTINGS["resnet50"], **COMMON, "data.max_bad": 0.1, "data.eval_bad": "wrong"}
+FACES = {**SETTINGS["arcface"], **COMMON, "train.ema": "", "train.batch": 6}
 LEFT_OUT = ("resume", "data_wait")  # events of the disturbance, and those that depend on time
 FIELDS = {  # of events, those that time and place do not change
     "load": ("checksum", "train_samples"),
@@ -91,7 +77,7 @@ def arguments(setup: Setup, kept: Path, **changes: object) -> list[str]:
         changes: further keys of the recipe, with __ in place of a dot.
     """
     recipe, root = ("resnet50", "shapes") if setup.size == 1 else ("arcface", "portraits")
-    values = {**COMMON, **(IMAGES if setup.size == 1 else FACES), "data.root": kept / root, "data.workers": 0}
+    values = {**(IMAGES if setup.size == 1 else FACES), "data.root": kept / root, "data.workers": 0}
     values |= {key.replace("__", "."): value for key, value in changes.items()}
     overrides = [word for key, value in values.items() for word in ("-o", f"{key}={value}")]
     return ["-c", str(ROOT / f"configs/{recipe}_demo.yaml"), "--framework", setup.framework, *overrides]
@@ -119,7 +105,6 @@ def start(setup: Setup, program: Sequence[str], logs: Path) -> subprocess.Popen[
         if MPIRUN is None:
             raise RuntimeError("mpirun is not installed")
         line = [*launcher("mpirun", setup.size, logs), *program]
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.Popen(
         line,
         stdout=subprocess.PIPE,
@@ -127,7 +112,7 @@ def start(setup: Setup, program: Sequence[str], logs: Path) -> subprocess.Popen[
         text=True,
         errors="replace",  # frameworks print what strangers send
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": path, "TERM": "dumb"},
+        env={**environment(), "PYTHONPATH": str(ROOT)},
         start_new_session=True,
     )
 

@@ -103,6 +103,7 @@ def test_figures_of_loaders():
     assert (found[1]["cpu_ms"], found[1]["samples_per_s"], found[1]["worker_cpu_ms"]) == pytest.approx((100, 40, 55))
 
 
+@pytest.mark.slow
 def test_updates_of_a_task_whose_peer_is_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(peers_updates.TASKS, "tsm_112", TSM._replace(options=(*TSM.options, *SMALL)))

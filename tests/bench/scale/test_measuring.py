@@ -68,14 +68,6 @@ def test_a_fixed_global_batch_is_refused(tmp_path, capsys):
     assert "-o train.global_batch=" in capsys.readouterr().err and not (tmp_path / "x.json").exists()
 
 
-def test_a_process_that_fails_is_shown(tmp_path, capsys):
-    words = ["-c", "configs/resnet50_demo.yaml", "--out", str(tmp_path / "x.json"), "--device", "cuda"]
-    words += [word for pair in shapes(tmp_path) for word in ("-o", pair)]
-    assert program.main(["bench", "scale", "calibrate", *words, "--processes", "1", "--drop", "1", "--count", "2"]) == 2
-    message = capsys.readouterr().err
-    assert "a process of the calibration failed" in message and "device: there is no cuda:0 here" in message
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore"])
 def test_a_tiny_recipe_is_measured(tmp_path, capsys, framework):
