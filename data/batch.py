@@ -8,6 +8,7 @@ import numpy as np
 from zoo.data.errors import UserError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of RGB in [0, 1]
+IGNORE_INDEX = 255  # label of pixels that belong to no class and are ignored
 
 Batch = dict[str, np.ndarray]  # the first axis of every array is the batch
 

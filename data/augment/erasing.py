@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import numpy as np
 
 from zoo.data.augment import ALL, Drawn, Target
+from zoo.data.batch import IGNORE_INDEX
 from zoo.data.fields import Fractions, Probability, Range, Ratios
-from zoo.data.formats.masks import IGNORE_INDEX
 from zoo.data.transforms.geometry import Box
 
 KINDS = {"random_erasing": ("image", "clip", "face"), "random_cutout": ALL}

@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 
 from zoo.data.augment import ALL, Drawn, Target
+from zoo.data.batch import IGNORE_INDEX
 from zoo.data.fields import Fractions, Probability, Range, Ratios, Shares
-from zoo.data.formats.masks import IGNORE_INDEX
 from zoo.data.transforms import pixels
 from zoo.data.transforms.clips import multi_scale_box
 from zoo.data.transforms.geometry import Geometry, Size, random_box

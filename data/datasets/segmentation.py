@@ -18,14 +18,13 @@ from zoo.data import mixing
 from zoo.data.audit import Inventory
 from zoo.data.augment import Drawn, Target, steps
 from zoo.data.augment.steps import Pipeline, Steps, on_image, on_label, standard
-from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
+from zoo.data.batch import IGNORE_INDEX, IMAGENET_MEAN, IMAGENET_STD, Field
 from zoo.data.contents import Content
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets.common import FileSplit, Protocol, file_size, set_name
 from zoo.data.errors import BadSample, UserError
 from zoo.data.fields import Count, Deviations, Factors, Range, Sides
 from zoo.data.formats import images, masks
-from zoo.data.formats.masks import IGNORE_INDEX
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry

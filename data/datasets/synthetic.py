@@ -15,11 +15,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from zoo.data import mixing
-from zoo.data.batch import LABEL, PAIR, Field
+from zoo.data.batch import IGNORE_INDEX, LABEL, PAIR, Field
 from zoo.data.dataset import LoaderSettings
 from zoo.data.datasets.common import Protocol
 from zoo.data.fields import Classes, Count, Sides
-from zoo.data.formats.masks import IGNORE_INDEX
 from zoo.data.record import DataRecord, without_items
 
 SEED = 2026

@@ -9,10 +9,10 @@ from typing import BinaryIO, NamedTuple
 import cv2
 import numpy as np
 
+from zoo.data.batch import IGNORE_INDEX
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import images, regular
 
-IGNORE_INDEX = 255  # label of pixels that belong to no class and are ignored
 GRID_LEVELS = 9  # values of red, green and blue in the grid of colors for other classes
 
 
