@@ -20,41 +20,33 @@ Recipe = dict[str, Any]  # settings that the content of a set depends on, stored
 
 
 def write(root: str, name: str, recipe: Recipe, content: str, fill: Callable[[str], None]) -> None:
-    """Generate a demo set in a temporary folder and rename it, so that `root` is always complete.
+    """Generate a demo set if there is no folder `root`, in a temporary folder, so that `root` is always complete.
 
     Args:
+        root: Folder of the set.
         name: Name of the set; the recipe is stored in <name>.json.
+        recipe: Settings that the content depends on.
         content: What is generated, for the message to the user, such as `240 small JPEG files`.
         fill: Writes the files of the set into the folder that it is given.
-    """
-    print(f"making the demo set in {root}: {content} ...", flush=True)
-    temporary = f"{root.rstrip('/')}.making-{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    os.makedirs(temporary)
-    try:
-        fill(temporary)
-        with open(os.path.join(temporary, f"{name}.json"), "w", encoding="utf-8") as file:
-            json.dump(recipe, file)
-        os.rename(temporary, root)
-    except OSError:
-        if not os.path.isdir(root):  # otherwise another process was faster and wrote the same bytes
-            raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def map_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Call a function on all items with as many threads as processors, and return the results in order."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(function, items))
-
-
-def check(root: str, name: str, recipe: Recipe) -> None:
-    """Check that a folder contains the set of this recipe.
 
     Raises:
-        UserError: It contains something else.
+        UserError: The folder contains something else than the set of this recipe.
     """
+    if not os.path.isdir(root):
+        print(f"making the demo set in {root}: {content} ...", flush=True)
+        temporary = f"{root.rstrip('/')}.making-{os.getpid()}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        os.makedirs(temporary)
+        try:
+            fill(temporary)
+            with open(os.path.join(temporary, f"{name}.json"), "w", encoding="utf-8") as file:
+                json.dump(recipe, file)
+            os.rename(temporary, root)
+        except OSError:
+            if not os.path.isdir(root):  # otherwise another process was faster and wrote the same bytes
+                raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     try:
         with open(os.path.join(root, f"{name}.json"), encoding="utf-8") as file:
             stored = json.load(file)
@@ -68,6 +60,19 @@ def check(root: str, name: str, recipe: Recipe) -> None:
             f"{root} contains a demo set with other settings ({stored}, expected {recipe}); "
             "remove it or choose another folder with -o data.root=FOLDER"
         )
+
+
+def map_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Call a function on all items with as many threads as processors, and return the results in order."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(function, items))
+
+
+def check_multiple(settings: Any, keys: Iterable[str], classes: int) -> None:
+    """Check that settings are numbers of samples with as many of each class. Raises ValueError."""
+    for key in keys:
+        if getattr(settings, key) < classes or getattr(settings, key) % classes:
+            raise ValueError(f"{key}: must be a multiple of {classes}, the number of classes")
 
 
 Point = tuple[float, float]  # x and y in pixels, from the upper left corner

@@ -37,21 +37,17 @@ class Settings(kinetics.Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        for key in ("train_clips", "val_clips"):
-            if getattr(self, key) < len(CLASSES) or getattr(self, key) % len(CLASSES):
-                raise ValueError(f"{key}: must be a multiple of {len(CLASSES)}, the number of classes")
+        common.check_multiple(self, ("train_clips", "val_clips"), len(CLASSES))
 
 
 def load(settings: Settings) -> tuple[kinetics.ClipSplit, kinetics.ClipSplit]:
     """Generate the set if it does not exist, then open it like Kinetics."""
-    if not os.path.isdir(settings.root):
-        make(settings.root, settings.train_clips, settings.val_clips)
-    common.check(settings.root, "motion", _recipe(settings.train_clips, settings.val_clips))
+    make(settings.root, settings.train_clips, settings.val_clips)
     return kinetics.load(settings)
 
 
 def make(root: str, train_clips: int, val_clips: int) -> None:
-    """Write the set to `root`, which is complete as soon as it exists."""
+    """Write the set to `root`, unless it is there."""
 
     def fill(folder: str) -> None:
         for split, count in (("train", train_clips), ("val", val_clips)):
@@ -63,11 +59,8 @@ def make(root: str, train_clips: int, val_clips: int) -> None:
             file.write("\n".join(CLASSES) + "\n")
 
     content = f"{train_clips + val_clips} short H.264 clips"
-    common.write(root, "motion", _recipe(train_clips, val_clips), content, fill)
-
-
-def _recipe(train_clips: int, val_clips: int) -> common.Recipe:
-    return {"version": 1, "train_clips": train_clips, "val_clips": val_clips}
+    recipe = {"version": 1, "train_clips": train_clips, "val_clips": val_clips}
+    common.write(root, "motion", recipe, content, fill)
 
 
 def _write_pair(root: str, split: str, number: int) -> list[str]:

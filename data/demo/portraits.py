@@ -41,10 +41,8 @@ class Settings(faces.Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        available = min(
-            _count_same_pairs(self.val_identities, self.val_shots),
-            _count_different_pairs(self.val_identities, self.val_shots),
-        )
+        counts = self.val_identities, self.val_shots
+        available = min(_count_same_pairs(*counts), _count_different_pairs(*counts))
         if self.val_pairs > 2 * available:
             raise ValueError(
                 f"val_pairs: {self.val_identities} identities with {self.val_shots} images each give at "
@@ -54,14 +52,12 @@ class Settings(faces.Settings):
 
 def load(settings: Settings) -> tuple[faces.FaceSplit, faces.VerificationPairs]:
     """Generate the set if it does not exist, then open it like any folder of faces."""
-    if not os.path.isdir(settings.root):
-        make(settings)
-    common.check(settings.root, "portraits", _recipe(settings))
+    make(settings)
     return faces.load(settings)
 
 
 def make(settings: Settings) -> None:
-    """Write the set to its root, which is complete as soon as it exists."""
+    """Write the set to its root, unless it is there."""
     s = settings
     sizes = {"train": (s.identities, s.shots), UNSEEN: (s.val_identities, s.val_shots)}
 
@@ -75,12 +71,9 @@ def make(settings: Settings) -> None:
             file.writelines(" ".join(line) + "\n" for line in _pairs(s))
 
     total = sum(identities * shots for identities, shots in sizes.values())
-    common.write(s.root, "portraits", _recipe(s), f"{total} small JPEG files", fill)
-
-
-def _recipe(settings: Settings) -> common.Recipe:
     keys = ("size", "val_pairs", "identities", "shots", "val_identities", "val_shots", "variation")
-    return {"version": 1, **{key: getattr(settings, key) for key in keys}}
+    recipe = {"version": 1, **{key: getattr(s, key) for key in keys}}
+    common.write(s.root, "portraits", recipe, f"{total} small JPEG files", fill)
 
 
 def _write(root: str, split: str, settings: Settings, face: tuple[int, int]) -> None:

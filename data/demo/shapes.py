@@ -36,21 +36,17 @@ class Settings(imagenet.Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        for key in ("train_images", "val_images"):
-            if getattr(self, key) < len(CLASSES) or getattr(self, key) % len(CLASSES):
-                raise ValueError(f"{key}: must be a multiple of {len(CLASSES)}, the number of classes")
+        common.check_multiple(self, ("train_images", "val_images"), len(CLASSES))
 
 
 def load(settings: Settings) -> tuple[imagenet.ImageSplit, imagenet.ImageSplit]:
     """Generate the set if it does not exist, then open it like ImageNet."""
-    if not os.path.isdir(settings.root):
-        make(settings.root, settings.train_images, settings.val_images)
-    common.check(settings.root, "shapes", _recipe(settings.train_images, settings.val_images))
+    make(settings.root, settings.train_images, settings.val_images)
     return imagenet.load(settings)
 
 
 def make(root: str, train_images: int, val_images: int) -> None:
-    """Write the set to `root`, which is complete as soon as it exists."""
+    """Write the set to `root`, unless it is there."""
 
     def fill(folder: str) -> None:
         for split, count in (("train", train_images), ("val", val_images)):
@@ -59,11 +55,8 @@ def make(root: str, train_images: int, val_images: int) -> None:
             common.map_threads(partial(_write, folder, split), range(count))
 
     content = f"{train_images + val_images} small JPEG files"
-    common.write(root, "shapes", _recipe(train_images, val_images), content, fill)
-
-
-def _recipe(train_images: int, val_images: int) -> common.Recipe:
-    return {"version": 1, "train_images": train_images, "val_images": val_images}
+    recipe = {"version": 1, "train_images": train_images, "val_images": val_images}
+    common.write(root, "shapes", recipe, content, fill)
 
 
 def _write(root: str, split: str, number: int) -> None:

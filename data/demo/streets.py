@@ -52,14 +52,12 @@ class Settings(cityscapes.Settings):
 
 def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     """Generate the set if it does not exist, then open it like Cityscapes."""
-    if not os.path.isdir(settings.root):
-        make(settings.root, settings.train_images, settings.val_images)
-    common.check(settings.root, "streets", _recipe(settings.train_images, settings.val_images))
+    make(settings.root, settings.train_images, settings.val_images)
     return cityscapes.load(settings)
 
 
 def make(root: str, train_images: int, val_images: int) -> None:
-    """Write the set to `root`, which is complete as soon as it exists."""
+    """Write the set to `root`, unless it is there."""
 
     def fill(folder: str) -> None:
         for split, count in (("train", train_images), ("val", val_images)):
@@ -69,11 +67,8 @@ def make(root: str, train_images: int, val_images: int) -> None:
             common.map_threads(partial(_write, folder, split), range(count))
 
     content = f"{train_images + val_images} small PNG files and their masks"
-    common.write(root, "streets", _recipe(train_images, val_images), content, fill)
-
-
-def _recipe(train_images: int, val_images: int) -> common.Recipe:
-    return {"version": 1, "train_images": train_images, "val_images": val_images}
+    recipe = {"version": 1, "train_images": train_images, "val_images": val_images}
+    common.write(root, "streets", recipe, content, fill)
 
 
 def _write(root: str, split: str, number: int) -> None:

@@ -1,7 +1,5 @@
 """Small demo sets, each generated once per session."""
 
-import os
-import time
 from functools import cache
 from typing import NamedTuple
 
@@ -20,15 +18,13 @@ SETTINGS = {
 class DemoSet(NamedTuple):
     name: str
     root: str
-    seconds: float  # that generating it took
 
     def load(self, root=None, **keys):
         return data.find(self.name).load(self.settings(root, **keys))
 
     def settings(self, root=None, **keys):
-        return data.find(self.name).Settings(
-            **{"root": str(root or self.root), "workers": 0, **SETTINGS[self.name], **keys}
-        )
+        values = {"root": str(root or self.root), "workers": 0, **SETTINGS[self.name], **keys}
+        return data.find(self.name).Settings(**values)
 
 
 @pytest.fixture(scope="session")
@@ -37,24 +33,8 @@ def demo_set(tmp_path_factory):
 
     @cache
     def make(name):
-        root = str(tmp_path_factory.mktemp(name) / "set")
-        start = time.perf_counter()
-        DemoSet(name, root, 0.0).load()
-        return DemoSet(name, root, time.perf_counter() - start)
+        demo = DemoSet(name, str(tmp_path_factory.mktemp(name) / "set"))
+        demo.load()
+        return demo
 
     return make
-
-
-@pytest.fixture(scope="session")
-def read_files():
-    """Folder -> {path in it: content} of all files."""
-
-    def read(root):
-        contents = {}
-        for folder, _, names in os.walk(root):
-            for name in names:
-                with open(os.path.join(folder, name), "rb") as file:
-                    contents[os.path.relpath(os.path.join(folder, name), root)] = file.read()
-        return contents
-
-    return read
