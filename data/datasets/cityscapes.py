@@ -52,8 +52,7 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     stats = masks.scan(root, splits, settings.checked_masks, settings.void_masks)
     if is_cityscapes:
         classes = masks.TRAIN_CLASSES
-        uses_ids = settings.labels == "labelIds"
-        label_map = masks.cityscapes_ids() if uses_ids else masks.class_indices(len(classes))
+        label_map = _label_map(settings)
     else:
         classes = _custom_classes(settings, stats)
         label_map = masks.class_indices(len(classes))
@@ -66,6 +65,13 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     return train, SegmentationSplit(settings, splits[1], classes, label_map, False, pixels=pixels[1])
 
 
+def _label_map(settings: Settings) -> masks.LabelMap:
+    """Return the classes of the values in masks of Cityscapes."""
+    if settings.labels == "labelIds":
+        return masks.cityscapes_ids()
+    return masks.class_indices(len(masks.TRAIN_CLASSES))
+
+
 def _open_prepared(
     settings: Settings, prepared: tuple[PreparedSplit, PreparedSplit]
 ) -> tuple[SegmentationSplit, SegmentationSplit]:
@@ -75,10 +81,8 @@ def _open_prepared(
     for path in (pairs[0][0][1], pairs[1][0][1]):
         if not path.endswith(f"_{settings.labels}.png"):
             raise UserError(f"data.labels: {settings.root} was prepared with masks such as {path}; leave it out")
-    uses_ids = settings.labels == "labelIds"
-    label_map = masks.cityscapes_ids() if uses_ids else masks.class_indices(len(classes))
     train, val = (
-        SegmentationSplit(settings, of_split, classes, label_map, training, (), split)
+        SegmentationSplit(settings, of_split, classes, _label_map(settings), training, (), split)
         for split, of_split, training in zip(prepared, pairs, (True, False))
     )
     return train, val
@@ -92,32 +96,37 @@ def _cityscapes_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, 
                 f"data.{key}: is for custom data, but {settings.root} contains Cityscapes, whose classes are fixed; "
                 "leave it out"
             )
-    splits: list[list[Pair]] = []
-    notes: tuple[str, ...] = ()
+    remedy = (
+        "unpack gtFine_trainvaltest.zip"
+        if settings.labels == "labelIds"
+        else "they are not part of the download, leave data.labels at labelIds"
+    )
+    splits, notes = list[list[Pair]](), list[str]()
     for split in SPLITS:
-        image_folder, mask_folder = f"leftImg8bit/{split}", f"gtFine/{split}"
-        image_paths = _files_by_stem(settings.root, image_folder, ("_leftImg8bit.png",))
-        mask_paths = _files_by_stem(settings.root, mask_folder, (f"_gtFine_{settings.labels}.png",))
-        remedy = "unpack leftImg8bit_trainvaltest.zip"
-        _require_files(settings.root, image_folder, image_paths, "image *_leftImg8bit.png", remedy)
-        lacking = [stem for stem in image_paths if stem not in mask_paths]
-        unmatched = [image_paths[stem] for stem in lacking]
-        if unmatched:
-            remedy = (
-                "unpack gtFine_trainvaltest.zip"
-                if settings.labels == "labelIds"
-                else "they are not part of the download, leave data.labels at labelIds"
-            )
-            raise UserError(
-                f"{settings.root}: {len(unmatched)} of {len(image_paths)} images have no mask "
-                f"*_gtFine_{settings.labels}.png in {mask_folder}: {_shorten(unmatched)}"
-                f"; {remedy}{_missing_folder(settings.root, mask_folder, lacking[0])}"
-            )
-        if len(mask_paths) > len(image_paths):
-            extra = len(mask_paths) - len(image_paths)
-            notes += (f"warning: {mask_folder} contains {extra} masks without an image",)
-        splits.append(_join_by_stem(image_paths, mask_paths))
-    return splits, notes
+        folder, end = f"gtFine/{split}", f"_gtFine_{settings.labels}.png"
+        found = find_images(settings.root, split), _files_by_stem(settings.root, folder, (end,))
+        splits.append(_match(settings.root, *found, f"mask *{end}", folder, remedy, notes))
+    return splits, tuple(notes)
+
+
+def find_images(root: str, split: str) -> dict[str, str]:
+    """Find the images of a split of Cityscapes.
+
+    Returns:
+        `city/name` of an image -> its path relative to root.
+
+    Raises:
+        UserError: there are none.
+    """
+    folder, end = f"leftImg8bit/{split}", "_leftImg8bit.png"
+    paths = _files_by_stem(root, folder, (end,))
+    _require_files(root, folder, paths, f"image *{end}", "unpack leftImg8bit_trainvaltest.zip")
+    return paths
+
+
+def mask_path(split: str, stem: str) -> str:
+    """Return the path of the mask of ids of an image of find_images, relative to root."""
+    return f"gtFine/{split}/{stem}_gtFine_labelIds.png"
 
 
 def _custom_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]]:
@@ -125,18 +134,21 @@ def _custom_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]
     root = settings.root
     if settings.labels != "labelIds":
         raise UserError(f"data.labels: is for Cityscapes, but there is no leftImg8bit in {root}; leave it out")
-    for layout in CUSTOM_LAYOUTS:
-        if any(os.path.isdir(os.path.join(root, layout[0].format(split))) for split in SPLITS):
-            return [_match_folders(root, *(folder.format(split) for folder in layout)) for split in SPLITS], ()
+    notes: list[str] = []
+    for of_images, of_masks in CUSTOM_LAYOUTS:
+        if any(os.path.isdir(os.path.join(root, of_images.format(split))) for split in SPLITS):
+            folders = [(of_images.format(split), of_masks.format(split)) for split in SPLITS]
+            return [_match_folders(root, *of_split, notes) for of_split in folders], tuple(notes)
     if not os.path.isdir(os.path.join(root, "images")):
         similar = similar_path(os.path.join(root, "images")) or similar_path(os.path.join(root, "leftImg8bit"))
         raise UserError(f"{root}: contains neither Cityscapes nor custom images{similar}; it should contain\n{LAYOUT}")
-    pairs = _match_folders(root, "images", "masks")
+    pairs = _match_folders(root, "images", "masks", notes)
     period = round(1 / settings.val_fraction)
     train, val = [pair for index, pair in enumerate(pairs) if index % period], pairs[::period]
     if not train:
         raise UserError(f"{root}: a single image cannot serve for both training and validation; add images")
     return [train, val], (
+        *notes,
         f"no folders train and val: one in {period} of the sorted images is used for validation, "
         f"{len(val)} of {len(pairs)} (data.val_fraction); make these folders to choose the split yourself",
     )
@@ -166,26 +178,45 @@ def _custom_classes(settings: Settings, stats: Sequence[Sequence[masks.MaskStats
     return names
 
 
-def _match_folders(root: str, image_folder: str, mask_folder: str) -> list[Pair]:
-    """Pair the images and masks of two folders of custom data. Raises UserError naming unmatched files."""
+def _match_folders(root: str, image_folder: str, mask_folder: str, notes: list[str]) -> list[Pair]:
+    """Pair the images and masks of two folders of custom data. Raises UserError naming images without a mask."""
     image_paths = _files_by_stem(root, image_folder, images.EXTENSIONS)
     mask_paths = _files_by_stem(root, mask_folder, (".png",))
     extensions = ", ".join(images.EXTENSIONS)
     _require_files(root, image_folder, image_paths, "image", f"it should contain files ending in {extensions}")
     _require_files(root, mask_folder, mask_paths, "mask *.png", "masks are PNG files with the names of their images")
-    for paths, others, missing, folder in (
-        (image_paths, mask_paths, "mask", mask_folder),
-        (mask_paths, image_paths, "image", image_folder),
-    ):
-        unmatched = [stem for stem in paths if stem not in others]
-        if unmatched:
-            remedy = "; a mask has the name of its image except for the extension: images/a/b.jpg, masks/a/b.png"
-            raise UserError(
-                f"{root}: {len(unmatched)} of {len(paths)} files have no {missing} in {folder}: "
-                f"{_shorten([paths[stem] for stem in unmatched])}"
-                f"{remedy}{_missing_folder(root, folder, unmatched[0])}"
-            )
-    return _join_by_stem(image_paths, mask_paths)
+    remedy = "a mask has the name of its image except for the extension: images/a/b.jpg, masks/a/b.png"
+    return _match(root, image_paths, mask_paths, "mask", mask_folder, remedy, notes)
+
+
+def _match(
+    root: str,
+    image_paths: dict[str, str],
+    mask_paths: dict[str, str],
+    mask: str,
+    folder: str,
+    remedy: str,
+    notes: list[str],
+) -> list[Pair]:
+    """Pair images and masks by their names without suffix, and add a note on masks without an image.
+
+    Raises:
+        UserError: images have no mask; mask, folder and remedy are parts of the message.
+    """
+    lacking = [stem for stem in image_paths if stem not in mask_paths]
+    if lacking:
+        first = ", ".join(image_paths[stem] for stem in lacking[:MAX_LISTED_PATHS])
+        more = " ..." if len(lacking) > MAX_LISTED_PATHS else ""
+        place = os.path.dirname(os.path.join(root, folder, lacking[0]))
+        missing = "" if os.path.isdir(place) else f"; there is no folder {place}{similar_path(place)}"
+        raise UserError(
+            f"{root}: {len(lacking)} of {len(image_paths)} images have no {mask} in {folder}: {first}{more}; {remedy}"
+            + missing
+        )
+    extra = len(mask_paths) - len(image_paths)
+    if extra:
+        notes.append(f"warning: {folder} contains {extra} masks without an image")
+    return [(path, mask_paths[stem]) for stem, path in image_paths.items()]
 
 
 def _files_by_stem(root: str, folder: str, suffixes: tuple[str, ...]) -> dict[str, str]:
@@ -218,17 +249,3 @@ def _require_files(root: str, folder: str, paths: dict[str, str], what: str, rem
         if os.path.isdir(path):
             raise UserError(f"{path}: there is no {what} in this folder; {remedy}")
         raise UserError(f"{path}: no such folder; {remedy}{similar_path(path)}")
-
-
-def _missing_folder(root: str, folder: str, stem: str) -> str:
-    """Return a clause on the folder in which the partner of a file belongs, if there is none of this name."""
-    path = os.path.dirname(os.path.join(root, folder, stem))
-    return "" if os.path.isdir(path) else f"; there is no folder {path}{similar_path(path)}"
-
-
-def _join_by_stem(image_paths: dict[str, str], mask_paths: dict[str, str]) -> list[Pair]:
-    return [(path, mask_paths[stem]) for stem, path in image_paths.items()]
-
-
-def _shorten(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:MAX_LISTED_PATHS]) + (" ..." if len(paths) > MAX_LISTED_PATHS else "")

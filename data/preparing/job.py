@@ -85,11 +85,6 @@ class Plan:
         return f"{chunk.split}-{chunk.shard:05d}-of-{shards:05d}.rec"
 
 
-def default_folder(root: str) -> str:
-    """Return where a data set is prepared to without --out: beside it."""
-    return f"{os.path.abspath(root)}-prepared"
-
-
 def claim(out: str, job: Job) -> None:
     """Mark a new or empty folder as this job's, or check that it is already marked so.
 

@@ -25,25 +25,6 @@ from zoo.data.preparing.sources import Sample
 REPORT, UNREADABLE, CLASSES = "report.json", "unreadable.csv", "classes.txt"
 FACE_PACK, PROPERTY = "train.rec", "property"
 FOLDER_FORMS = {"files": "folders", "pack": "frames"}  # of the manifest, by the form of a job on folders of frames
-
-# Published copies: name, samples by split, source. Videos vanish from YouTube, so every copy of Kinetics differs.
-COPIES: dict[str, list[tuple[str, dict[str, int], str]]] = {
-    "k400": [
-        ("CVDF", {"train": 246_534, "val": 19_906}, "FiftyOne's documentation of kinetics-400"),
-        ("OpenMMLab", {"train": 240_436, "val": 19_796}, "mmaction2, tools/data/kinetics/README.md"),
-    ],
-    "ssv2": [("official", {"train": 168_913, "val": 24_777}, "Qualcomm's page of Something-Something V2")],
-    "imagenet": [("official", {"train": 1_281_167, "val": 50_000}, "Russakovsky et al. 2015, arXiv:1409.0575")],
-    "cityscapes": [("official", {"train": 2_975, "val": 500}, "Cordts et al. 2016, arXiv:1604.01685")],
-}
-# Images of insightface's packs by identities, and pairs of its verification sets: recognition/_datasets_/README.md.
-FACE_COPIES = {
-    10_572: ("CASIA-WebFace", 490_623),
-    85_742: ("MS1M-V2", 5_822_653),
-    93_431: ("MS1M-V3", 5_179_510),
-    360_232: ("Glint360K", 17_091_657),
-}
-VERIFICATION_PAIRS = dict.fromkeys(("lfw", "agedb_30", "calfw", "cplfw"), 6_000) | {"cfp_fp": 7_000, "cfp_ff": 7_000}
 TERMS = {
     "k400": "Annotations: CC BY 4.0, Google LLC. The videos belong to those who uploaded them to YouTube.",
     "ssv2": "Research license of Qualcomm, which must be accepted before the download; no redistribution.",
@@ -188,10 +169,6 @@ def _report(job: Job, plan: Plan, content: Manifest) -> dict[str, Any]:
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     earlier = first[group.ravel()]  # sample with the same contents
     repeated, labels = earlier != np.arange(len(hashes)), columns["label"]
-    copies = COPIES.get(job.kind, [])
-    if job.kind == "faces" and len(plan.classes) in FACE_COPIES:
-        name, images = FACE_COPIES[len(plan.classes)]
-        copies = [(name, {"train": images}, "insightface")]
     codecs = np.bincount(columns["codec"], minlength=len(content.info.codecs)).tolist()
     return {
         "kind": job.kind,
@@ -205,7 +182,6 @@ def _report(job: Job, plan: Plan, content: Manifest) -> dict[str, Any]:
         "codecs": dict(zip(content.info.codecs, codecs)),
         "repeated_contents": int(repeated.sum()),
         "repeated_contents_with_another_label": int((repeated & (labels[earlier] != labels)).sum()),
-        "published_copies": [{"name": name, **counts, "source": source} for name, counts, source in copies],
         "notes": list(plan.notes),
         "terms": TERMS[job.kind],
     }
@@ -221,9 +197,7 @@ def _check_verification(root: str) -> tuple[list[dict[str, Any]], list[tuple[Sam
             bad = list(_unreadable_images(name, images))
         except UserError as error:
             bad = [(Sample("verification", name, -1), str(error).removeprefix(f"{path}: "))]
-        published = VERIFICATION_PAIRS.get(name.removesuffix(".bin"))
-        counts = {"pairs": len(same), "published_pairs": published, "same": sum(same), "unreadable": len(bad)}
-        summaries.append({"name": name, **counts})
+        summaries.append({"name": name, "pairs": len(same), "same": sum(same), "unreadable": len(bad)})
         unreadable += bad
     return summaries, unreadable
 

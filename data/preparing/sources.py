@@ -5,7 +5,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from zoo.data.datasets import common, imagenet, kinetics
+from zoo.data.datasets import cityscapes, common, imagenet, kinetics
 from zoo.data.errors import UserError
 from zoo.data.formats import face_files, face_packs, masks, regular
 from zoo.data.formats.face_packs import FacePack
@@ -81,20 +81,11 @@ def find(kind: str, root: str, lists: dict[str, Any]) -> Listing:
     Raises:
         UserError: There is no such data set in the folder; the message says what belongs there.
     """
-    if not os.path.isdir(root):
-        raise UserError(f"{root}: no such folder; pass the folder of the data set")
     if manifest.is_prepared(root):
         raise UserError(f"{root}: is a prepared data set already; pass the folder that it was made of")
-    finders = {
-        "k400": _k400,
-        "ssv2": _ssv2,
-        "imagenet": _images,
-        "cityscapes": _cityscapes,
-        "faces": _faces,
-        "folder": _folder,
-    }
+    finders = (_k400, _ssv2, _images, _cityscapes, _faces, _folder)
     try:
-        return finders[kind](root, lists)
+        return dict(zip(KINDS, finders))[kind](root, lists)
     except OSError as error:
         raise UserError(f"{error.filename or root}: cannot be listed ({error.strerror}); repair or remove it") from None
 
@@ -214,21 +205,11 @@ def _images(root: str, lists: dict[str, Any]) -> Listing:
 
 def _cityscapes(root: str, lists: dict[str, Any]) -> Listing:
     _refuse(lists, "Cityscapes has no lists")
-    samples, image_end = [], "_leftImg8bit.png"
-    for split in SPLITS:
-        folder = os.path.join(root, "leftImg8bit", split)
-        if not os.path.isdir(folder):
-            raise UserError(f"{folder}: no such folder; unpack leftImg8bit_trainvaltest.zip")
-        names = []
-        for city in sorted(os.listdir(folder)):
-            if os.path.isdir(os.path.join(folder, city)):
-                found = sorted(name for name in os.listdir(os.path.join(folder, city)) if name.endswith(image_end))
-                names += [os.path.join(split, city, name.removesuffix(image_end)) for name in found]
-        if not names:
-            raise UserError(f"{folder}: there is no image *{image_end} below it; unpack leftImg8bit_trainvaltest.zip")
-        samples += [
-            Sample(split, f"leftImg8bit/{name}{image_end}", -1, f"gtFine/{name}_gtFine_labelIds.png") for name in names
-        ]
+    samples = [
+        Sample(split, path, -1, cityscapes.mask_path(split, stem))
+        for split in SPLITS
+        for stem, path in cityscapes.find_images(root, split).items()
+    ]
     return Listing("pair", samples, masks.TRAIN_CLASSES)
 
 

@@ -39,12 +39,12 @@ examples
 
 Exit codes: 0 done, 1 done, but some files are unreadable or missing (they are listed in unreadable.csv), 2 an error to
 fix on your side; after this or an interrupt, the same command goes on."""
-# Option -> default, smallest and largest value, and the forms that it changes; measured in docs/preparing.md.
+# Option -> default, smallest and largest value, the forms that it changes, and its help; measured in docs/data.md.
 NUMBERS = {
-    "short_side": (256, 16, 4096, ("reencode", "frames")),
-    "crf": (20, 0, 51, ("reencode",)),
-    "gop": (8, 1, 1000, ("reencode",)),
-    "quality": (90, 1, 100, ("frames", "resize")),
+    "short_side": (256, 16, 4096, ("reencode", "frames"), "shorter side of clips; smaller ones are kept"),
+    "crf": (20, 0, 51, ("reencode",), "quality of H.264, 0 is the best"),
+    "gop": (8, 1, 1000, ("reencode",), "frames from one keyframe to the next"),
+    "quality": (90, 1, 100, ("frames", "resize"), "of JPEG"),
 }
 MEDIA = {
     "video": "clips",
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
     job = _job(arguments)
     require_new(arguments.json, "--json")
-    out = arguments.out or jobs.default_folder(job.root)
+    out = arguments.out or f"{job.root}-prepared"
     if arguments.workers < 1:
         raise UserError(f"--workers {arguments.workers}: must be at least 1")
     if not os.path.isdir(job.root):
@@ -98,15 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     forms.add_argument("--reencode", action="store_true", help="pack clips in H.264 with frequent keyframes")
     forms.add_argument("--frames", action="store_true", help="pack each frame of a clip as a JPEG file")
     forms.add_argument("--resize", type=int, metavar="SHORT", help="pack images with this shorter side as JPEG files")
-    texts = {
-        "short_side": "shorter side of clips; smaller ones are kept",
-        "crf": "quality of H.264, 0 is the best",
-        "gop": "frames from one keyframe to the next",
-        "quality": "of JPEG",
-    }
-    for name, (default, smallest, largest, _) in NUMBERS.items():
-        text = f"{texts[name]}, {smallest} to {largest}; default {default}"
-        add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=text)
+    for name, (default, smallest, largest, _, text) in NUMBERS.items():
+        described = f"{text}, {smallest} to {largest}; default {default}"
+        add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=described)
     add("--full", action="store_true", help="decode every frame of every clip; default: the first, middle and last")
     for name in sources.LIST_SETTINGS:
         kind = int if name == "first_frame" else str
@@ -122,7 +116,7 @@ def _job(arguments: argparse.Namespace) -> Job:
     form = next((form for form in ("pack", "reencode", "frames") if getattr(arguments, form)), "files")
     form = "resize" if arguments.resize is not None else form
     values = {}
-    for name, (default, smallest, largest, users) in NUMBERS.items():
+    for name, (default, smallest, largest, users, _) in NUMBERS.items():
         given, option = getattr(arguments, name), name.replace("_", "-")
         if given is not None and form not in users:
             raise UserError(f"--{option}: is for {' and '.join('--' + user for user in users)} only")
@@ -201,18 +195,15 @@ def _report_lines(out: str, report: dict[str, Any]) -> Iterator[str]:
     path = os.path.join(out, result.UNREADABLE)
     yield from report["notes"]
     for split, count in report["samples"].items():
-        others = [f"{copy['name']} {copy[split]:,}" for copy in report["published_copies"] if split in copy]
-        known = f" (published copies: {', '.join(others)})" if others else ""
-        yield f"{split}: {count:,} readable samples{known}"
+        yield f"{split}: {count:,} readable samples"
     size, frames = report["source_bytes"] / 1e9, report["frames"]
     yield f"{report['classes']:,} classes, {frames:,} images or frames, {size:,.2f} GB of source files"
     if report["repeated_contents"]:
         wrong = report["repeated_contents_with_another_label"]
         yield f"{report['repeated_contents']:,} files have the contents of another one, {wrong:,} with another label"
     for one in report["verification"]:
-        known = f" (published: {one['published_pairs']:,})" if one["published_pairs"] else ""
         bad = f"; {one['unreadable']:,} unreadable, listed in {path}" if one["unreadable"] else ""
-        yield f"{one['name']}: {one['pairs']:,} pairs{known}, {one['same']:,} of the same person{bad}"
+        yield f"{one['name']}: {one['pairs']:,} pairs, {one['same']:,} of the same person{bad}"
     if report["unreadable"] or report["missing"]:
         yield f"left out: {report['unreadable']:,} unreadable and {report['missing']:,} missing, listed in {path}"
     yield f"done: {out}"

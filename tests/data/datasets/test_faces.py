@@ -20,7 +20,7 @@ from tests.helpers.face_sets import (
 )
 from zoo.data.datasets import faces
 from zoo.data.errors import BadSample, UserError
-from zoo.data.stream import open_evaluation, open_training
+from zoo.data.stream import open_evaluation
 
 RNG = np.random.default_rng(0)
 
@@ -110,15 +110,6 @@ def test_pairs_of_several_sets_are_concatenated(tmp_path):
     assert [int(row["pair"]) for row in samples] == list(range(32)) and samples[0]["pair"].dtype == np.int64
     assert val.name(21) == "agedb_30 pair 1 (agedb_30.bin image 2, agedb_30.bin image 3)"
     assert val.name(10) == "own pair 0 (train/p0/0.png, train/p5/4.png)"
-
-
-@pytest.mark.slow
-def test_worker_processes_read_packs(tmp_path):
-    train, _ = load(write_set(tmp_path, "rec"), workers=2)
-    batches = [batch for batch, bad in open_training(train, 1, 5, 0, 6)]
-    labels = np.concatenate([batch["label"] for batch in batches])
-    assert np.bincount(labels).tolist() == [IMAGES_EACH] * IDENTITIES
-    assert (np.concatenate([batch["image"] for batch in batches])[:, 0, 0, 0] // 40 == labels).all()
 
 
 def test_an_evaluation_counts_every_pair_once(tmp_path):
@@ -250,13 +241,6 @@ def test_images_of_another_size(tmp_path, layout):
     assert image[0, :, 1].tolist() == [1, 4, 7, 10]  # means of three columns
 
 
-def test_one_image_of_another_size_is_a_bad_sample(tmp_path):
-    write_set(tmp_path, "list")
-    (tmp_path / "images/p1/2.png").write_bytes(packs.encoded_image(5, 10))
-    with pytest.raises(BadSample, match="10 x 10 pixels, not 12 x 12"):
-        load(tmp_path)[0].sample(7, RNG)
-
-
 def test_image_formats_and_color_modes(tmp_path):
     write_set(tmp_path, "list")
     gray = np.full((SIZE, SIZE), 77, np.uint8)
@@ -286,27 +270,3 @@ def test_verification_images_are_checked_before_a_run(tmp_path):
     (tmp_path / "lfw.bin").write_bytes(pickle.dumps((images[:13] + [truncated] + images[14:], [True] * 10)))
     with pytest.raises(BadSample, match="lfw.bin image 13: cannot be decoded"):
         load(tmp_path)[1].sample(6, RNG)
-
-
-@pytest.mark.parametrize("layout", ["rec", "list", "folder"])
-def test_the_checksum_changes_with_the_data_only(tmp_path, layout):
-    def checksum(**keys):
-        return faces.describe(*load(tmp_path, **keys)).checksum
-
-    write_set(tmp_path, layout)
-    first = checksum()
-    assert first == checksum() == checksum(workers=3, flip=False, normalisation="plsc")
-    add_bin(tmp_path, count=11)
-    assert checksum() != first
-    add_bin(tmp_path)
-    assert checksum() == first
-    (tmp_path / "lfw.bin").write_bytes((tmp_path / "lfw.bin").read_bytes() + b"another file")
-    assert checksum() != first
-    add_bin(tmp_path)
-    if layout == "rec":
-        packs.write(tmp_path, packs.face_pack(PACK[:5]))
-    elif layout == "list":
-        (tmp_path / "label.txt").write_text((tmp_path / "label.txt").read_text().replace("\t5", "\t4"))
-    else:
-        (tmp_path / "train/p0/0.png").write_bytes(PACK[0][0] + b"\0")
-    assert checksum() != first

@@ -152,12 +152,6 @@ def test_names_without_ids_belong_to_the_sorted_folders(content, tmp_path):
     assert [label for _, label in pairs(train)] == [0, 0, 1]
 
 
-def test_a_class_file_in_the_root_is_found(tmp_path):
-    write_tree(tmp_path)
-    text(tmp_path, "synset_words.txt", WITH_IDS["synset.txt"])
-    assert pairs(load(tmp_path)[0])[0] == (f"train/{TENCH}/a.JPEG", 2)
-
-
 def test_folders_with_custom_names(tmp_path):
     write_files(tmp_path, "train/cat/1.jpg", "train/big dog/2.jpg", "val/cat/3.jpg")
     names = text(tmp_path, "names.txt", "cat\nbig dog\n")
@@ -276,24 +270,6 @@ def test_errors_in_class_files(tmp_path):
     assert twice in message and TENCH in message and "0 and 2" in message
 
 
-@pytest.mark.parametrize(
-    "keys, short, crop",
-    [
-        ({}, 256, 224),
-        (dict(size=176, eval_size=224, eval_resize=232), 232, 224),
-        (dict(size=112), 128, 112),
-        (dict(size=48), 54, 48),
-        (dict(eval_resize=224), 224, 224),
-    ],
-)
-def test_image_sizes_of_an_evaluation(keys, short, crop):
-    settings = imagenet.Settings(**keys)
-    assert (settings.short_side, settings.eval_crop) == (short, crop)
-    val = imagenet.ImageSplit(settings, (), (), False)
-    assert val.fields[0].shape == (crop, crop, 3) and val.views == 1
-    assert imagenet.ImageSplit(settings, (), (), True).fields[0].shape == (settings.size,) * 2 + (3,)
-
-
 def test_a_training_sample_is_a_function_of_its_random_generator(tmp_path):
     write_tree(tmp_path)
     train, _ = load(tmp_path)
@@ -302,21 +278,6 @@ def test_a_training_sample_is_a_function_of_its_random_generator(tmp_path):
     assert first["image"].dtype == np.uint8 and first["image"].flags.c_contiguous and first["label"].dtype == np.int64
     assert first["image"].shape == train.fields[0].shape and train.fields[0].mean == (0.485, 0.456, 0.406)
     assert first["label"].shape == ()
-
-
-def test_half_of_the_training_images_are_mirrored_and_no_validation_image(tmp_path):
-    write_files(tmp_path, "train/a/x.png", "val/a/x.png")
-    ramp = np.tile(np.arange(0, 160, 10, dtype=np.uint8)[None, :, None], (16, 1, 3))
-    for split in ("train", "val"):
-        Image.fromarray(ramp).save(tmp_path / split / "a/x.png")
-    keys = dict(scale=(1.0, 1.0), ratio=(1.0, 1.0), eval_resize=16)
-    train, val = load(tmp_path, **keys)
-    seen = [train.sample(0, np.random.default_rng(seed))["image"] for seed in range(400)]
-    assert all(np.array_equal(image, ramp) or np.array_equal(image, ramp[:, ::-1]) for image in seen)
-    assert abs(sum(np.array_equal(image, ramp) for image in seen) - 200) < 50
-    assert np.array_equal(val.sample(0, np.random.default_rng(0))["image"], ramp)
-    fixed = load(tmp_path, flip=False, **keys)[0]
-    assert all(np.array_equal(fixed.sample(0, np.random.default_rng(seed))["image"], ramp) for seed in range(20))
 
 
 def test_samples_with_and_without_antialias(tmp_path):
@@ -368,22 +329,3 @@ def test_streams_of_both_splits(tmp_path):
         assert bad[0].name == f"train/{FISH}/broken.JPEG" and bad[0].reason == "the file is empty"
     ((batch, bad),) = open_evaluation(val, 1, 3)
     assert batch["valid"].tolist() == [1, 1, 0] and batch["label"].tolist()[:2] == [0, 1] and bad == []
-
-
-def test_the_checksum_changes_with_every_file(tmp_path):
-    for root in ("one", "two"):
-        write_tree(tmp_path / root)
-    first = imagenet.describe(*load(tmp_path / "one")).checksum
-    assert len(first) == 32 and imagenet.describe(*load(tmp_path / "two")).checksum == first
-    (tmp_path / f"two/val/{FISH}/v.JPEG").write_bytes(b"other")
-    text(tmp_path / "one", "train_list.txt", f"train/{TENCH}/a.JPEG 0\ntrain/gone.JPEG 1\n")
-    assert (
-        len(
-            {
-                first,
-                imagenet.describe(*load(tmp_path / "two")).checksum,
-                imagenet.describe(*load(tmp_path / "one")).checksum,
-            }
-        )
-        == 3
-    )

@@ -1,6 +1,5 @@
 """Samples of images with masks: upstream's recorded results for upstream's random numbers, and all file formats."""
 
-import dataclasses
 import math
 import pickle
 
@@ -11,12 +10,12 @@ from PIL import Image
 
 from tests.helpers.paths import GOLDEN
 from zoo.data.augment.steps import Pipeline
-from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, Field
+from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD
 from zoo.data.datasets import segmentation
 from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import masks
-from zoo.data.stream import open_evaluation, open_training
+from zoo.data.stream import open_evaluation
 
 PLAIN = dict(flip=False, photometric=False, scale=(1.0, 1.0))
 CLASSES = ("a", "b", "c", "d")
@@ -156,21 +155,6 @@ def test_labels_are_never_interpolated(tmp_path):
     assert seen == {0, 3, 255}
 
 
-def test_scales_are_uniform_and_relative_to_the_base_size():
-    sizes, label = [], np.zeros((100, 200), np.uint8)
-    label[:, ::2] = 1
-    s = settings(crop=(1000, 1000), photometric=False, scale=(0.5, 2.0))
-    for seed in range(200):
-        _, label_crop = augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(seed))
-        sizes.append(((label_crop != 255).any(1).sum(), (label_crop != 255).any(0).sum()))
-    heights, widths = np.array(sizes).T
-    assert np.abs(widths - 2 * heights).max() <= 2
-    assert np.allclose(np.quantile(heights, [0, 0.25, 0.5, 0.75, 1]), [50, 87.5, 125, 162.5, 200], atol=12)
-    s = dataclasses.replace(s, base_size=(30, 80), **PLAIN)
-    _, label_crop = augment(np.zeros((100, 200, 3), np.uint8), label, s, np.random.default_rng(0))
-    assert ((label_crop != 255).any(1).sum(), (label_crop != 255).any(0).sum()) == (30, 60)
-
-
 def test_every_corner_is_drawn_and_equally_often():
     rng = np.random.default_rng(0)
     corners = [segmentation.random_corner(np.zeros((8, 9), np.uint8), (6, 6), 1.0, rng) for _ in range(2400)]
@@ -191,18 +175,6 @@ def test_ignored_pixels_do_not_count_for_the_share_of_a_class():
     assert segmentation.random_corner(label, (8, 8), 0.75, rng) == (0, 3) and rng.draws == []
 
 
-def test_settings_change_the_samples(tmp_path):
-    pair = write_pair(tmp_path, size=(12, 18))
-    image, label = read(tmp_path, pair)
-    unaugmented = split(tmp_path, [pair], **PLAIN).sample(0, np.random.default_rng(0))
-    assert np.array_equal(unaugmented["image"], image) and np.array_equal(unaugmented["label"], label)
-    for change in (dict(flip=True), dict(photometric=True), dict(scale=(0.5, 0.6)), dict(crop=(8, 8))):
-        data = split(tmp_path, [pair], **{**PLAIN, **change})
-        assert any(
-            not np.array_equal(data.sample(0, np.random.default_rng(seed))["image"], image) for seed in range(8)
-        ), change
-
-
 def test_a_sample_is_a_function_of_index_and_random_generator(tmp_path):
     data = split(tmp_path, [write_pair(tmp_path, number=number) for number in range(2)])
     again = pickle.loads(pickle.dumps(data))
@@ -211,19 +183,6 @@ def test_a_sample_is_a_function_of_index_and_random_generator(tmp_path):
     assert set(sample) == set(unpickled) == {"image", "label"}
     assert all(np.array_equal(sample[name], unpickled[name]) for name in sample)
     assert not np.array_equal(sample["image"], data.sample(0, np.random.default_rng(5))["image"])
-
-
-def test_a_training_split(tmp_path):
-    pairs = [write_pair(tmp_path, number=number) for number in range(3)]
-    data = split(tmp_path, pairs, mean=(0.1, 0.2, 0.3))
-    assert data.fields == (
-        Field("image", (12, 18, 3), "uint8", (0.1, 0.2, 0.3), IMAGENET_STD),
-        Field("label", (12, 18), "uint8", missing=255),
-    )
-    assert (len(data), data.views, data.classes, data.notes) == (3, 1, CLASSES, ())
-    assert [data.name(index) for index in range(3)] == [pair[0] for pair in pairs]
-    ((batch, bad),) = open_training(data, 1, 2, 0, 1)
-    assert batch["image"].shape == (2, 12, 18, 3) and batch["label"].shape == (2, 12, 18) and bad == []
 
 
 def test_an_evaluation_split_has_whole_images_at_all_scales(tmp_path):
@@ -256,10 +215,6 @@ def test_without_a_base_size_images_keep_their_size(tmp_path):
     assert [batch["label"].shape for batch in batches] == [(1, 20, 30), (1, 40, 25)]
 
 
-def test_the_first_scale_is_always_called_image():
-    assert settings(eval_scales=(0.75, 1.0, 1.25)).eval_images == ("image", "image_1", "image_1.25")
-
-
 def test_an_unreadable_image_in_an_evaluation_does_not_count(tmp_path):
     pairs = [write_pair(tmp_path, number=number) for number in range(2)]
     data = split(tmp_path, pairs, False)
@@ -273,40 +228,6 @@ def test_an_unreadable_first_image_is_named(tmp_path):
     (tmp_path / pair[0]).write_bytes(b"nothing")
     with pytest.raises(UserError, match="images/000.png: not an image.*every image"):
         split(tmp_path, [pair], False)
-
-
-def test_files_are_described_by_their_paths_and_sizes(tmp_path):
-    pairs = [write_pair(tmp_path), write_pair(tmp_path, number=1)]
-    (tmp_path / pairs[1][1]).unlink()
-    sizes = [(tmp_path / path).stat().st_size for path in (*pairs[0], pairs[1][0])]
-    assert split(tmp_path, pairs).describe_files() == [
-        f"images/000.png masks/000.png {sizes[0]} {sizes[1]}",
-        f"images/001.png masks/001.png {sizes[2]} -1",
-    ]
-
-
-def test_every_image_format_becomes_8_bit_rgb(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
-    image = Image.fromarray(pixels)
-    gray = np.repeat(np.asarray(image.convert("L"))[..., None], 3, -1)
-    palette, alpha = image.quantize(40), image.copy()
-    alpha.putalpha(7)
-    deep = Image.fromarray((pixels[..., 0].astype(np.uint16) << 8) + 3)
-    formats = [
-        ("a.png", image, pixels),
-        ("b.png", image.convert("L"), gray),
-        ("c.png", alpha, pixels),
-        ("d.png", palette, np.asarray(palette.convert("RGB"))),
-        ("e.bmp", image, pixels),
-        ("f.png", deep, np.repeat(pixels[..., :1], 3, -1)),
-        ("g.tif", image, pixels),
-    ]
-    for number, (name, stored, expected) in enumerate(formats):
-        pair = write_pair(tmp_path, number=number, name=name, image=stored)
-        decoded = split(tmp_path, [pair], False).sample(0, None)["image"]
-        assert decoded.dtype == np.uint8 and np.array_equal(decoded, expected), name
-    cmyk = write_pair(tmp_path, number=9, name="h.jpg", image=Image.new("CMYK", (30, 20), (0, 255, 255, 0)), quality=95)
-    assert np.abs(split(tmp_path, [cmyk], False).sample(0, None)["image"] - np.array([255.0, 0, 0])).max() < 6
 
 
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
