@@ -1,4 +1,7 @@
-"""Reading of YAML within a budget: a small text cannot ask for much memory, time or recursion."""
+"""Reading of YAML within a budget: a small text cannot ask for much memory, time or recursion.
+
+Aliases, which stand for much text in a few characters, are refused; so the length of a text limits its values.
+"""
 
 import re
 from collections.abc import Iterator
@@ -11,9 +14,33 @@ from zoo.data.parsing import reason
 
 MAX_DEPTH = 20  # of nested lists and mappings; recipes have five
 MAX_TEXT = 1 << 18  # characters, which PyYAML reads one by one
-MAX_NODES = 20_000  # keys, values, lists and mappings, with those that aliases stand for
 
 UNUSABLE = re.compile("[\0\ud800-\udfff]")  # which escapes can write, but no file name or text file can hold
+
+
+class Loader(yaml.SafeLoader):
+    """PyYAML's safe loader with these limits."""
+
+    def __init__(self, text: str):
+        if len(text) > MAX_TEXT:
+            raise yaml.YAMLError(f"more than {MAX_TEXT} characters")
+        super().__init__(text)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose the next node. Raises yaml.YAMLError if it is an alias, nested too deeply, or no text."""
+        event = self.peek_event()
+        line = f"line {event.start_mark.line + 1}"
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError(f"{line}: the alias *{event.anchor}; write its value out")
+        if self._depth == MAX_DEPTH and isinstance(event, yaml.CollectionStartEvent):
+            raise yaml.YAMLError(f"{line}: more than {MAX_DEPTH} levels of nested lists and mappings")
+        if isinstance(event, yaml.ScalarEvent) and UNUSABLE.search(event.value):
+            raise yaml.YAMLError(f"{line}: {event.value!r} is no text")
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 def safe_load(text: str) -> Any:
@@ -22,16 +49,14 @@ def safe_load(text: str) -> Any:
     Raises:
         yaml.YAMLError: The text is not YAML, exceeds the budget, or has a scalar that no Python value can hold.
     """
-    check(text)
     with _yaml_errors():
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)
 
 
 def compose(text: str) -> yaml.Node | None:
     """Return the node of a YAML text, None if it is empty. Raises yaml.YAMLError as safe_load does."""
-    check(text)
     with _yaml_errors():
-        return yaml.compose(text, yaml.SafeLoader)
+        return Loader(text).get_single_node()
 
 
 def construct(node: yaml.Node) -> Any:
@@ -49,36 +74,3 @@ def _yaml_errors() -> Iterator[None]:
         raise
     except Exception as error:
         raise yaml.YAMLError(reason(error)) from None
-
-
-def check(text: str) -> None:
-    """Raise yaml.YAMLError for a text that is not YAML or exceeds the budget. Nothing is built and nothing recurses."""
-    if len(text) > MAX_TEXT:
-        raise yaml.YAMLError(f"more than {MAX_TEXT} characters")
-    with _yaml_errors():
-        _count(text)
-
-
-def _count(text: str) -> None:
-    nodes = 0
-    starts: list[tuple[str | None, int]] = []  # anchor of each open list or mapping, and the nodes before it
-    sizes: dict[str, int] = {}  # of the nodes with an anchor
-    for event in yaml.parse(text, yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            nodes += sizes.get(event.anchor, 1)
-        elif isinstance(event, yaml.ScalarEvent):
-            nodes += 1
-            sizes[event.anchor] = 1
-            if UNUSABLE.search(event.value):
-                raise yaml.YAMLError(f"line {event.start_mark.line + 1}: {event.value!r} is no text")
-        elif isinstance(event, yaml.CollectionStartEvent):
-            starts.append((event.anchor, nodes))
-            nodes += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = starts.pop()
-            sizes[anchor or ""] = nodes - before
-        line = event.start_mark.line + 1
-        if len(starts) > MAX_DEPTH:
-            raise yaml.YAMLError(f"line {line}: more than {MAX_DEPTH} levels of nested lists and mappings")
-        if nodes > MAX_NODES:
-            raise yaml.YAMLError(f"line {line}: more than {MAX_NODES} values, with those of aliases")

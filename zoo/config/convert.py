@@ -1,13 +1,12 @@
 """Conversion of YAML values to the declared types of settings."""
 
 import dataclasses
-import difflib
 import types
 import typing
 from contextlib import suppress
 from typing import Any
 
-from zoo.config.schema import Duration
+from zoo.data.errors import similar_name
 
 MAX_BITS = 63  # of a whole number
 
@@ -38,12 +37,10 @@ def convert(value: Any, target: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a converted value as YAML types again: lists and text for tuples and durations, `plain()` of others."""
+    """Return a converted value as YAML types again: lists for tuples, `plain()` of what has it."""
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
-    if hasattr(value, "plain"):
-        return value.plain()
-    return str(value) if isinstance(value, Duration) else value
+    return value.plain() if hasattr(value, "plain") else value
 
 
 def _union(value: Any, kinds: tuple[Any, ...]) -> Any:
@@ -70,9 +67,8 @@ def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
     for choice in choices:
         if value == choice and type(value) is type(choice):
             return choice
-    similar = difflib.get_close_matches(str(value), [str(choice) for choice in choices], 1)
-    hint = f"; did you mean {similar[0]}?" if similar else ""
-    raise ValueError(f"expected one of {', '.join(map(str, choices))}; got {value!r}{hint}")
+    names = [str(choice) for choice in choices]
+    raise ValueError(f"expected one of {', '.join(names)}; got {value!r}{similar_name(str(value), names)}")
 
 
 def _tuple(value: Any, item_types: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -236,11 +236,9 @@ def _read(path: str, chain: tuple[str, ...]) -> Entries:
     return merge(_read(base_path, (*chain, real_path)), entries)
 
 
-def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries, parents: tuple[yaml.Node, ...] = ()) -> None:
+def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries) -> None:
     """Add the values below a YAML node to `entries`, by dotted key."""
     line = f"{path}:{node.start_mark.line + 1}"
-    if node in parents:
-        raise UserError(f"{line}: {prefix[:-1]}: a YAML anchor that contains itself")
     if not isinstance(node, yaml.MappingNode):
         raise UserError(f"{line}: {prefix or 'the recipe'}: expected `key: value` lines")
     for key_node, value_node in node.value:
@@ -249,7 +247,7 @@ def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries, parents:
         if key in entries:
             raise UserError(f"{origin}: {key} is given twice, first at {entries[key].origin}")
         if isinstance(value_node, yaml.MappingNode):
-            _flatten(value_node, key + ".", path, entries, (*parents, node))
+            _flatten(value_node, key + ".", path, entries)
         else:
             try:
                 value = budgeted_yaml.construct(value_node)

@@ -1,12 +1,14 @@
 """Settings of a run that all models share: the top level of a recipe, and its sections `train` and `optim`."""
 
 import re
-from dataclasses import dataclass, field
+import typing
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
 
-from zoo.config.param_groups import GroupRule
+from zoo.config.convert import convert
+from zoo.config.suggestions import suggestion
 from zoo.data.fields import Checked, Count, Natural, NotNegative, Positive, Range, Share
 
 
@@ -33,9 +35,60 @@ class Duration:
             raise ValueError(f"steps are whole, got {text!r}")
         return cls(Fraction(match.group(1)), unit)
 
+    def plain(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         number = f"{Decimal(self.value.numerator) / self.value.denominator:f}"
         return f"{number} {self.unit[:-1] if self.value == 1 else self.unit}"
+
+
+@dataclass(frozen=True)
+class GroupRule(Checked):
+    """Rule of `optim.groups`: changes for the parameters whose whole canonical name matches a pattern."""
+
+    match: str  # regular expression
+    lr: NotNegative = 1.0  # factor of the learning rate
+    decay: NotNegative = 1.0  # factor of the weight decay
+    freeze: bool = False  # do not train them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            re.compile(self.match)
+        except re.error as error:
+            raise ValueError(f"match: {self.match!r} is no regular expression: {error}") from None
+
+    @classmethod
+    def parse(cls, value: Any) -> "GroupRule":
+        """Parse an item of the list in a recipe. Raises ValueError if it is none."""
+        example, hints = "{match: 'layer[12].*', lr: 0.1}", typing.get_type_hints(cls)
+        if not isinstance(value, dict) or "match" not in value:
+            raise ValueError(f"expected keys such as {example}, got {value!r}")
+        if value.keys() == {"match"}:
+            raise ValueError(f"{value!r} changes nothing; give lr, decay or freeze, such as {example}")
+        values = {}
+        for key, item in value.items():
+            if key not in hints:
+                raise ValueError(f"unknown key {key!r}{suggestion(str(key), list(hints))}")
+            try:
+                values[key] = convert(item, hints[key])
+            except ValueError as error:
+                raise ValueError(f"{key}: {error}") from None
+        return cls(**values)
+
+    def plain(self) -> dict[str, Any]:
+        """Return what `parse` reads: the keys that are not the defaults."""
+        defaults = asdict(GroupRule(self.match))
+        return {key: value for key, value in asdict(self).items() if key == "match" or value != defaults[key]}
+
+    def __str__(self) -> str:
+        factors = ("learning rate", self.lr), ("weight decay", self.decay)
+        changes = [f"{name} x {factor:g}" for name, factor in factors if factor != 1]
+        return ", ".join(["not trained"] if self.freeze else changes or ["unchanged"])
+
+    def matches(self, name: str) -> bool:
+        return re.fullmatch(self.match, name) is not None
 
 
 @dataclass(frozen=True)

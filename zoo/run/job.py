@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zoo import data, tasks
-from zoo.config.param_groups import GroupRule
-from zoo.config.schema import Config, Optim
+from zoo.config.schema import Config, GroupRule, Optim
 from zoo.data import audit, order
 from zoo.data.batch import PAIR, DropoutMask, Field, collate
 from zoo.data.errors import UserError

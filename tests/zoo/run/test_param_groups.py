@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.paths import CONFIGS
-from zoo.config.param_groups import GroupRule
-from zoo.config.schema import Optim
+from zoo.config.schema import GroupRule, Optim
 from zoo.data.errors import UserError
 from zoo.models.tsm import spec as tsm
 from zoo.run import cli, job
