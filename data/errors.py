@@ -37,8 +37,19 @@ def similar_path(path: str) -> str:
 class UserError(Exception):
     """An error that the user can fix.
 
-    The message names the file, key or sample and the remedy. Programs print it without a traceback and exit with 2.
+    The message names the file, key or sample and the remedy. Programs print it without a traceback.
+
+    Attributes:
+        exit_code: of the program.
     """
+
+    exit_code = 2
+
+
+class Finding(UserError):
+    """What a program was asked to check does not hold."""
+
+    exit_code = 1
 
 
 class UnreadableData(UserError):

@@ -71,7 +71,7 @@ def run(name: str, argv: list[str]) -> int:
     """Import the module of a command and call its main(argv).
 
     Returns:
-        The exit code of the command; 2 for an error that the user can mend, 130 for Ctrl-C.
+        The exit code of the command: 0 fine, 1 findings, 2 an error that the user can mend, 130 Ctrl-C.
     """
     program.title = typed(name)
     command: Callable[[list[str]], int] = importlib.import_module(COMMANDS[name][0]).main
@@ -79,7 +79,7 @@ def run(name: str, argv: list[str]) -> int:
         return command(argv)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

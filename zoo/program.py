@@ -5,18 +5,31 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from zoo.data.errors import UserError
 
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent  # the checkout, or site-packages
 MAIN = str(PACKAGE / "__main__.py")
+RENAMED = {"--table": "--out", "--world": "--processes", "--format": "--json"}  # options of version 0.1
 title = "zoo"  # what the user typed before the options: zoo predict, or predict.py; zoo.cli.run sets it
 
 
-def parser(description: str | None, epilog: str = "", **options: Any) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """Parser whose errors are those of the user; an option that was renamed is answered with its new name."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError."""
+        options = [word.partition("=")[0] for word in message.split()]
+        renamed = [f"{word} is now {RENAMED[word]}" for word in options if word in RENAMED]
+        raise UserError("; ".join(renamed) or f"{message}; {self.prog} --help shows the options")
+
+
+def parser(description: str | None, epilog: str = "", **options: Any) -> Parser:
     """Return the parser of a command, whose texts keep their lines; %(prog)s in them is what the user typed."""
     layout = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(title, description=description, epilog=epilog, formatter_class=layout, **options)
+    return Parser(title, description=description, epilog=epilog, formatter_class=layout, **options)
 
 
 def command(*arguments: str) -> list[str]:

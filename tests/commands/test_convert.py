@@ -31,7 +31,7 @@ def state_dict():
 
 
 def run(source, target, *flags):
-    return call_zoo("convert", str(source), str(target), *flags)
+    return call_zoo("convert", source, "--out", target, *flags)
 
 
 def converted(folder, tensors, *flags):
@@ -333,7 +333,7 @@ def test_a_model_without_a_layer_is_refused(tmp_path, capsys):
 def test_an_existing_file_stays(tmp_path, capsys):
     torch.save(state_dict(), tmp_path / "a.pth")
     (tmp_path / "out.safetensors").write_text("mine")
-    assert "exists already" in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
+    assert "this file exists" in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
     assert (tmp_path / "out.safetensors").read_text() == "mine"
 
 
@@ -361,7 +361,7 @@ def test_a_malicious_pickle_is_not_executed(tmp_path):
     trace = tmp_path / "executed"
     torch.save({**state_dict(), "fc.bias": Malicious(str(trace))}, tmp_path / "a.pth")
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "convert.py"), "a.pth", "out.safetensors"],
+        [sys.executable, str(ROOT / "tools" / "convert.py"), "a.pth", "--out", "out.safetensors"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

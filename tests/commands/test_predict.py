@@ -227,7 +227,7 @@ def test_as_a_script(image_model, tmp_path, monkeypatch, capsys):
         "runs/tiny/checkpoints/best",
     ]
     done = run_script(*words, "--device", "cpu", cwd=here)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.returncode == 1 and "Traceback" not in done.stderr
     assert [line.split(": ")[0] for line in done.stdout.splitlines()] == [
         "0.jpg",
         "1.jpg",
@@ -332,7 +332,7 @@ def test_weights_that_are_not_finite(image_model, tmp_path, capsys):
     code, record, lines, errors = run_predict(
         capsys, tmp_path / "out", image_model[1] / "val/disc", "--weights", weights
     )
-    assert code == 2 and lines == [] and "logits are not finite" in errors
+    assert code == 1 and lines == [] and "logits are not finite" in errors
     assert ["error" in row for row in record["files"]] == [True]
 
 
@@ -354,5 +354,5 @@ def test_a_video_that_ends_early_leaves_no_file(scene_model, tmp_path, monkeypat
 
     monkeypatch.setattr(overlay, "read_video", broken)
     code, record, _, errors = run_predict(capsys, tmp_path / "out", tmp_path / "a.mp4", "--weights", scene_model[0])
-    assert code == 2 and "a.mp4: cannot be decoded" in errors and "error" in record["files"][0]
+    assert code == 1 and "a.mp4: cannot be decoded" in errors and "error" in record["files"][0]
     assert os.listdir(tmp_path / "out") == [results.FILE_NAME]

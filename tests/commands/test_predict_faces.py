@@ -117,7 +117,7 @@ def test_a_single_readable_file_is_not_compared(portrait_model, tmp_path, capsys
     code, record, lines, errors = run_predict(
         capsys, tmp_path / "out", root / "0000/000.jpg", tmp_path / "broken.jpg", "--weights", weights
     )
-    assert code == 2 and len(lines) == 1 and "cosine" not in record and "broken.jpg: cannot be decoded" in errors
+    assert code == 1 and len(lines) == 1 and "cosine" not in record and "broken.jpg: cannot be decoded" in errors
     assert ["error" in row for row in record["files"]] == [False, True]
 
 
@@ -155,7 +155,7 @@ def test_a_search_skips_unreadable_images(portrait_model, tmp_path, capsys):
     (album / "notes.txt").write_text("no image")
     words = (root / "0000/000.jpg", "--weights", weights, "--search", album)
     code, record, _, errors = run_predict(capsys, tmp_path / "out", *words)
-    assert code == 2 and "large.png: 20 x 16 pixels, not 16 x 16" in errors and "-o data.resize=true" in errors
+    assert code == 1 and "large.png: 20 x 16 pixels, not 16 x 16" in errors and "-o data.resize=true" in errors
     assert sorted(hit["file"] for hit in record["files"][0]["most_similar"]) == [
         str(album / name) for name in ("a.jpg", "b.jpg", "below/c.jpg")
     ]
@@ -163,7 +163,7 @@ def test_a_search_skips_unreadable_images(portrait_model, tmp_path, capsys):
     for name in ("a.jpg", "b.jpg", "below/c.jpg"):
         (album / name).unlink()
     code, record, lines, _ = run_predict(capsys, tmp_path / "none", *words)
-    assert code == 2 and record["files"][0]["most_similar"] == [] and "no image could be read" in lines[-1]
+    assert code == 1 and record["files"][0]["most_similar"] == [] and "no image could be read" in lines[-1]
 
 
 def test_images_of_another_size(portrait_model, tmp_path, capsys):
@@ -174,7 +174,7 @@ def test_images_of_another_size(portrait_model, tmp_path, capsys):
     Image.fromarray(face_files.decode(str(tmp_path / "large.png"), SIZE, True)).save(tmp_path / "right.png")
     paths = [tmp_path / "large.png", tmp_path / "right.png"]
     code, record, _, errors = run_predict(capsys, tmp_path / "refused", *paths, "--weights", weights)
-    assert code == 2 and "large.png: 24 x 30 pixels, not 16 x 16" in errors and "-o data.resize=true" in errors
+    assert code == 1 and "large.png: 24 x 30 pixels, not 16 x 16" in errors and "-o data.resize=true" in errors
     assert ["error" in row for row in record["files"]] == [True, False]
     code, record, _, _ = run_predict(capsys, tmp_path / "out", *paths, "--weights", weights, "-o", "data.resize=true")
     assert code == 0 and record["squared_distance"] < 1e-10
@@ -235,7 +235,7 @@ def test_weights_that_are_not_finite(portrait_model, tmp_path, capsys):
     code, record, lines, errors = run_predict(
         capsys, tmp_path / "out", portrait_model[1] / "0000", "--weights", weights
     )
-    assert code == 2 and lines == [] and face_predictor.NO_DIRECTION in errors
+    assert code == 1 and lines == [] and face_predictor.NO_DIRECTION in errors
     assert all("error" in row for row in record["files"]) and os.listdir(tmp_path / "out") == [results.FILE_NAME]
 
 

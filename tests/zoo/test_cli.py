@@ -33,6 +33,22 @@ def test_an_unknown_command(capsys, words, hint):
     assert hint in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["data", "check", "--table", "x.csv"], "--table is now --out"),
+        (["bench", "estimate", "--world=8"], "--world is now --processes"),
+        (["convert", "a.pth", "b.safetensors"], "required: --out; zoo convert --help shows the options"),
+        (["compare", "--frameworks", "torch", "--processes", "2x4"], "--processes 2x4: all processes"),
+        (["compare", "--frameworks", "torch", "--processes", "two"], "--processes: expected HOSTSxPROCESSES"),
+    ],
+)
+def test_wrong_options_are_answered_in_one_line(capsys, words, message):
+    assert call_zoo(*words, *(["-c", RECIPE] if words[0] != "convert" else [])) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error and error.count("\n") == 1
+
+
 def test_the_list_of_commands(capsys):
     assert call_zoo("--help") == 0
     text = capsys.readouterr().out

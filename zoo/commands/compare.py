@@ -11,6 +11,7 @@ from zoo.compare import curves, page, record, worker
 from zoo.compare.findings import Verdict, judge
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
+from zoo.distributed.launchers import read_world
 from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli
 
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> int:
     arguments = parse(argv)
     if not arguments.worker:
         return compare(arguments)
-    environment = os.environ if arguments.processes > 1 else {}
+    environment = os.environ if processes(arguments) > 1 else {}
     stem = os.path.join(arguments.out, arguments.worker)
     worker.run_rank(request(arguments, arguments.worker), environment, arguments.steps, stem, not arguments.no_proof)
     return 0
@@ -67,7 +68,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add(
         "--tolerance", type=float, default=1e-3, metavar="X", help="largest relative difference of a loss; default 1e-3"
     )
-    add("--processes", type=int, default=1, metavar="N", help="processes per framework, on this machine; default 1")
+    add("--processes", default="1x1", metavar="HOSTSxPROCESSES", help="of each framework, on this host; default 1x1")
     add("--out", metavar="DIR", help="folder for the numbers and the plot; default runs/compare-<recipe>, never reused")
     add("--worker", metavar="FRAMEWORK", help=argparse.SUPPRESS)  # this process trains one framework for another one
     add("--no-proof", action="store_true", help=argparse.SUPPRESS)  # the steps alone
@@ -85,8 +86,9 @@ def compare(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: the arguments are wrong, or a framework failed.
     """
-    if arguments.steps < 0 or arguments.within < 1 or arguments.processes < 1:
-        raise UserError("--steps: must not be negative; --within, --processes: must be at least 1")
+    if arguments.steps < 0 or arguments.within < 1:
+        raise UserError("--steps: must not be negative; --within: must be at least 1")
+    processes(arguments)
     frameworks = select_frameworks(arguments.frameworks)
     config = request(arguments).config  # errors in the recipe show before anything is started
     arguments.override = with_same_loader(arguments.override, config)
@@ -212,6 +214,14 @@ def judge_sources(sources: Sequence[tuple[str, str]]) -> Verdict:
     return judge(proofs, rounded)
 
 
+def processes(arguments: argparse.Namespace) -> int:
+    """Return the number of processes of a framework. Raises UserError unless they are of one host."""
+    hosts, count = read_world(arguments.processes, "--processes")
+    if hosts != 1:
+        raise UserError(f"--processes {arguments.processes}: all processes are started here; give 1x{hosts * count}")
+    return count
+
+
 def select_frameworks(names: str | None) -> list[str]:
     """Return the frameworks to run: those of a comma-separated list, or all that are installed.
 
@@ -293,8 +303,8 @@ def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> st
     command += ["--amp"] if arguments.amp else []
     command += ["--exact"] if arguments.exact else []
     command += ["--no-proof"] if arguments.no_proof else []
-    command += ["--processes", str(arguments.processes)]
+    command += ["--processes", arguments.processes]
     command += ["--device", arguments.device] if arguments.device else []
     log = os.path.join(folder, f"{framework}.log")
-    code, end = worker.run_ranks(command, arguments.processes, log)
+    code, end = worker.run_ranks(command, processes(arguments), log)
     return f"{framework} exited with code {code}; the end of {log}:\n{end}" if code else ""

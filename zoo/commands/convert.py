@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from zoo import program
+from zoo.commands.new_file import require_new
 from zoo.data.errors import UserError
 from zoo.models.arcface.spec import HEAD_WEIGHT
 from zoo.run import cli
@@ -38,15 +39,15 @@ origins, the projects that a state dict can come from
   canonical      a file of the zoo, such as runs/<name>/checkpoints/best/model.safetensors
 
 examples
-  %(prog)s TSM_kinetics_RGB_resnet50_shift8_blockres_avg_segment8_e50.pth tsm_k400.safetensors
-  %(prog)s custom.pth custom.safetensors -o num_classes=174
-  %(prog)s ResNet50_pretrained.pdparams resnet50.safetensors
-  %(prog)s TSM_k400_16frames.pdparams tsm_k400.safetensors --shift-div 16
-  %(prog)s deeplabv3plus_r50-d8_512x1024_80k_cityscapes_20200606_114049-f9fb496d.pth deeplab.safetensors
-  %(prog)s r101-d16.pth r101.safetensors -o output_stride=16 -o multi_grid=[1,2,4] -o rates=[6,12,18]
-  %(prog)s ms1mv3_arcface_r50/backbone.pth r50.safetensors
-  %(prog)s plsc/output/119 plsc50.safetensors --head
-  %(prog)s runs/resnet50_imagenet/checkpoints/best/model.safetensors resnet50.pth --to torchvision
+  %(prog)s TSM_kinetics_RGB_resnet50_shift8_blockres_avg_segment8_e50.pth --out tsm_k400.safetensors
+  %(prog)s custom.pth --out custom.safetensors -o num_classes=174
+  %(prog)s ResNet50_pretrained.pdparams --out resnet50.safetensors
+  %(prog)s TSM_k400_16frames.pdparams --out tsm_k400.safetensors --shift-div 16
+  %(prog)s deeplabv3plus_r50-d8_512x1024_80k_cityscapes_20200606_114049-f9fb496d.pth --out deeplab.safetensors
+  %(prog)s r101-d16.pth --out r101.safetensors -o output_stride=16 -o multi_grid=[1,2,4] -o rates=[6,12,18]
+  %(prog)s ms1mv3_arcface_r50/backbone.pth --out r50.safetensors
+  %(prog)s plsc/output/119 --out plsc50.safetensors --head
+  %(prog)s runs/resnet50_imagenet/checkpoints/best/model.safetensors --out resnet50.pth --to torchvision
 
 Exit codes: 0 done, 2 nothing written."""
 Tensors = Mapping[str, np.ndarray]
@@ -77,7 +78,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         metavar="IN",
         help=f"one of {', '.join(files.EXTENSIONS)}, or a folder of PLSC; no code is run from it",
     )
-    add("target", metavar="OUT", help=".safetensors; with --to torchvision also .pth. Never overwritten")
+    add("--out", metavar="FILE", required=True, help=".safetensors; with --to torchvision also .pth; it must not exist")
     add("--model", choices=tuple(conversion.OPTIONS), help="default: the model that files of this origin usually hold")
     add("--origin", choices=("auto", *names.ORIGINS), default="auto", help="default: detected from the names")
     add(
@@ -114,9 +115,9 @@ def convert(arguments: argparse.Namespace) -> None:
         UserError: The conversion is impossible; nothing has been written.
     """
     extensions = TARGET_EXTENSIONS[arguments.to]
-    if not arguments.target.endswith(extensions):
-        raise UserError(f"{arguments.target}: the name must end in {' or '.join(extensions)}")
-    files.refuse_existing(arguments.target)
+    if not arguments.out.endswith(extensions):
+        raise UserError(f"--out {arguments.out}: the name must end in {' or '.join(extensions)}")
+    require_new(arguments.out, "--out")
 
     source = faces.read_checkpoint(arguments.source, arguments.head)
     origin = names.detect(source.tensors) if arguments.origin == "auto" else arguments.origin
@@ -160,8 +161,8 @@ def convert(arguments: argparse.Namespace) -> None:
 
     notes = [*recorded.texts(arguments.source, source.metadata, "notes"), *notes]
     metadata = conversion.metadata(model, origin, options, data, notes, arguments.source, source.paths)
-    save(arguments.target, FROM_CANONICAL[arguments.to](tensors), {**source.metadata, **metadata})
-    print(f"wrote {arguments.target}")
+    save(arguments.out, FROM_CANONICAL[arguments.to](tensors), {**source.metadata, **metadata})
+    print(f"wrote {arguments.out}")
 
 
 def is_paddlevideo_tsm(model: str, origin: str) -> bool:

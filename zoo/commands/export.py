@@ -6,7 +6,7 @@ from typing import Any
 
 from zoo import program
 from zoo.commands.new_file import require_new
-from zoo.data.errors import UserError
+from zoo.data.errors import Finding, UserError
 from zoo.export import assembly, low_precision, proof, source
 from zoo.export.proof import Row
 from zoo.export.reference import Reference, StreamReference, check_stream
@@ -43,7 +43,7 @@ examples
   %(prog)s runs/deeplabv3plus_cityscapes/checkpoints/best --out int8.onnx --precision int8
   %(prog)s runs/tsm_online_k400/checkpoints/best --out online.onnx --stream
 
-Exit codes: 0 done; 2 nothing was written: an error to fix on your side, or a graph that is not proven."""
+Exit codes: 0 done, 1 nothing was written, because the graph differs too much, 2 an error to fix on your side."""
 
 
 def main(argv: list[str]) -> int:
@@ -94,7 +94,8 @@ def export(arguments: argparse.Namespace) -> None:
     """Build the graph of a checkpoint, compare it, and write it.
 
     Raises:
-        UserError: the arguments, the checkpoint or the samples are wrong, or the graph differs from the framework.
+        UserError: the arguments, the checkpoint or the samples are wrong.
+        Finding: the graph differs too much from the framework.
     """
     if not arguments.out.endswith(".onnx"):
         raise UserError(f"--out {arguments.out}: the name must end in .onnx")
@@ -145,12 +146,12 @@ def prove(reference: Reference, model: Any) -> list[Row]:
     """Compare a graph in fp32 with the framework, and print the result.
 
     Raises:
-        UserError: they differ.
+        Finding: they differ.
     """
     compared = compare(reference, model, "fp32", proof.LIMIT)
     difference = proof.largest(compared)
     if not difference <= proof.LIMIT:
-        raise UserError(
+        raise Finding(
             f"the graph differs from {reference.source.cfg.framework} by {difference:.1e}, more than "
             f"{proof.LIMIT:.0e}; nothing is written. {reference.cause(compared)}"
         )

@@ -61,7 +61,7 @@ examples
   %(prog)s clips --weights tsm_k400.onnx
   %(prog)s --stream 0 --weights runs/tsm_online_k400/checkpoints/best --annotate out.mp4
 
-Exit codes: 0 done; 2 an error to fix on your side: a file that cannot be read is named, and the others are done."""
+Exit codes: 0 done, 1 done, but some files cannot be read (they are named), 2 an error to fix on your side."""
 
 MAX_FOLDERS = 10_000  # predictions/<run>, predictions/<run>-2 ...
 
@@ -104,7 +104,7 @@ def predict(arguments: argparse.Namespace) -> int:
     """Read the checkpoint, then every file; print and write the results.
 
     Returns:
-        The exit code: 2 if a file could not be read.
+        The exit code: 1 if a file could not be read, 2 if none could be found.
 
     Raises:
         UserError: the arguments or the checkpoint are wrong.
@@ -149,7 +149,7 @@ def predict(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise UserError(f"{error.filename or out}: {error.strerror or error}") from None
     print(f"results are in {out}")
-    return 2 if any("error" in row for row in rows) else 0
+    return 1 if any("error" in row for row in rows) else 0
 
 
 def predict_stream(

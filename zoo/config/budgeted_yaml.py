@@ -50,7 +50,7 @@ def safe_load(text: str) -> Any:
         yaml.YAMLError: The text is not YAML, exceeds the budget, or has a scalar that no Python value can hold.
     """
     with _yaml_errors():
-        return yaml.load(text, Loader)
+        return Loader(text).get_single_data()
 
 
 def compose(text: str) -> yaml.Node | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zoo import tasks
-from zoo.data.errors import UserError
+from zoo.data.errors import Finding
 from zoo.data.stream import UnreadableSample, open_evaluation
 from zoo.distributed import rendezvous
 from zoo.export import assembly, proof
@@ -46,7 +46,7 @@ def require_close(compared: Sequence[Row]) -> None:
     """Raise UserError if a graph in fp16 differs by more than FP16_LIMIT."""
     difference = proof.largest(compared)
     if not difference <= FP16_LIMIT:
-        raise UserError(
+        raise Finding(
             f"the graph in fp16 differs by {difference:.1e}, more than {FP16_LIMIT:.0e}; nothing is written: take "
             "--precision fp32"
         )
@@ -65,13 +65,13 @@ def require_kept(source: Source, plain: Any, quantized: Any, metadata: OnnxMetad
         A line with both metrics.
 
     Raises:
-        UserError: the metric is more than MAX_LOSS lower afterwards.
+        Finding: the metric is more than MAX_LOSS lower afterwards.
     """
     name = tasks.load_task(source.spec.TASK).PRIMARY
     before, after = (measure(source, model, metadata, splits) for model in (plain, quantized))
     line = f"{name} over {len(splits.val)} samples of the validation split: {before:.4f} in fp32, {after:.4f} in int8"
     if not after >= before - MAX_LOSS:
-        raise UserError(
+        raise Finding(
             f"{line}; int8 loses {before - after:.4f}, more than {MAX_LOSS}, so nothing is written: take --precision "
             "fp16 or fp32"
         )

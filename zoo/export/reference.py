@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import Finding, UserError
 from zoo.export import assembly, proof
 from zoo.export.proof import Forward, Row
 from zoo.export.source import Source
@@ -97,7 +97,7 @@ class Reference(NamedTuple):
         found = run(reverse)
         of_graph = proof.relative(found, run(pixels))
         if of_graph < SHARE_OF_CHANGE * of_framework:
-            raise UserError(
+            raise Finding(
                 f"reversing the frames changes the framework's output by {of_framework:.1e} and the graph's by "
                 f"{of_graph:.1e}: the graph does not look at the order of frames as the model does"
             )

@@ -54,7 +54,7 @@ def convert(folder: Path) -> None:
 
     target = folder / "out.safetensors"
     try:
-        convert.convert(convert.parse([str(folder / "a.safetensors"), str(target)]))
+        convert.convert(convert.parse([str(folder / "a.safetensors"), "--out", str(target)]))
     finally:
         target.unlink(missing_ok=True)
 

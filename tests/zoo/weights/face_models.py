@@ -78,7 +78,7 @@ def save_plsc2(path, tensors, head=None):
 
 
 def run(source, target, *flags):
-    return call_zoo("convert", str(source), str(target), *flags)
+    return call_zoo("convert", source, "--out", target, *flags)
 
 
 def converted(folder, source, *flags):

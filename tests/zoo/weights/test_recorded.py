@@ -23,7 +23,7 @@ def mindcv(tmp_path):
     tensors = as_mindspore(small_resnet(depth=50, width=8), "classifier", "down_sample")
     files.write(str(tmp_path / "in.safetensors"), tensors)
     path = str(tmp_path / "mindcv.safetensors")
-    assert call_zoo("convert", str(tmp_path / "in.safetensors"), path) == 0
+    assert call_zoo("convert", tmp_path / "in.safetensors", "--out", path) == 0
     return path
 
 

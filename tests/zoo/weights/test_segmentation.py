@@ -40,7 +40,7 @@ COLOURS = [[i, 0, 9] for i in range(3)]
 
 
 def run(source, target, *flags):
-    return call_zoo("convert", str(source), str(target), *flags)
+    return call_zoo("convert", source, "--out", target, *flags)
 
 
 def refused(capsys, folder, content, *flags):

@@ -126,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser, ("amp", "framework"))
     add = parser.add_argument
-    add("--processes", metavar="N|HxN", default="1", help="processes, or hosts x processes; default 1")
+    add("--processes", metavar="HOSTSxPROCESSES", default="1", help="processes, or hosts x processes; default 1")
     add(
         "--on", metavar="DEVICE", help="accelerator of each process, such as H100 or 'A100 40GB': does it fit, how fast"
     )
