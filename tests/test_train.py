@@ -1,4 +1,4 @@
-"""train.py as a user runs it: tiny models on tiny clips, one process per run."""
+"""train.py as a user runs it: tiny models on tiny clips; in a process of its own where one is killed or limited."""
 
 import json
 import os
@@ -16,6 +16,7 @@ import yaml
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.training import (
     DEMO,
@@ -27,26 +28,30 @@ from tests.helpers.training import (
     events,
     lines,
     run,
+    run_here,
     same,
     weights,
 )
-from zoo import program
 from zoo.data.demo import motion
+from zoo.logs.journal import history
+from zoo.logs.timing import Throughput
+from zoo.run.session import Run
+from zoo.weights import imagenet
 
 
 @pytest.fixture(scope="module")
 def undisturbed_run(clips, tmp_path_factory):
     """A run of 24 steps that nothing disturbed."""
     folder = str(tmp_path_factory.mktemp("run") / "run")
-    done = run(command(clips, "--out", folder))
+    done = run_here(command(clips, "--out", folder))
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
 
 
 def test_the_files_of_a_run(undisturbed_run):
     folder, out = undisturbed_run
-    files = [".lock", "airank.log", "checkpoints", "classes.csv", "config.yaml", "data_record.safetensors"]
-    assert sorted(os.listdir(folder)) == [*files, "events.jsonl", "tensorboard"]
+    files = [".lock", "airank.log", "checkpoints", "classes.csv", "config.yaml", "events.jsonl", "tensorboard"]
+    assert sorted(os.listdir(folder)) == files
     shown = EventAccumulator(os.path.join(folder, "tensorboard")).Reload().Tags()["tensors"]
     assert {"recipe", "images/samples", "images/confusion", "eval/class_accuracy/left"} <= set(shown)
     kinds = [event["event"] for event in events(folder)]
@@ -77,18 +82,17 @@ def test_the_files_of_a_run(undisturbed_run):
 def test_the_log_satisfies_airank(undisturbed_run):
     folder, _ = undisturbed_run
     log = os.path.join(folder, "airank.log")
-    done = run(program.command("airank", "log", log, "--samples", "16", "--target", "0.95"))
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert call_zoo("airank", "log", log, "--samples", 16, "--target", 0.95) == 0
 
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(clips, undisturbed_run, tmp_path):
-    again = run(command(clips, "--out", tmp_path / "again", "--max-steps", 24, data__workers=1))
+    again = run_here(command(clips, "--out", tmp_path / "again", "--max-steps", 24, data__workers=1))
     assert again.returncode == 0, again.stderr
     for name in ("model.safetensors", "update.safetensors"):
         paths = [os.path.join(folder, "checkpoints/last", name) for folder in (undisturbed_run[0], tmp_path / "again")]
         assert Path(paths[0]).read_bytes() == Path(paths[1]).read_bytes()
-    other = run(command(clips, "--out", tmp_path / "other", "--max-steps", 1, "--seed", 2, train__profile=9))
+    other = run_here(command(clips, "--out", tmp_path / "other", "--max-steps", 1, "--seed", 2, train__profile=9))
     assert other.returncode == 0 and "train.profile: nothing is profiled" in other.stdout
     assert not same(weights(tmp_path / "other", 1), weights(undisturbed_run[0], 24))
 
@@ -120,10 +124,10 @@ def test_killed_at_random_and_resumed_ends_bit_identical(clips, undisturbed_run,
         kills += 1
         (folder / "checkpoints/best").unlink(missing_ok=True)  # as if it had come before the link
     assert kills >= 2
-    done = run(words)
+    done = run_here(words)
     assert done.returncode == 0, done.stderr
     assert same(weights(folder, 24), weights(undisturbed_run[0], 24))
-    counted = [event for event in _history(folder) if event["event"] == "train"]
+    counted = [event for event in history(str(folder)) if event["event"] == "train"]
     assert [event["step"] for event in counted] == list(range(1, 25))
     undisturbed = {event["step"]: event["loss"] for event in events(undisturbed_run[0]) if event["event"] == "train"}
     assert {event["step"]: event["loss"] for event in counted} == undisturbed
@@ -144,18 +148,12 @@ def test_events_that_a_kill_prevented_are_made_up_for(clips, undisturbed_run, tm
     (checkpoints / "last").unlink()
     (checkpoints / "last").symlink_to("step-00000022")
     (checkpoints / ".last").symlink_to("step-00000024")  # a kill came before it was renamed
-    done = run(command(clips, "--resume", folder))
+    done = run_here(command(clips, "--resume", folder))
     assert done.returncode == 0, done.stderr
     assert os.readlink(checkpoints / "last") == "step-00000024"
     assert sorted(path.name for path in checkpoints.iterdir()) == kept
-    found = [(event["event"], event.get("step")) for event in _history(folder) if event["event"] != "resume"]
+    found = [(event["event"], event.get("step")) for event in history(str(folder)) if event["event"] != "resume"]
     assert sorted(found, key=str) == sorted(names, key=str)
-
-
-def _history(folder):
-    from zoo.logs.journal import history
-
-    return history(str(folder))
 
 
 @pytest.mark.slow
@@ -174,7 +172,7 @@ def test_sigterm_saves_says_so_and_exits_143(clips, undisturbed_run, tmp_path):
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 143 and f"--resume {folder}" in out
-    done = run([sys.executable, os.path.join(ROOT, "train.py"), "--resume", str(folder)])
+    done = run_here([sys.executable, TRAIN, "--resume", str(folder)])
     assert done.returncode == 0, done.stderr
     assert same(weights(folder, 24), weights(undisturbed_run[0], 24))
 
@@ -183,8 +181,8 @@ def test_sigterm_saves_says_so_and_exits_143(clips, undisturbed_run, tmp_path):
 def test_a_full_disk_is_one_message_and_nothing_is_lost(clips, undisturbed_run, tmp_path):
     """A limit on the size of a file stands in for it."""
     folder = str(tmp_path / "run")
-    assert run(command(clips, "--out", folder, "--max-steps", "3")).returncode == 0
-    resume = [sys.executable, os.path.join(ROOT, "train.py"), "--resume", folder]
+    assert run_here(command(clips, "--out", folder, "--max-steps", "3")).returncode == 0
+    resume = [sys.executable, TRAIN, "--resume", folder]
     done = run(["bash", "-c", 'ulimit -f 100; exec "$@"', "limited", *resume])
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.strip().splitlines()[-1] == (
@@ -192,7 +190,7 @@ def test_a_full_disk_is_one_message_and_nothing_is_lost(clips, undisturbed_run, 
         "and continue with --resume"
     )
     assert sorted(os.listdir(os.path.join(folder, "checkpoints")))[-3:] == [f"step-{n:08d}" for n in (1, 2, 3)]
-    assert run(resume).returncode == 0
+    assert run_here(resume).returncode == 0
     assert same(weights(folder, 24), weights(undisturbed_run[0], 24))
 
 
@@ -205,7 +203,7 @@ def test_evaluation_alone_repeats_the_number(clips, undisturbed_run):
         ["--resume", folder],
         ["--weights", f"{folder}/checkpoints/last/model.safetensors"],
     ):
-        done = run(command(clips, "--eval-only", *source, train__eval_batch=3))
+        done = run_here(command(clips, "--eval-only", *source, train__eval_batch=3))
         assert done.returncode == 0, done.stderr
         assert f"top1 {accuracy:.4f}" in done.stdout and "over 8 samples" in done.stdout
 
@@ -213,17 +211,17 @@ def test_evaluation_alone_repeats_the_number(clips, undisturbed_run):
 @pytest.mark.slow
 def test_a_run_is_never_overwritten(clips, undisturbed_run, tmp_path):
     before = weights(undisturbed_run[0], 24)
-    done = run(command(clips, "--out", undisturbed_run[0]))
+    done = run_here(command(clips, "--out", undisturbed_run[0]))
     assert done.returncode == 2 and "--resume" in done.stderr and "Traceback" not in done.stderr
     assert same(weights(undisturbed_run[0], 24), before)
     for expected in ("tsm_demo", "tsm_demo-2"):
-        done = run(command(clips, "--max-steps", 1), cwd=tmp_path)
+        done = run_here(command(clips, "--max-steps", 1), cwd=tmp_path)
         assert done.returncode == 0 and os.path.isdir(tmp_path / "runs" / expected)
 
 
 def test_a_finished_run_is_left_alone(clips, undisturbed_run, tmp_path):
     shutil.copytree(undisturbed_run[0], tmp_path / "run", symlinks=True)
-    done = run(command(clips, "--resume", tmp_path / "run"))
+    done = run_here(command(clips, "--resume", tmp_path / "run"))
     assert done.returncode == 0 and "is complete at step 24" in done.stdout
     for name in ("events.jsonl", "airank.log"):
         assert (tmp_path / "run" / name).read_text() == Path(undisturbed_run[0], name).read_text()
@@ -233,11 +231,11 @@ def test_a_finished_run_is_left_alone(clips, undisturbed_run, tmp_path):
 @pytest.mark.slow
 def test_resume_refuses_another_model_and_reports_other_changes(clips, undisturbed_run, tmp_path):
     shutil.copytree(undisturbed_run[0], tmp_path / "run", symlinks=True)
-    done = run(command(clips, "--resume", tmp_path / "run", model__shift_div=4))
+    done = run_here(command(clips, "--resume", tmp_path / "run", model__shift_div=4))
     assert done.returncode == 2 and "model.shift_div: 8 -> 4" in done.stderr
-    done = run(command(clips, "--resume", tmp_path / "run", train__batch=8))
+    done = run_here(command(clips, "--resume", tmp_path / "run", train__batch=8))
     assert done.returncode == 2 and "a global batch of 4, now it is 8" in done.stderr
-    done = run(command(clips, "--resume", tmp_path / "run", train__keep_checkpoints=2))
+    done = run_here(command(clips, "--resume", tmp_path / "run", train__keep_checkpoints=2))
     assert done.returncode == 0 and "train.keep_checkpoints: 3 -> 2" in done.stdout
 
 
@@ -255,7 +253,7 @@ def corrupt(clips, tmp_path, split, numbers, content=b"not a video"):
 def test_bad_training_files_are_replaced_counted_and_named_once(clips, tmp_path):
     root, names = corrupt(clips, tmp_path, "train", (3, 9), b"")
     profile = {"train__profile": "9 steps", "train__save_every": "100 epochs"}  # up to the evaluation after step 8
-    done = run(command(root, "--out", tmp_path / "run", data__max_bad=0.2, **profile))
+    done = run_here(command(root, "--out", tmp_path / "run", data__max_bad=0.2, **profile))
     assert done.returncode == 0, done.stderr
     for name in names:
         assert done.stdout.count(f"unreadable sample: {name}: the file is empty") == 1
@@ -270,24 +268,26 @@ def test_bad_training_files_are_replaced_counted_and_named_once(clips, tmp_path)
 
 
 @pytest.mark.slow
-def test_too_many_bad_training_files_stop_the_run_and_are_all_named(clips, tmp_path):
+def test_too_many_bad_training_files_stop_the_run_and_are_all_named(clips, tmp_path, capsys):
     root, names = corrupt(clips, tmp_path, "train", (3, 9, 12))
-    done = run(command(root, "--out", tmp_path / "run"))
+    done = run_here(command(root, "--out", tmp_path / "run"))
     assert done.returncode == 2 and "data.max_bad is 0.001" in done.stderr and "Traceback" not in done.stderr
     assert all(name in done.stderr for name in names)
     last = max(event["step"] for event in events(tmp_path / "run") if event["event"] == "train")
     assert os.readlink(tmp_path / "run/checkpoints/last") == f"step-{last:08d}"  # it was saved before
-    done = run(program.command("data", "check", "--deep", "-c", DEMO, "-o", f"data.root={root}", *SMALL))
-    assert done.returncode == 1 and all(name in done.stdout for name in names) and "3 unreadable" in done.stdout
+    capsys.readouterr()
+    assert call_zoo("data", "check", "--deep", "-c", DEMO, "-o", f"data.root={root}", *SMALL) == 1
+    out = capsys.readouterr().out
+    assert all(name in out for name in names) and "3 unreadable" in out
 
 
 @pytest.mark.slow
 def test_a_bad_evaluation_file_is_an_error_or_counts_as_wrong(clips, tmp_path):
     root, names = corrupt(clips, tmp_path, "val", (2,))
-    done = run(command(root, "--out", tmp_path / "a", "--max-steps", 1))
+    done = run_here(command(root, "--out", tmp_path / "a", "--max-steps", 1))
     assert done.returncode == 2 and names[0] in done.stderr and "data.eval_bad=wrong" in done.stderr
     settings = {"data__eval_bad": "wrong", "train__eval_train_samples": 3}
-    done = run(command(root, "--out", tmp_path / "b", "--max-steps", 1, **settings))
+    done = run_here(command(root, "--out", tmp_path / "b", "--max-steps", 1, **settings))
     assert done.returncode == 0 and "1 unreadable, counted as wrong" in done.stdout and "over 8 samples" in done.stdout
     (event,) = (event for event in events(tmp_path / "b") if event["event"] == "eval")
     assert event["samples"] == 8 and event["train"].keys() == {"top1", "top5", "loss", "samples", "bad"}
@@ -299,16 +299,16 @@ def test_a_checkpoint_is_saved_before_its_evaluation(clips, tmp_path):
     """An evaluation that fails loses nothing: the resumed run evaluates that checkpoint first, then trains on."""
     root, names = corrupt(clips, tmp_path, "val", (2,))
     folder = tmp_path / "run"
-    done = run(command(root, "--out", folder, "--max-steps", 5, train__save_every="100 epochs"))
+    done = run_here(command(root, "--out", folder, "--max-steps", 5, train__save_every="100 epochs"))
     assert done.returncode == 2 and names[0] in done.stderr
     assert os.readlink(folder / "checkpoints/last") == "step-00000004"  # the end of the first epoch
     assert not any(event["event"] == "eval" for event in events(folder))
     shutil.copy(os.path.join(clips, names[0]), root / names[0])
-    resume = [sys.executable, os.path.join(ROOT, "train.py"), "--resume", str(folder)]
-    done = run([*resume, "--max-steps", "5"])
+    resume = [sys.executable, TRAIN, "--resume", str(folder)]
+    done = run_here([*resume, "--max-steps", "5"])
     assert done.returncode == 0, done.stderr
     steps = [
-        (event["event"], event["step"]) for event in _history(folder) if event["event"] in ("eval", "train", "end")
+        (event["event"], event["step"]) for event in history(str(folder)) if event["event"] in ("eval", "train", "end")
     ]
     assert steps == [*(("train", step) for step in (1, 2, 3, 4)), ("eval", 4), ("train", 5), ("eval", 5), ("end", 5)]
     for step in (4, 5):
@@ -316,31 +316,28 @@ def test_a_checkpoint_is_saved_before_its_evaluation(clips, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_stopped_evaluation_is_made_up_for(clips, undisturbed_run, tmp_path):
+def test_a_stopped_evaluation_is_made_up_for(clips, undisturbed_run, tmp_path, monkeypatch):
     """A SIGTERM in the last step of an epoch saves without evaluating; the resumed run has every evaluation."""
-    code = (
-        "import os, signal, sys, zoo.cli\n"
-        "from zoo.run.session import Run\n"
-        "poll = Run.poll\n"
-        "Run.poll = lambda run, done: (done == 4 and os.kill(os.getpid(), signal.SIGTERM), poll(run, done))[1]\n"
-        "sys.exit(zoo.cli.main(['train', *sys.argv[1:]]))"
-    )
-    folder = tmp_path / "run"
-    done = run([sys.executable, "-c", code, *command(clips, "--out", folder)[2:]], cwd=ROOT)
+    poll = Run.poll
+    with monkeypatch.context() as patch:
+        stop = lambda run, done: (done == 4 and signal.raise_signal(signal.SIGTERM), poll(run, done))[1]  # noqa: E731
+        patch.setattr(Run, "poll", stop)
+        folder = tmp_path / "run"
+        done = run_here(command(clips, "--out", folder))
     assert done.returncode == 143 and os.readlink(folder / "checkpoints/last") == "step-00000004", done.stderr
-    done = run([sys.executable, os.path.join(ROOT, "train.py"), "--resume", str(folder)])
+    done = run_here([sys.executable, TRAIN, "--resume", str(folder)])
     assert done.returncode == 0, done.stderr
     assert same(weights(folder, 24), weights(undisturbed_run[0], 24))
     evaluations = [
-        [(event["step"], event["accuracy"], event["epoch"]) for event in history if event["event"] == "eval"]
-        for history in (_history(folder), events(undisturbed_run[0]))
+        [(event["step"], event["accuracy"], event["epoch"]) for event in found if event["event"] == "eval"]
+        for found in (history(str(folder)), events(undisturbed_run[0]))
     ]
     assert evaluations[0] == evaluations[1] and len(evaluations[0]) == 6
     assert os.readlink(folder / "checkpoints/best") == os.readlink(f"{undisturbed_run[0]}/checkpoints/best")
 
 
 def test_a_run_that_diverges_stops_and_names_the_tensor(clips, tmp_path):
-    done = run(
+    done = run_here(
         command(clips, "--out", tmp_path / "run", optim__lr=1e38, train__max_consecutive_skips=3, train__epochs=50)
     )
     assert done.returncode == 2 and "no finite gradient in the last 3 updates" in done.stderr
@@ -383,7 +380,7 @@ def test_ten_clips_three_crops_and_frame_folders(clips, tmp_path):
         }.items()
         for word in ("-o", f"{key}={value}")
     ]
-    done = run([sys.executable, TRAIN, "-c", DEMO, *pairs, "--max-steps", "1", "--out", str(tmp_path / "run")])
+    done = run_here([sys.executable, TRAIN, "-c", DEMO, *pairs, "--max-steps", "1", "--out", str(tmp_path / "run")])
     assert done.returncode == 0, done.stderr
     assert "the head has 4 outputs (4 classes in the data)" in done.stdout and "over 8 samples" in done.stdout
 
@@ -415,33 +412,33 @@ def test_ten_clips_three_crops_and_frame_folders(clips, tmp_path):
 def test_mistakes_end_in_one_message(clips, tmp_path, words, message):
     os.symlink(os.path.join(ROOT, "configs"), tmp_path / "configs")
     words = words + (["-o", f"data.root={clips}", *SMALL] if words else [])
-    done = run([sys.executable, TRAIN, *words], cwd=tmp_path)
+    done = run_here([sys.executable, TRAIN, *words], cwd=tmp_path)
     assert done.returncode == 2 and message in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and done.stderr.startswith("error: ")
 
 
 def test_without_data_the_folder_and_the_demo_are_named(tmp_path):
     start = time.monotonic()
-    done = run([sys.executable, TRAIN, "-c", K400, "--amp"], cwd=tmp_path)
+    done = run_here([sys.executable, TRAIN, "-c", K400, "--amp"], cwd=tmp_path)
     assert done.returncode == 2 and time.monotonic() - start < 10
     assert str(tmp_path / "datasets/k400") in done.stderr and "configs/tsm_demo.yaml --amp" in done.stderr
     assert not os.listdir(tmp_path)
 
 
-def test_without_imagenet_weights_the_file_to_place_is_named(clips, tmp_path):
+def test_without_imagenet_weights_the_file_to_place_is_named(clips, tmp_path, monkeypatch):
     pairs = ["-o", f"data.root={clips}", "-o", "data.name=motion", *SMALL, "-o", f"weights_dir={tmp_path}/weights"]
-    code = (
-        "import sys, urllib.request, zoo.weights.imagenet as i\n"
-        "def refused(url, path): raise OSError('no network')\n"
-        "i.download = refused\nimport sys, zoo.cli\nsys.exit(zoo.cli.main(['train', *sys.argv[1:]]))"
-    )
-    done = run([sys.executable, "-c", code, "-c", K400, *pairs, "--out", str(tmp_path / "run")])
+
+    def refused(url, path):
+        raise OSError("no network")
+
+    monkeypatch.setattr(imagenet, "download", refused)
+    done = run_here([sys.executable, TRAIN, "-c", K400, *pairs, "--out", str(tmp_path / "run")])
     assert done.returncode == 2, done.stderr
     assert "resnet50-0676ba61.pth" in done.stderr and "-o model.pretrained=null" in done.stderr
 
 
 def test_print_config_tells_where_values_come_from(clips):
-    done = run(command(clips, "--amp", "--print-config"))
+    done = run_here(command(clips, "--amp", "--print-config"))
     assert done.returncode == 0
     lines = {line.split(":")[0].strip(): line for line in done.stdout.splitlines()}
     assert "# --amp" in lines["precision"] and "tsm_demo.yaml:" in lines["depth"] and "# -o data.root" in lines["root"]
@@ -458,7 +455,7 @@ def test_pretrained_and_foreign_weights_start_a_run(clips, undisturbed_run, tmp_
     imagenet = {**tensors, "fc.weight": np.ones((1000, 64), np.float32), "fc.bias": np.ones(1000, np.float32)}
     os.mkdir(tmp_path / "weights")
     save_file(imagenet, tmp_path / "weights" / "resnet18_imagenet.safetensors", {"origin": "a test"})
-    done = run(
+    done = run_here(
         command(
             clips,
             "--out",
@@ -479,27 +476,20 @@ def test_pretrained_and_foreign_weights_start_a_run(clips, undisturbed_run, tmp_
     assert 0.0005 < found["fc.weight"].std() < 0.002
 
     other = str(tmp_path / "weights" / "resnet18_imagenet.safetensors")
-    done = run(command(clips, "--out", tmp_path / "b", "--max-steps", 1, "--weights", other))
+    done = run_here(command(clips, "--out", tmp_path / "b", "--max-steps", 1, "--weights", other))
     assert done.returncode == 2 and "fc.weight: (1000, 64), the model expects (8, 64)" in done.stderr
     assert "fresh_head=true" in done.stderr and not os.path.exists(tmp_path / "b")
-    done = run(command(clips, "--out", tmp_path / "b", "--max-steps", 1, "--weights", other, fresh_head="true"))
+    done = run_here(command(clips, "--out", tmp_path / "b", "--max-steps", 1, "--weights", other, fresh_head="true"))
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
-def test_a_signal_at_any_moment_of_a_step_is_answered_by_saving(clips, tmp_path):
+def test_a_signal_at_any_moment_of_a_step_is_answered_by_saving(clips, tmp_path, monkeypatch):
     """Here while a step is being logged, which is after it looked for signals: the next one saves."""
-    code = (
-        "import os, signal, sys, zoo.cli\n"
-        "from zoo.logs.timing import Throughput\n"
-        "read = Throughput.read\n"
-        "Throughput.read = lambda *words: (os.kill(os.getpid(), signal.SIGTERM), read(*words))[1]\n"
-        "sys.exit(zoo.cli.main(['train', *sys.argv[1:]]))"
-    )
-    folder = tmp_path / "run"
-    done = run(
-        [sys.executable, "-c", code, *command(clips, "--out", folder, train__save_every="100 epochs")[2:]], cwd=ROOT
-    )
+    read, folder = Throughput.read, tmp_path / "run"
+    stop = lambda *words: (signal.raise_signal(signal.SIGTERM), read(*words))[1]  # noqa: E731
+    monkeypatch.setattr(Throughput, "read", stop)
+    done = run_here(command(clips, "--out", folder, train__save_every="100 epochs"))
     assert done.returncode == 143 and f"--resume {folder}" in done.stdout, done.stderr
     assert os.readlink(folder / "checkpoints" / "last") == "step-00000002"
 

@@ -100,7 +100,7 @@ class Run:
         """
         if not self._has_weights:
             raise UserError("evaluate: name what to evaluate with weights=PATH or resume=FOLDER")
-        run = training.execute(cli.request(**self._arguments, eval_only=True)._replace(eval_only=True))
+        run = training.execute(cli.request(**self._arguments, eval_only=True))
         return run.metrics or {}
 
 

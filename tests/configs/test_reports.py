@@ -6,7 +6,7 @@ import pytest
 
 from tests.configs.test_recipes import lr_schedule, read
 from tests.helpers.paths import CONFIGS
-from zoo.run import cli
+from zoo.run import cli, schedule
 
 WORLDS = {"1": 1, "8": 8, "4x8": 32}
 
@@ -50,7 +50,7 @@ def report(name):
 
 def plan(name):
     """Return the lines above the table of --plan, and the table as row -> cells."""
-    lines = cli.plan(cli.request(str(CONFIGS / f"reports/{name}.yaml")), ",".join(WORLDS)).splitlines()
+    lines = schedule.table(cli.request(str(CONFIGS / f"reports/{name}.yaml")), ",".join(WORLDS)).splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("processes "))
     count = len(WORLDS)
     rows = {" ".join(line.split()[:-count]): line.split()[-count:] for line in lines[first:]}

@@ -1,5 +1,7 @@
 """Runs of train.py on tiny clips: the command, what a run wrote."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -9,6 +11,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from tests.helpers.paths import ROOT
+from zoo import cli
 
 TRAIN, DEMO, K400 = (
     os.path.join(ROOT, name) for name in ("train.py", "configs/tsm_demo.yaml", "configs/tsm_k400.yaml")
@@ -39,6 +42,18 @@ def command(clips, *words, **changes):
 def run(words, cwd=None):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=cwd or ROOT, env=environment)
+
+
+def run_here(words, cwd=None):
+    """As `run`, in this process: seconds less for each run, and the same result."""
+    before, out, err = os.getcwd(), io.StringIO(), io.StringIO()
+    os.chdir(cwd or ROOT)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = cli.main(["train", *map(str, words[2:])])
+    finally:
+        os.chdir(before)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def weights(folder, step):

@@ -1,7 +1,7 @@
 """Train or evaluate any model of the zoo in any framework: python train.py -c configs/tsm_k400.yaml --amp"""
 
 from zoo.config import loader
-from zoo.run import cli
+from zoo.run import cli, schedule
 from zoo.run.training import execute
 from zoo.table import table
 
@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
     if arguments.print_config:
         print(loader.render(request.resolved), end="")
     elif arguments.plan:
-        print(cli.plan(request, arguments.plan), end="")
+        print(schedule.table(request, arguments.plan), end="")
     else:
         run = execute(request)
         run.job.world.exit_process(run.exit_code)  # where a framework does not end safely by itself

@@ -1,9 +1,13 @@
 """Atomic checkpoints: a folder of safetensors and JSON, written under a temporary name, synced and renamed.
 
+It holds all that a resume goes on from.
+
 <run>/checkpoints/step-00000500/model.safetensors   weights and running statistics, by canonical name
                                 ema.safetensors     their moving averages, by the same names, if there are
                                 update.safetensors  optimizer state and loss scale
                                 checkpoint.json     step, class names, recipe, size and SHA-256 of each file
+                                progress.json       evaluations so far, and data that could not be read
+                                data_record.safetensors   names and digests of the samples, by which changes show
                                 evaluation.json     the metrics, if this step was evaluated
 <run>/checkpoints/last, best                        links to such folders (zoo/weights/recorded.py)
 """
@@ -15,8 +19,8 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +31,7 @@ from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.distributed.group import Group
 from zoo.logs import journal
-from zoo.logs.journal import Event, Journal, NullJournal
+from zoo.logs.journal import Journal, NullJournal
 from zoo.trainer import sharding
 from zoo.trainer.protocol import Param, Trainer
 from zoo.trainer.state import EMA_PREFIX
@@ -36,7 +40,7 @@ from zoo.weights.files import RECORD, DamagedFile
 
 FOLDER = "checkpoints"
 MODEL, AVERAGE, UPDATE = "model.safetensors", "ema.safetensors", "update.safetensors"
-EVALUATION = "evaluation.json"
+EVALUATION, PROGRESS, DATA = "evaluation.json", "progress.json", "data_record.safetensors"
 MAX_STEP = 1 << 53
 MESSAGE_BYTES = 1 << 23  # rank 0 holds three messages at once while it writes
 Tensors = Mapping[str, np.ndarray | files.StreamedTensor]
@@ -47,7 +51,14 @@ def path_of(run: str, step: int) -> str:
     return os.path.join(run, FOLDER, f"step-{step:08d}")
 
 
-def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, Any], keep: int) -> str:
+def save_checkpoint(
+    run: str,
+    step: int,
+    tensors: Tensors,
+    record: Mapping[str, Any],
+    keep: int,
+    beside: Mapping[str, bytes] = MappingProxyType({}),
+) -> str:
     """Write the checkpoint of a step, link `last` to it and remove old ones.
 
     Args:
@@ -57,6 +68,7 @@ def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, 
             scale.
         record: facts for checkpoint.json; `classes` holds the class names.
         keep: newest checkpoints to keep, beside the best.
+        beside: contents of further files, by name.
 
     Returns:
         The folder of the checkpoint.
@@ -69,6 +81,8 @@ def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, 
         os.mkdir(temporary)
         try:
             _write(temporary, step, tensors, record)
+            for name, content in beside.items():
+                durable.write(os.path.join(temporary, name), content)
             durable.sync_folder(temporary)
         except OSError:
             shutil.rmtree(temporary, ignore_errors=True)  # on a full disk, the log needs the room
@@ -81,13 +95,19 @@ def save_checkpoint(run: str, step: int, tensors: Tensors, record: Mapping[str, 
 
 
 def save_shared(
-    group: Group, trainer: Trainer, run: str | None, step: int, record: Mapping[str, Any], keep: int
+    group: Group,
+    trainer: Trainer,
+    run: str | None,
+    step: int,
+    record: Mapping[str, Any],
+    keep: int,
+    beside: Mapping[str, bytes],
 ) -> str | None:
     """Save the checkpoint of a step; called by all ranks.
 
     Args:
         run: the run's folder on rank 0, None on the other ranks.
-        step, record, keep: as save_checkpoint takes them.
+        step, record, keep, beside: as save_checkpoint takes them.
 
     Returns:
         The folder of the checkpoint on rank 0, None on the other ranks.
@@ -107,7 +127,7 @@ def save_shared(
             return None
         tensors = {name: _gathered(array, sharded.get(name.rpartition("/")[2]), group) for name, array in state.items()}
     assert run is not None
-    return save_checkpoint(run, step, tensors, record, keep)
+    return save_checkpoint(run, step, tensors, record, keep, beside)
 
 
 def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool, keep: int) -> None:
@@ -116,8 +136,7 @@ def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool,
     The checkpoint that was the best before is removed if it is not among the newest `keep`.
     """
     folder, path = os.path.join(run, FOLDER), path_of(run, step)
-    content = journal.json_text({"step": step, **metrics}, indent=1).encode()
-    durable.replace(os.path.join(path, EVALUATION), content, os.path.join(path, f".{EVALUATION}"))
+    replace(path, EVALUATION, journal.json_text({"step": step, **metrics}, indent=1).encode())
     if best:
         _link(folder, "best", path)
         durable.sync_folder(folder)  # before the checkpoint that was the best is removed
@@ -131,50 +150,43 @@ class Best(NamedTuple):
     accuracy: float
 
 
-def find_best(folder: str, events: Sequence[Event], before: float = math.inf) -> Best | None:
+def find_best(folder: str, evaluations: Mapping[int, float], before: float = math.inf) -> Best | None:
     """Return the best checkpoint that exists, the first one among equals; None without a finite evaluation.
-
-    A kill may come between an evaluation and its event or its link, a power cut may take events with it, and a
-    checkpoint may have been damaged or removed. So metrics beside checkpoints count as well as events.
 
     Args:
         folder: of the run.
-        events: of the run, as `journal.history` returns them.
+        evaluations: accuracy by step.
         before: only earlier steps count.
     """
-    accuracies = {event["step"]: event["accuracy"] for event in events if event["event"] == "eval"}
-    kept = {
-        step: accuracies[step] if step in accuracies else _evaluated(path)
-        for step, path in steps(folder)
-        if step < before
-    }
-    found = [Best(step, value) for step, value in kept.items() if value is not None and math.isfinite(value)]
+    kept = [step for step, _ in steps(folder) if step < before and step in evaluations]
+    found = [Best(step, evaluations[step]) for step in kept if math.isfinite(evaluations[step])]
     return max(found, key=lambda best: (best.accuracy, -best.step), default=None)
 
 
-def restore_links(folder: str, journal: Journal | NullJournal, step: int) -> None:
-    """Link `last` and `best` of a run that goes on, by what its checkpoints and its journal tell.
+def restore_links(folder: str, journal: Journal | NullJournal, evaluations: Mapping[int, float], step: int) -> None:
+    """Link `last` and `best` of a run that goes on, as a kill, or damage to a checkpoint, may have prevented.
 
     Args:
         folder: of the run.
         journal: of the run; it gets an event where another checkpoint is the best than it says, unless the evaluation
             of that checkpoint has no event itself and is repeated, which adds both.
+        evaluations: accuracy by step.
         step: updates done so far.
     """
     if step:
-        link(folder, "last", step)
-    best, told, evaluated = find_best(folder, journal.events), journal.last("best"), journal.last("eval")
+        _link(os.path.join(folder, FOLDER), "last", path_of(folder, step))
+    best, told, evaluated = find_best(folder, evaluations), journal.last("best"), journal.last("eval")
     if best:
-        link(folder, "best", best.step)
+        _link(os.path.join(folder, FOLDER), "best", path_of(folder, best.step))
         is_told = told is not None and told["step"] == best.step
         is_repeated = best.step == step and (evaluated is None or evaluated["step"] != step)
         if not is_told and not is_repeated:
             journal.add("best", step=best.step, path=path_of(folder, best.step))
 
 
-def link(run: str, name: str, step: int) -> None:
-    """Link `last` or `best` to the checkpoint of a step."""
-    _link(os.path.join(run, FOLDER), name, path_of(run, step))
+def replace(path: str, name: str, content: bytes) -> None:
+    """Write a file beside the tensors of a checkpoint, completely or not at all."""
+    durable.replace(os.path.join(path, name), content, os.path.join(path, f".{name}"))
 
 
 def remove_old(run: str, keep: int) -> None:
@@ -268,41 +280,6 @@ def set_damaged_aside(run: str) -> list[str]:
         if damaged:
             raise damaged[0][1]
     return [f"{error}; it is now {_set_aside(path)}" for path, error in damaged]
-
-
-def adopt_copies(run: str) -> list[str]:
-    """Give `last` and `best` of a run that are whole folders of their own the name of their step.
-
-    A run that was copied without its links may have nothing else to go on from. A damaged checkpoint of that name is
-    set aside; a whole one stays, and so does the copy, until a link takes its place.
-
-    Returns:
-        A line for each copy that has another name now, or is damaged.
-    """
-    lines, folder = [], os.path.join(run, FOLDER)
-    for name in ("last", "best"):
-        path = os.path.join(folder, name)
-        if os.path.islink(path) or not os.path.isdir(path):
-            continue
-        if problem := _damage(path):
-            lines.append(f"{problem}; it is now {_set_aside(path)}")
-            continue
-        target = path_of(run, load_record(path)["step"])
-        if not os.path.exists(target) or _damage(target):
-            aside = f", and the damaged one {_set_aside(target)}" if os.path.exists(target) else ""
-            os.rename(path, target)
-            _link(folder, name, target)
-            lines.append(f"{path} is a folder and no link; it is now {target}{aside}")
-    return lines
-
-
-def _damage(path: str) -> str | None:
-    """Return how a checkpoint is damaged; None if it is whole. Raises UserError if it cannot be read."""
-    try:
-        check_whole(path)
-    except DamagedFile as error:
-        return str(error)
-    return None
 
 
 def check_whole(path: str) -> None:
@@ -444,12 +421,3 @@ def _send_rows(tensors: Mapping[str, np.ndarray], sharded: Mapping[str, Param], 
 
 def _rows_per_message(tensor: np.ndarray) -> int:
     return max(1, MESSAGE_BYTES // tensor[0].nbytes)
-
-
-def _evaluated(path: str) -> float | None:
-    """Return the accuracy that is written beside a checkpoint, None if there is none."""
-    file = os.path.join(path, EVALUATION)
-    with suppress(UserError), parsing(file):
-        value = regular.load_json(file)["accuracy"]
-        return float(value) if isinstance(value, int | float) else None
-    return None

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from zoo import data, losses, optim, program, tasks
 from zoo.config import loader
+from zoo.config.loader import Entry
 from zoo.config.schema import Config, Optim, Train
 from zoo.config.suggestions import nearest
 from zoo.data.dataset import LoaderSettings
@@ -16,13 +17,14 @@ from zoo.data.parsing import natural
 from zoo.frameworks import FRAMEWORKS
 from zoo.logs import listeners, viewers
 from zoo.models import load_spec
-from zoo.run import folder, schedule
+from zoo.run import folder
 from zoo.run import weights as given
 from zoo.run.checkpoint import latest, load_record
 
 NEWEST = "newest"  # --resume without a folder
 RECIPE_FLAGS = ("amp", "framework", "device")  # that most tools take
 TRAINING_FLAGS = ("amp", "exact", "framework", "device")
+FLAG_KEYS = {"amp": "train.precision", "exact": "train.precision", "deterministic": "train.deterministic"}
 
 
 def _task_settings(model: str, loss: str = "") -> type[Any]:
@@ -92,8 +94,8 @@ class Request(NamedTuple):
     resume: str | None  # folder of the run to continue, None for a new run
     changed: list[str]  # what differs from the recipe that the run to continue began with
     notes: list[str]  # what the recipe takes from its weights
-    max_steps: int | None = None  # stop after this many updates
     eval_only: bool = False
+    max_steps: int | None = None  # stop after this many updates
     until_target: bool = False  # stop at the evaluation that reaches the target
     speed: Window | None = None  # time these updates and do nothing else
     wandb: str | None = None  # project of Weights & Biases to log to
@@ -253,21 +255,9 @@ def read(arguments: argparse.Namespace) -> Request:
     window = _window(arguments)
     if arguments.wandb is not None:
         _check_wandb(arguments)
-    resolved = request(
-        arguments.config,
-        arguments.override,
-        amp=arguments.amp,
-        exact=arguments.exact,
-        deterministic=arguments.deterministic,
-        framework=arguments.framework,
-        device=arguments.device,
-        seed=arguments.seed,
-        out=arguments.out,
-        weights=arguments.weights,
-        resume=arguments.resume,
-        global_batch=arguments.global_batch,
-        eval_only=arguments.eval_only,
-    )
+    keys = ("amp", "exact", "deterministic", "framework", "device", "seed", "out", "weights", "resume", "global_batch")
+    flags = {key: getattr(arguments, key) for key in (*keys, "eval_only")}
+    resolved = request(arguments.config, arguments.override, **flags)
     if arguments.until_target and (arguments.eval_only or resolved.config.target is None):
         reason = "--eval-only trains nothing" if arguments.eval_only else "the recipe has none"
         raise UserError(f"--until-target: trains up to a target, but {reason}; leave it out, or give -o target=0.9")
@@ -275,7 +265,6 @@ def read(arguments: argparse.Namespace) -> Request:
         raise UserError("--speed: times updates, and train.profile slows them; leave one of them out")
     return resolved._replace(
         max_steps=arguments.max_steps,
-        eval_only=arguments.eval_only,
         until_target=arguments.until_target,
         wandb=arguments.wandb,
         speed=window,
@@ -290,13 +279,8 @@ def request_of(arguments: argparse.Namespace) -> Request:
     Raises:
         UserError: as request().
     """
-    return request(
-        arguments.config,
-        arguments.override,
-        amp=arguments.amp,
-        framework=arguments.framework,
-        device=arguments.device,
-    )
+    flags = {key: getattr(arguments, key) for key in RECIPE_FLAGS}
+    return request(arguments.config, arguments.override, **flags)
 
 
 def request(
@@ -320,8 +304,7 @@ def request(
     Args:
         config: path of the recipe; None for that of the run to resume, or of the checkpoint that `weights` names.
         overrides: `key=value` pairs; they take precedence over the keyword arguments.
-        amp: whether train.precision is amp.
-        exact: whether train.precision is exact.
+        amp, exact: whether train.precision is amp or exact.
         deterministic: whether train.deterministic is true.
         framework, device, seed, out, weights: values of these keys; None keeps that of the recipe.
         resume: folder of the run to continue, or NEWEST for the newest run of the recipe.
@@ -331,52 +314,39 @@ def request(
     Raises:
         UserError: a value or a key of the recipe is wrong; the message names its place.
     """
-    flags = {"framework": framework, "device": device, "seed": seed, "out": out, "weights": weights}
+    if amp and exact:
+        raise UserError("--exact: computes in fp64, and --amp in 16 bits; leave one of them out")
+    flags = {
+        "framework": framework,
+        "device": device,
+        "seed": seed,
+        "out": out,
+        "weights": weights,
+        "amp": "amp" if amp else None,
+        "exact": "exact" if exact else None,
+        "deterministic": deterministic or None,
+    }
     changes = {
-        **{key: loader.Entry(value, f"--{key}") for key, value in flags.items() if value is not None},
-        **_precision(amp, exact),
-        **({"train.deterministic": loader.Entry(True, "--deterministic")} if deterministic else {}),
+        **{FLAG_KEYS.get(key, key): Entry(value, f"--{key}") for key, value in flags.items() if value is not None},
         **loader.overrides(overrides),
     }
     recipe, entries = _read_recipe(config, weights, resume)
     entries = loader.merge(entries, changes)
     run = _run_to_resume(resume, config, out, entries, recipe)
     if run:
-        entries["out"] = loader.Entry(run, "--resume")
+        entries["out"] = Entry(run, "--resume")
     if global_batch is not None:
-        entries["train.global_batch"] = loader.Entry(_global_batch(global_batch, entries, run), "--global-batch")
-    before: loader.Entries | None = None
-    if run and os.path.exists(os.path.join(run, folder.RECIPE)):
-        _, before = loader.build(loader.read(os.path.join(run, folder.RECIPE), recorded=True), FIND)
-    settings, resolved = loader.build(entries, FIND)
+        entries["train.global_batch"] = Entry(_global_batch(global_batch, entries, run), "--global-batch")
+    path = os.path.join(run, folder.RECIPE) if run else ""
+    began = loader.read(path, recorded=True) if os.path.exists(path) else {}
+    taken = given.recorded_settings(entries, began, eval_only and run is None)
+    settings, resolved = loader.build({**entries, **taken}, FIND)
     graph = given.exported_model(settings)
     if graph:
         given.check_exported_settings(graph, resolved)
-    path, notes = settings.weights or (before["weights"].value if before else None), []
-    if path:  # the run that is resumed took the same settings from these weights
-        taken = given.recorded_settings(path, resolved, eval_only and run is None)
-        settings, complete = loader.build({**entries, **taken}, FIND)
-        if taken:
-            notes = [
-                f"taken from {path}, unless -o says otherwise: {', '.join(loader.differences(resolved, complete))}"
-            ]
-        resolved = complete
-    changed = folder.check_same(before, resolved) if before else []
     listeners.check_names(settings.listeners)
-    return Request(settings, resolved, recipe, run, changed, notes)
-
-
-def plan(request: Request, worlds: str) -> str:
-    """Return batch, learning rate and lengths for several numbers of processes as a table.
-
-    Args:
-        request: the recipe.
-        worlds: numbers of processes, such as 8, or hosts x processes, such as 4x8, separated by commas.
-
-    Raises:
-        UserError: `worlds` is something else, or the recipe is impossible for one of them.
-    """
-    return schedule.table(request.recipe, request.config, request.resolved["data.name"].value, worlds)
+    changed = folder.check_same(began, resolved) if began else []
+    return Request(settings, resolved, recipe, run, changed, given.taken_note(taken, entries, settings), eval_only)
 
 
 def _check_wandb(arguments: argparse.Namespace) -> None:
@@ -417,15 +387,6 @@ def _read_recipe(config: str | None, weights: str | None, resume: str | None) ->
     raise UserError("no recipe: name one with -c, for example -c configs/tsm_demo.yaml")
 
 
-def _precision(amp: bool, exact: bool) -> loader.Entries:
-    """Return what the flags of the precision change in a recipe."""
-    if amp and exact:
-        raise UserError("--exact: computes in fp64, and --amp in 16 bits; leave one of them out")
-    if exact:
-        return {"train.precision": loader.Entry("exact", "--exact")}
-    return {"train.precision": loader.Entry("amp", "--amp")} if amp else {}
-
-
 def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -> int:
     if requested != "keep":
         samples = natural(requested)
@@ -435,10 +396,10 @@ def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -
     path = latest(resume) if resume else None
     if path:
         return load_record(path)["global_batch"]
-    settings, _ = loader.build(entries, FIND)
-    if settings.optim.base_batch is None:
+    base_batch = entries["optim.base_batch"].value if "optim.base_batch" in entries else Optim.base_batch
+    if base_batch is None:
         raise UserError("--global-batch: keep: the recipe has no optim.base_batch; give a number of samples")
-    return settings.optim.base_batch
+    return base_batch
 
 
 def _run_to_resume(
@@ -452,7 +413,7 @@ def _run_to_resume(
         if out and os.path.realpath(out) != os.path.realpath(resume):
             raise UserError("--resume DIR continues in DIR; leave out --out")
         if config and not os.path.exists(resume):
-            entries["out"] = loader.Entry(resume, "--resume")  # killed before it made its folder: start there
+            entries["out"] = Entry(resume, "--resume")  # killed before it made its folder: start there
             return None
         return folder.existing(resume, recipe)
     if named:

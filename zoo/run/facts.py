@@ -50,7 +50,7 @@ def describe(job: Job, cfg: Config, weights: str) -> dict[str, Any]:
         "flops_per_sample": job.spec.flops(job.arch, job.train_set.fields[0].shape),
         "train_samples": len(job.train_set),
         "val_samples": len(job.val_set),
-        "checksum": job.record.checksum,
+        "checksum": job.data.record.checksum,
     }
 
 

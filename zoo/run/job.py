@@ -21,6 +21,7 @@ from zoo.models import Spec, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
 from zoo.run import checkpoint, resume, schedule, weights
 from zoo.run.cli import Request
+from zoo.run.progress import FilesOf
 from zoo.tasks import Task
 from zoo.trainer import load_backend, load_onnx_backend, state
 from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
@@ -47,33 +48,67 @@ class DataCheck(NamedTuple):
     table: str = ""
 
 
+class Data(NamedTuple):
+    """The data set of a run, checked.
+
+    Attributes:
+        train_set, val_set: its splits.
+        check: classes and sizes.
+        record: names and digests.
+        verdict: of the comparison with those of the run to resume, with the progress of this.
+        files_of: returns the items that a sample is made of.
+        loaded_at: seconds of the monotonic clock.
+    """
+
+    train_set: Any
+    val_set: Any
+    check: DataCheck
+    record: DataRecord
+    verdict: resume.Verdict
+    files_of: FilesOf
+    loaded_at: float
+
+
 class Job(NamedTuple):
     """Everything a run works with; complete, and never changed afterwards.
 
     Attributes:
         framework: one of FRAMEWORKS, or weights.ONNX for an exported model, whose `trainer` can only predict.
+        model: its name.
+        arch: its complete architecture.
+        lr: learning rate of a step, counted from 0.
+        notes: what optim.groups changes, for the user.
     """
 
     framework: str
-    model: str  # name of the model
+    model: str
     spec: Spec
-    task: Task
-    train_set: Any
-    val_set: Any
-    data_check: DataCheck
-    record: DataRecord  # of the data set
-    data_verdict: resume.Verdict  # of the comparison with those of the run to resume
-    loaded_at: float  # seconds of the monotonic clock
     arch: Any
-    dropout_masks: tuple[DropoutMask, ...]
+    data: Data
     batch_plan: schedule.BatchPlan
     clock: schedule.Clock
-    lr: Callable[[int], float]  # of a step, counted from 0
-    param_group_notes: tuple[str, ...]  # what optim.groups changes, for the user
+    lr: Callable[[int], float]
+    notes: tuple[str, ...]
     plan: Plan
     group: Group
     world: World
     trainer: Trainer
+
+    @property
+    def train_set(self) -> Any:
+        return self.data.train_set
+
+    @property
+    def val_set(self) -> Any:
+        return self.data.val_set
+
+    @property
+    def task(self) -> Task:
+        return tasks.load_task(self.spec.TASK)
+
+    @property
+    def dropout_masks(self) -> tuple[DropoutMask, ...]:
+        return self.spec.dropout_masks(self.arch)
 
     @property
     def class_names(self) -> list[str]:
@@ -119,56 +154,47 @@ def assemble(request: Request, group: Group) -> Job:
     if train.shard_optimizer and cfg.framework != "torch":
         raise UserError(f"train.shard_optimizer: only PyTorch has it, not {cfg.framework}; leave it out")
     batch_plan = schedule.batch_plan(train, group.size)
-    model, dataset = request.resolved["model.name"].value, data.find(request.resolved["data.name"].value)
-    spec = load_spec(model)
+    model, dataset = request.resolved["model.name"].value, request.resolved["data.name"].value
+    spec, loaded = load_spec(model), load_data(request, group)
+    fields, classes = loaded.train_set.fields, len(loaded.train_set.classes)
+    _check_task(spec, model, dataset, loaded.train_set, loaded.val_set)
+    arch = resolve_arch(spec, cfg.model, fields, classes)
+    _check_class_weights(getattr(cfg.task, "class_weights", None), arch.num_classes)
+    _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
+    _check_sharding(spec, arch, group.size)
+    notes = describe_groups(cfg.optim.groups, spec.shapes(arch))
+    world = _start_backend(cfg, model, group)
+    clock = schedule.clock(train, len(loaded.train_set), world.size)
+    mode, graph = _mode(request, group), weights.exported_model(cfg)
+    if graph:
+        plan, trainer, _ = weights.build_exported(graph, cfg, model, arch, fields, world)
+    else:
+        plan, trainer = build_trainer(cfg, model, arch, fields, world, mode, batch_plan.accumulate)
+    lr = schedule.lr_schedule(cfg.optim, train, clock)
+    framework = weights.ONNX if graph else cfg.framework
+    return Job(framework, model, spec, arch, loaded, batch_plan, clock, lr, notes, plan, group, world, trainer)
+
+
+def load_data(request: Request, group: Group) -> Data:
+    """Load both splits of the data set, check them, and compare them with those of the run to resume.
+
+    Args:
+        request: the recipe.
+        group: all ranks.
+
+    Raises:
+        UserError: they cannot be read, are not the same on all ranks, or not those of the run.
+    """
+    cfg, dataset = request.config, data.find(request.resolved["data.name"].value)
     train_set, val_set = dataset.load(cfg.data)
     checked = audit_data(group, cfg.data, train_set, val_set, request.eval_only)
     record, loaded_at = dataset.describe(train_set, val_set), time.monotonic()
     groups.assert_same(group, "the data set (its checksum)", record.checksum)
-    verdict = resume.check_data(
-        group,
-        None if request.eval_only else request.resume,
-        record,
-        partial(dataset.describe, train_set, val_set),
-        getattr(dataset, "files_of", lambda sample: [sample]),
-        request.accept_changed_data,
-    )
-    _check_task(spec, model, request.resolved["data.name"].value, train_set, val_set)
-    arch = resolve_arch(spec, cfg.model, train_set.fields, len(train_set.classes))
-    _check_class_weights(getattr(cfg.task, "class_weights", None), arch.num_classes)
-    _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
-    _check_sharding(spec, arch, group.size)
-    param_group_notes = describe_groups(cfg.optim.groups, spec.shapes(arch))
-    world = _start_backend(cfg, model, group)
-    clock = schedule.clock(train, len(train_set), world.size)
-    mode = _mode(request, group)
-    graph = weights.exported_model(cfg)
-    if graph:
-        plan, trainer, _ = weights.build_exported(graph, cfg, model, arch, train_set.fields, world)
-    else:
-        plan, trainer = build_trainer(cfg, model, arch, train_set.fields, world, mode, batch_plan.accumulate)
-    return Job(
-        framework=weights.ONNX if graph else cfg.framework,
-        model=model,
-        spec=spec,
-        task=tasks.load_task(spec.TASK),
-        train_set=train_set,
-        val_set=val_set,
-        data_check=checked,
-        record=record,
-        data_verdict=verdict,
-        loaded_at=loaded_at,
-        arch=arch,
-        dropout_masks=spec.dropout_masks(arch),
-        batch_plan=batch_plan,
-        clock=clock,
-        lr=schedule.lr_schedule(cfg.optim, train, clock),
-        param_group_notes=param_group_notes,
-        plan=plan,
-        group=group,
-        world=world,
-        trainer=trainer,
-    )
+    run = None if request.eval_only else request.resume
+    files_of = getattr(dataset, "files_of", lambda sample: [sample])
+    describe = partial(dataset.describe, train_set, val_set)
+    verdict = resume.check_data(group, run, record, describe, files_of, request.accept_changed_data)
+    return Data(train_set, val_set, checked, record, verdict, files_of, loaded_at)
 
 
 def _check_task(spec: Spec, model: str, name: str, train_set: Any, val_set: Any) -> None:
@@ -352,16 +378,10 @@ def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_o
     with group.time_limit(CHECK_TIMEOUT, "the check of the data by rank 0"):
         if group.rank == 0:
             allowed_by = audit.KEY if settings.allow_missing_classes else "--eval-only" if eval_only else ""
-            found = _examine(train_set, val_set, allowed_by)
+            result = audit.examine(train_set, val_set)
+            found = DataCheck(audit.lines(result, allowed_by), result.table) if result else found
         group.all_gather(None)
     return found
-
-
-def _examine(train_set: Any, val_set: Any, allowed_by: str) -> DataCheck:
-    result = audit.examine(train_set, val_set)
-    if result is None:
-        return DataCheck()
-    return DataCheck(audit.lines(result, allowed_by), result.table)
 
 
 def write_table(found: DataCheck, folder: str) -> None:

@@ -20,12 +20,11 @@ from zoo.run.cli import Request
 from zoo.run.job import Job
 from zoo.run.pipeline import Prefetcher
 from zoo.tasks import TaskMetric
-from zoo.trainer.world import Operator, Profiler
-from zoo.visualization import draw
-from zoo.visualization.evaluation import Evaluation, Recorder
 
 if TYPE_CHECKING:
     from zoo.logs.console import Console
+    from zoo.trainer.world import Operator, Profiler
+    from zoo.visualization.evaluation import Recorder
 
 WARM_UP = 5  # updates before a profile, which compile and choose kernels
 ROWS = 10
@@ -143,7 +142,7 @@ class Meters:
         return Measured(sum(rank["loss"] for rank in ranks), fields, self._causes.news(slowest))
 
 
-def report(job: Job, operators: Sequence[Operator], updates: int) -> Report:
+def report(job: Job, operators: Sequence["Operator"], updates: int) -> Report:
     """Return device, precision, samples per update and operators with their milliseconds per update, largest first.
 
     Args:
@@ -268,6 +267,8 @@ class Visualizer:
         averaged = self._metric() if self._job.plan.ema else None
         if not self._viewers or not self._samples:
             return metric, averaged
+        from zoo.visualization.evaluation import Recorder  # which runs without images do without
+
         self._recorder = Recorder(averaged or metric, len(self._job.val_set), self._job.group.size, self._samples)
         return (metric, self._recorder) if averaged else (self._recorder, None)
 
@@ -294,6 +295,9 @@ class Visualizer:
     def _images(self) -> dict[str, np.ndarray]:
         if self._recorder is None:
             return {}
+        from zoo.visualization import draw
+        from zoo.visualization.evaluation import Evaluation
+
         job, recorder = self._job, self._recorder
         evaluation = Evaluation(job.val_set, self._config.seed, recorder.summed, recorder.predictions)
         return {f"images/{name}": pixels for name, pixels in draw(job.spec.TASK, evaluation).items()}

@@ -1,4 +1,8 @@
-"""Going on with a run from its newest checkpoint: its tensors and settings, and whether the data are still the same."""
+"""Going on with a run from its newest checkpoint: its tensors, settings and progress, and whether the data changed.
+
+All of that is in the folder of the checkpoint. Runs that older versions began have their record of the data in the
+folder of the run, and their progress and loader in its events alone.
+"""
 
 import json
 import os
@@ -9,16 +13,17 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from zoo.data import durable, record
+from zoo.data import record
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.data.record import DataRecord, SplitChange, SplitRecord
 from zoo.distributed.group import Group
 from zoo.logs import journal
-from zoo.logs.journal import Event, Journal, NullJournal
-from zoo.run import checkpoint, weights
+from zoo.logs.journal import Journal, NullJournal
+from zoo.run import checkpoint, progress, weights
 from zoo.run.folder import FolderLock
+from zoo.run.progress import FilesOf, Progress
 from zoo.run.weights import Print
 from zoo.trainer import state
 from zoo.trainer.plan import Plan
@@ -27,19 +32,16 @@ from zoo.trainer.update import SCALE_KEY
 from zoo.weights import files
 from zoo.weights.match import require_match
 
-DATA_RECORD = "data_record.safetensors"
 DATA_FORMAT = "1"
 SPLITS = {"train": "training", "val": "validation"}
 ACCEPT = "--accept-changed-data"
 KEPT = ("framework", "channels_last", "loader")  # which a run keeps where its recipe leaves them open
 
-FilesOf = Callable[[str], Sequence[str]]  # name of a sample -> names of its items
-
 
 def claim(run: str, lock: FolderLock) -> list[str]:
     """Lock the run to resume, before the minutes that reading data may take; return what was mended."""
     lock.acquire(run)
-    return [*journal.check(run), *checkpoint.adopt_copies(run), *checkpoint.set_damaged_aside(run)]
+    return [*journal.check(run), *checkpoint.set_damaged_aside(run)]
 
 
 def begun(group: Group, run: str | None) -> dict[str, Any]:
@@ -105,12 +107,7 @@ def load(
 
 
 def add_events(
-    log: Journal | NullJournal,
-    folder: str,
-    first_step: int,
-    path: str | None,
-    change: dict[str, Any] | None,
-    changeable: dict[str, Any],
+    log: Journal | NullJournal, folder: str, first_step: int, path: str | None, verdict: "Verdict", **changeable: Any
 ) -> None:
     """Add `resume`, and the events that a kill has prevented; link `last` and `best`.
 
@@ -119,60 +116,63 @@ def add_events(
         folder: of the run.
         first_step: updates done so far.
         path: of the checkpoint to go on from, if any.
-        change: of the data, as Verdict has it.
+        verdict: on the data.
         changeable: fields of `resume`.
     """
     log.add("resume", step=first_step, path=path, **changeable)
-    if change:
-        log.add("data_changed", first_step=first_step, **change)
+    if verdict.change:
+        log.add("data_changed", first_step=first_step, **verdict.change)
     last = log.last("save")
     if first_step and (last is None or last["step"] < first_step):
         log.add("save", step=first_step, path=path)  # a kill came after the checkpoint
-    checkpoint.restore_links(folder, log, first_step)
+    checkpoint.restore_links(folder, log, verdict.progress.evaluations, first_step)
 
 
 class Verdict(NamedTuple):
-    """What a resume found.
+    """Data and progress of a run, on rank 0.
 
     Attributes:
+        record: of the data, for the next checkpoints; its contents are read as when the run began.
+        progress: of the run, without what was mended.
         lines: for the console.
         change: fields of the event `data_changed`; None if the data are the same.
-        record: to write into the run's folder; None if what is there stays.
     """
 
+    record: DataRecord
+    progress: Progress
     lines: tuple[str, ...] = ()
     change: dict[str, Any] | None = None
-    record: DataRecord | None = None
+
+    def files(self) -> dict[str, bytes]:
+        """Return the contents of the files for a checkpoint, by name."""
+        return {checkpoint.DATA: _data_content(self.record), checkpoint.PROGRESS: self.progress.content()}
 
 
 def check_data(
     group: Group,
-    folder: str | None,
+    run: str | None,
     current: DataRecord,
     describe: Callable[[str], DataRecord],
     files_of: FilesOf,
     accept: bool,
 ) -> Verdict:
-    """Compare the data with those that a run has recorded. A collective call.
+    """Compare the data with those of the checkpoint that a run goes on from. A collective call.
 
     Args:
         group: all ranks.
-        folder: of the run to resume, None for a new run.
+        run: folder of the run to resume, None for a new run.
         current: record of the data.
         describe: returns it with contents read by another method, `sampled` or `full`.
         files_of: returns the items that a sample is made of.
         accept: whether the run goes on with other data.
 
-    Returns:
-        What was found; on rank 0 alone.
-
     Raises:
         UserError: on every rank, the data are not those of the run, and that is not accepted.
     """
-    verdict, refusal = Verdict(record=current), None
-    if folder and group.rank == 0:
+    verdict, refusal = Verdict(current, Progress()), None
+    if run and group.rank == 0:
         try:
-            verdict = _compare_data(folder, current, describe, files_of, accept)
+            verdict = _compare_data(run, current, describe, files_of, accept)
         except UserError as error:
             refusal = str(error)
     refusal = group.all_gather(refusal)[0]
@@ -181,39 +181,31 @@ def check_data(
     return verdict
 
 
-def write_data_record(folder: str, data: DataRecord) -> None:
-    """Write the record of the data into the folder of a run, completely or not at all."""
-    metadata = {"format": DATA_FORMAT, "checksum": data.checksum, "method": data.method}
-    tensors = {}
-    for name in SPLITS:
-        split: SplitRecord = getattr(data, name)
-        metadata[name] = json.dumps({"samples": split.samples, "classes": split.classes})
-        tensors[f"{name}.text"], tensors[f"{name}.digests"] = np.frombuffer(split.text, np.uint8), split.digests
-    path = os.path.join(folder, DATA_RECORD)
-    durable.replace(path, save(tensors, metadata), f"{path}.writing")
+def read_progress(run: str, path: str, files_of: FilesOf) -> Progress:
+    """Read the progress of a run from its checkpoint, that of an older version from its events."""
+    file = os.path.join(path, checkpoint.PROGRESS)
+    return progress.read(file) if os.path.exists(file) else progress.of_events(journal.history(run), files_of)
 
 
-def read_data_record(folder: str) -> DataRecord | None:
-    """Read the record in the folder of a run; None if there is none.
+def read_data_record(run: str, path: str) -> DataRecord | None:
+    """Read the record of the data from a checkpoint, that of an older version from its run; None if there is none.
 
     Raises:
         UserError: it is damaged, or of another version of this program.
     """
-    path = os.path.join(folder, DATA_RECORD)
-    if not os.path.exists(path):
+    candidates = [os.path.join(folder, checkpoint.DATA) for folder in (path, run)]
+    file_path = next(filter(os.path.exists, candidates), None)
+    if file_path is None:
         return None
-    with parsing(f"{path} cannot be read"):
-        with safe_open(path, "numpy") as file:
+    with parsing(f"{file_path} cannot be read"):
+        with safe_open(file_path, "numpy") as file:
             metadata = file.metadata() or {}
             if metadata["format"] != DATA_FORMAT:
                 raise ValueError(f"its format is {metadata['format']}")
             splits = []
             for name in SPLITS:
-                facts, text, digests = (
-                    regular.parse_json(metadata[name]),
-                    file.get_tensor(f"{name}.text"),
-                    file.get_tensor(f"{name}.digests"),
-                )
+                facts = regular.parse_json(metadata[name])
+                text, digests = file.get_tensor(f"{name}.text"), file.get_tensor(f"{name}.digests")
                 if digests.dtype != np.uint32 or digests.ndim != 1 or text.dtype != np.uint8:
                     raise ValueError(f"{name}: tensors of other types")
                 classes = facts["classes"]
@@ -223,35 +215,32 @@ def read_data_record(folder: str) -> DataRecord | None:
         return DataRecord(metadata["checksum"], metadata["method"], *splits)
 
 
-def unreadable(events: Sequence[Event], files_of: FilesOf = lambda sample: [sample]) -> set[str]:
-    """Return the items that a run could not read and that have not been mended since.
-
-    Args:
-        events: of the run.
-        files_of: returns the items that a sample is made of; by default it is one itself.
-    """
-    names: set[str] = set()
-    for event in events:
-        if event["event"] in ("bad", "unreadable"):
-            names.update(files_of(event["name"]))
-        elif event["event"] == "data_changed":
-            names.difference_update(event["mended"])
-    return names
+def _data_content(data: DataRecord) -> bytes:
+    metadata = {"format": DATA_FORMAT, "checksum": data.checksum, "method": data.method}
+    tensors = {}
+    for name in SPLITS:
+        split: SplitRecord = getattr(data, name)
+        metadata[name] = json.dumps({"samples": split.samples, "classes": split.classes})
+        tensors[f"{name}.text"], tensors[f"{name}.digests"] = np.frombuffer(split.text, np.uint8), split.digests
+    return save(tensors, metadata)
 
 
 def _compare_data(
-    folder: str, current: DataRecord, describe: Callable[[str], DataRecord], files_of: FilesOf, accept: bool
+    run: str, current: DataRecord, describe: Callable[[str], DataRecord], files_of: FilesOf, accept: bool
 ) -> Verdict:
-    before, notes = read_data_record(folder), list[str]()
-    if before is None:  # a kill came before it was written
-        return Verdict(record=current)
+    path = checkpoint.latest(run)
+    if path is None:  # nothing was trained that could go on
+        return Verdict(current, Progress())
+    done, before, notes = read_progress(run, path, files_of), read_data_record(run, path), list[str]()
+    if before is None:  # an older version was killed before it wrote one
+        return Verdict(current, done)
     if before.method != current.method:
         current = describe(before.method)
     if before.checksum == current.checksum:
-        return Verdict()
-    may_change = unreadable(journal.history(folder), files_of)
+        return Verdict(before, done)
     changes = {
-        name: record.compare(getattr(before, name), getattr(current, name), may_change.__contains__) for name in SPLITS
+        name: record.compare(getattr(before, name), getattr(current, name), done.unreadable.__contains__)
+        for name in SPLITS
     }
     lines = [line for name, title in SPLITS.items() for line in record.explain(title, changes[name])]
     if lines and not accept:
@@ -262,8 +251,9 @@ def _compare_data(
     if lines:
         notes += ["data: changed since the run began, and accepted:", *(f"  {line}" for line in lines)]
     if not lines and not mended:  # the same contents in another form, such as packs
-        return Verdict()
-    return Verdict(tuple(notes), _event(current, changes, bool(lines)), current)
+        return Verdict(before, done)
+    done.unreadable.difference_update(mended)
+    return Verdict(current, done, tuple(notes), _event(current, changes, bool(lines)))
 
 
 def _refusal(lines: Sequence[str]) -> UserError:

@@ -12,6 +12,7 @@ from zoo.config.schema import Config, Duration, Optim, Train
 from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
 from zoo.optim.schedules import SCHEDULES, Position
+from zoo.run.cli import Request
 
 UNKNOWN = "-"
 
@@ -179,26 +180,25 @@ def _whole_epochs(optim: Optim, train: Train) -> tuple[int, int]:
     return train.epochs, int(warmup)
 
 
-def table(recipe: str, cfg: Config, dataset: str, worlds: str) -> str:
+def table(request: Request, worlds: str) -> str:
     """Return facts of a recipe, and a column of numbers for each number of processes.
 
     Epochs are those of the data where they are, else of the published run that the recipe repeats.
 
     Args:
-        recipe: its name.
-        cfg: the recipe.
-        dataset: name of its data set.
+        request: the recipe.
         worlds: numbers of processes, such as 8, or hosts x processes, such as 4x8, separated by commas.
 
     Raises:
         UserError: `worlds` is something else, the global batch cannot be divided by one of them, or the warm-up is as
             long as the run.
     """
+    cfg, dataset = request.config, request.resolved["data.name"].value
     names = [world.strip() for world in worlds.lower().split(",")]
     plans = [batch_plan(cfg.train, _processes(name)) for name in names]
     samples, origin = _samples(cfg, dataset)
     rows = [("processes", names), *_batch_rows(cfg, plans), *_length_rows(cfg, plans, samples)]
-    lines = [f"{recipe}: {cfg.framework}, {dataset}, {origin}", *_facts(cfg)]
+    lines = [f"{request.recipe}: {cfg.framework}, {dataset}, {origin}", *_facts(cfg)]
     widths = [max(map(len, column)) for column in zip(*(values for _, values in rows))]
     lines += [f"{name:<20}" + "".join(f"  {v:>{w}}" for v, w in zip(values, widths)) for name, values in rows]
     return "\n".join(lines) + "\n"

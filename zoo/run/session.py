@@ -4,8 +4,8 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from zoo.config import loader
 from zoo.config.schema import Duration
@@ -19,11 +19,16 @@ from zoo.run.cli import Request
 from zoo.run.evaluation import Evaluations
 from zoo.run.folder import FolderLock
 from zoo.run.job import Job, assemble, join, restore, write_table
+from zoo.run.loading import Loading
 from zoo.run.monitor import WARM_UP, Meters, RunProfile, Visualizer
 from zoo.run.pipeline import DecodedStream, Prefetcher
 from zoo.run.stopping import BadSampleTracker, EvaluationStopped, StepReports, StopSignal
 from zoo.trainer import state
 from zoo.trainer.protocol import DeviceBatch, StepOutput
+
+if TYPE_CHECKING:
+    from zoo.data.loaders.dali_device import DeviceDecoder
+    from zoo.logs.console import Console
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -46,7 +51,7 @@ def start(request: Request) -> Iterator["Run"]:
         damaged = resume.claim(claimed, lock) if claimed else []
         request = request._replace(notes=[*request.notes, *group.all_gather(damaged)[0]])
         job = assemble(request, group)
-        run = Run(request, job, lock)
+        run = _open(request, job, lock)
         with run.journal:
             yield run
         run.close()
@@ -70,88 +75,55 @@ def start(request: Request) -> Iterator["Run"]:
         lock.release()
 
 
+@dataclass
 class Run:
     """The state of a run beside the trainer: its folder, logs, read-ahead and position.
 
     Every method is called by all ranks alike; only rank 0 writes files.
 
     Attributes:
+        request: recipe and what to do with it.
         job: data, schedule and trainer.
+        console: shows what happens.
         first_step: updates done before this process began.
         last_step: updates done when the run ends.
+        recipe: the resolved recipe as text.
+        facts: for the console, the checkpoints and the event `begin`.
+        loading: who reads the data.
+        decoder: of images that the readers leave encoded.
+        evaluations: of the splits.
+        folder: of the run; None of other ranks than 0, and where nothing but an evaluation is done.
+        journal: of the run.
+        visualizer: of evaluations.
+        stop_signal: that asks this process to stop.
         exit_code: of the process; 128 + the signal that stopped the run.
         metrics: of the last evaluation; None before it.
-        folder: of the run; None of other ranks than 0, and where nothing but an evaluation is done.
     """
 
-    def __init__(self, request: Request, job: Job, lock: FolderLock):
-        """Restore the tensors, plan the reading of data, make the folder, open the logs and describe it all."""
-        from zoo.logs.console import Console  # and rich, which other programs do without
+    request: Request
+    job: Job
+    console: "Console"
+    first_step: int
+    last_step: int
+    recipe: str
+    facts: dict[str, Any]
+    loading: Loading
+    decoder: "DeviceDecoder | None"
+    evaluations: Evaluations
+    folder: str | None
+    journal: Journal | NullJournal
+    visualizer: Visualizer
+    stop_signal: StopSignal
+    exit_code: int = 0
+    metrics: dict[str, Any] | None = None
 
-        self.request, self.job, self.config = request, job, request.config
-        self.exit_code, self.stop_signal = 0, StopSignal()
-        self.metrics: dict[str, Any] | None = None
-        self.folder: str | None = None
-        self.journal: Journal | NullJournal = NullJournal()
-        self.is_root = job.group.rank == 0
-        self.last_step = _last_step(request, job.clock.steps)
-        self._unreadable: set[str] = set()  # names of samples that have an event
+    def __post_init__(self) -> None:
+        self.config, self.progress = self.request.config, self.job.data.verdict.progress
         self._early_end: tuple[str, str | None] | None = None  # why the run ends before its last step: name, message
         self._is_finite = True  # weights and running statistics, as far as is known
         self._error: UserError | None = None  # of all ranks alike; raised when the step has been saved
-        self._reports = StepReports(job.group, self.stop_signal)
+        self._reports = StepReports(self.job.group, self.stop_signal)
         self._prefetcher: Prefetcher | None = None
-        self.console = Console(self.last_step, None if self.is_root else open(os.devnull, "w"))  # noqa: SIM115
-        for note in request.notes:
-            self.console.print(note)
-        self._restore()
-        self._plan_reading()  # before the folder is made, because it may be refused
-        self._open_folder(lock)
-        self._describe()
-
-    def _restore(self) -> None:
-        job, request = self.job, self.request
-        self.first_step, self.weights_origin = restore(
-            self.config, job, request.resume, self.console.print, request.eval_only
-        )
-        groups.assert_same(job.group, "the step to go on from", self.first_step)
-        self.recipe = loader.render(request.resolved)
-        self.facts = facts.describe(job, self.config, self.weights_origin)
-
-    def _plan_reading(self) -> None:
-        cfg, request, settings = self.config, self.request, self.config.train
-        self.loading = loading.plan(self.job, request.resume, settings.deterministic)
-        self.decoder = loading.open_decoder(self.job, self.loading)
-        train_samples = 0 if request.eval_only else settings.eval_train_samples
-        track = self.console.track
-        self.evaluations = Evaluations(
-            self.job, cfg, self.loading, self.decoder, track, train_samples, self.stop_signal
-        )
-
-    def _open_folder(self, lock: FolderLock) -> None:
-        """Make or take the run's folder, lock it and open the logs, on rank 0."""
-        viewers: list[Any] = []
-        if self.is_root and not self.request.eval_only:
-            request = self.request
-            self.folder = folder.open_folder(request.resume, self.config.out, request.recipe, self.recipe, lock)
-            self.journal, viewers = monitor.open_logs(self.folder, request, self.recipe, self.console)
-            begin = self.journal.last("begin")
-            if begin and begin.get("speed"):
-                raise UserError(
-                    f"--resume: {self.folder} is a run of --speed, which leaves no checkpoint to go on from; start anew"
-                )
-            write_table(self.job.data_check, self.folder)
-        self.visualizer = Visualizer(self.job, self.config, viewers)
-
-    def _describe(self) -> None:
-        job = self.job
-        ranks = groups.describe_ranks(job.group, job.world.device, job.framework)
-        if job.group.size > 1:
-            self.console.print_ranks(job.group.launch.launcher, ranks)
-        notes = (*job.train_set.notes, *job.data_check.lines, *job.data_verdict.lines, *cache.notes(self.config.data))
-        self.console.describe(self.facts, self.request.changed, notes)
-        for note in (*job.param_group_notes, *self.loading.notes):
-            self.console.print(note)
 
     @property
     def batches(self) -> Prefetcher:
@@ -171,7 +143,7 @@ class Run:
             return
         self.stop_signal.install()
         self._add_first_events()
-        self._unreadable = _replaced(self.journal)
+        self._named = {event["name"] for event in self.journal.events if event["event"] == "bad"}
         if self._evaluation_is_missing() and not self._evaluate(self.first_step):
             return
         if self._ends_after(self.first_step):  # before a kill or a signal
@@ -212,8 +184,11 @@ class Run:
         settings = self.config.train
         follows = self.due(settings.eval_every, done) or self.due(settings.save_every, done)
         if follows or self._reports.is_due(done):
+            known = len(self.progress.unreadable)
             stop = self._reports.exchange(done, self.batches, self.bad_samples)
             self._fail(stop.error)
+            if len(self.progress.unreadable) > known:
+                self._keep_progress()
             if stop.signal and done < self.last_step:
                 self.exit_code = 128 + stop.signal
         stops = bool(self.exit_code or self._error)
@@ -269,7 +244,8 @@ class Run:
         }
         keep = self.config.train.keep_checkpoints
         with self.console.activity("saving"):
-            path = checkpoint.save_shared(job.group, job.trainer, self.folder, done, record, keep)
+            beside = job.data.verdict.files() if self.folder else {}
+            path = checkpoint.save_shared(job.group, job.trainer, self.folder, done, record, keep, beside)
         self.journal.add("save", step=done, path=path)
         self._meters.resume()
 
@@ -313,18 +289,19 @@ class Run:
 
     def _add_first_events(self) -> None:
         """Add `resume`, or `load` and `begin`, and record the data. All ranks gather the facts of their machines."""
-        job, request = self.job, self.request
+        job, request, verdict = self.job, self.request, self.job.data.verdict
         place = facts.place(job, self.config)
         if request.resume and self.folder:
-            changeable = {**facts.resume(job, request, self.loading), **place}
             path = checkpoint.latest(request.resume)
-            resume.add_events(self.journal, self.folder, self.first_step, path, job.data_verdict.change, changeable)
+            changeable = {**facts.resume(job, request, self.loading), **place}
+            resume.add_events(self.journal, self.folder, self.first_step, path, verdict, **changeable)
+            if path:  # with what was accepted and mended
+                for name, content in verdict.files().items():
+                    checkpoint.replace(path, name, content)
             checkpoint.remove_old(self.folder, self.config.train.keep_checkpoints)
-        if self.folder and job.data_verdict.record and not request.speed:
-            resume.write_data_record(self.folder, job.data_verdict.record)
         if not self.journal.has("load"):
-            at = self.journal.at(job.loaded_at)
-            self.journal.add("load", at=at, checksum=job.record.checksum, train_samples=len(job.train_set))
+            at = self.journal.at(job.data.loaded_at)
+            self.journal.add("load", at=at, checksum=job.data.record.checksum, train_samples=len(job.train_set))
         if not self.journal.has("begin"):
             speed = request.speed and asdict(request.speed)
             self.journal.add("begin", **self.facts, **facts.begin(job, request, self.loading), **place, speed=speed)
@@ -339,11 +316,11 @@ class Run:
         """Return whether a run ends after `done` updates: its last one, or where what has been evaluated ends it."""
         if done >= self.last_step:
             return True
-        best, target = self.journal.best(), self.config.target
+        best, target = self.progress.best(), self.config.target
         mine: tuple[str, str | None] | None = None
         if self.request.until_target and best is not None and target is not None and best >= target:
             mine = "target", None
-        elif message := stopping.explain_early(self.journal.events, self.config.train.early_stopping):
+        elif message := self.progress.early_end(self.config.train.early_stopping):
             mine = "early_stopping", message
         self._early_end = self.job.group.all_gather(mine)[0]  # rank 0 has the journal
         return self._early_end is not None
@@ -351,9 +328,10 @@ class Run:
     def _evaluation_is_missing(self) -> bool:
         """Return whether a signal, a kill or an error prevented the evaluation of the restored checkpoint."""
         missing = False
-        if self.is_root and self.first_step and self.due(self.config.train.eval_every, self.first_step):
+        if self.job.group.rank == 0 and self.first_step and self.due(self.config.train.eval_every, self.first_step):
             last = self.journal.last("eval")
-            missing = last is None or last["step"] != self.first_step
+            logged = last is not None and last["step"] == self.first_step
+            missing = not logged or self.first_step not in self.progress.evaluations
         return self.job.group.all_gather(missing)[0]
 
     def _open_batches(self) -> None:
@@ -379,16 +357,25 @@ class Run:
 
     def _log_unreadable(self, sample: UnreadableSample) -> None:
         """Add a `bad` event, once per run, although resumes and evaluations come upon the sample again."""
-        if sample.name not in self._unreadable:
-            self._unreadable.add(sample.name)
+        self.progress.unreadable.update(self.job.data.files_of(sample.name))
+        if sample.name not in self._named:
+            self._named.add(sample.name)
             self.journal.add("bad", **vars(sample))
 
     def _fail(self, error: UserError | None) -> None:
-        """End the run with an error when this step has been saved; events tell a resume which samples may be mended."""
+        """End the run with an error when this step has been saved; a resume learns which samples may be mended."""
         if error:
             self._error = error
             for name, reason in getattr(error, "unreadable", {}).items():
+                self.progress.unreadable.update(self.job.data.files_of(name))
                 self.journal.add("unreadable", name=name, reason=reason)
+            self._keep_progress()
+
+    def _keep_progress(self) -> None:
+        """Write what became known since the newest checkpoint into it."""
+        path = checkpoint.latest(self.folder) if self.folder else None
+        if path:
+            checkpoint.replace(path, checkpoint.PROGRESS, self.progress.content())
 
     def _evaluate(self, done: int) -> bool:
         """Write the metrics beside the checkpoint, link `best` and add an `eval` event; return False after a signal.
@@ -404,9 +391,12 @@ class Run:
             self._fail(error)
             self.job.group.all_gather(None)  # the first rank to end ends the others; rank 0 has written its events now
             raise
-        best = checkpoint.find_best(self.folder, self.journal.events, before=done) if self.folder else None
-        is_best = best is None or metrics["accuracy"] > best.accuracy
+        evaluations, is_best = self.progress.evaluations, False
         if self.folder:
+            best = checkpoint.find_best(self.folder, evaluations, before=done)
+            is_best = best is None or metrics["accuracy"] > best.accuracy
+            evaluations[done] = metrics["accuracy"]
+            self._keep_progress()  # before the event, without which a resume repeats the evaluation
             checkpoint.save_evaluation(self.folder, done, metrics, is_best, self.config.train.keep_checkpoints)
         epoch = float(self.job.clock.epochs_done(self.config.train.eval_every, done))
         self.journal.add("eval", step=done, epoch=epoch, **metrics)
@@ -416,12 +406,72 @@ class Run:
         return True
 
 
+def _open(request: Request, job: Job, lock: FolderLock) -> Run:
+    """Restore the tensors, choose who reads the data, make the folder, open the logs, and describe it all."""
+    from zoo.logs.console import Console  # and rich, which other programs do without
+
+    cfg, group, is_root = request.config, job.group, job.group.rank == 0
+    last_step = _last_step(request, job.clock.steps)
+    console = Console(last_step, None if is_root else open(os.devnull, "w"))  # noqa: SIM115
+    for note in request.notes:
+        console.print(note)
+    first_step, origin = restore(cfg, job, request.resume, console.print, request.eval_only)
+    groups.assert_same(group, "the step to go on from", first_step)
+    recipe, described = loader.render(request.resolved), facts.describe(job, cfg, origin)
+    reading = loading.plan(job, request.resume, cfg.train.deterministic)
+    decoder, stop_signal = loading.open_decoder(job, reading), StopSignal()
+    train_samples = 0 if request.eval_only else cfg.train.eval_train_samples
+    evaluations = Evaluations(job, cfg, reading, decoder, console.track, train_samples, stop_signal)
+    folder: str | None = None
+    journal: Journal | NullJournal = NullJournal()
+    viewers: list[Any] = []
+    if is_root and not request.eval_only:  # after all that may refuse the run
+        folder, journal, viewers = _open_folder(request, job, recipe, console, lock)
+    visualizer = Visualizer(job, cfg, viewers)
+    _describe(request, job, console, described, reading)
+    return Run(
+        request,
+        job,
+        console,
+        first_step,
+        last_step,
+        recipe,
+        described,
+        reading,
+        decoder,
+        evaluations,
+        folder,
+        journal,
+        visualizer,
+        stop_signal,
+    )
+
+
+def _open_folder(
+    request: Request, job: Job, recipe: str, console: "Console", lock: FolderLock
+) -> tuple[str, Journal, list[Any]]:
+    """Make or take the run's folder, lock it and open the logs; return it, the journal and the viewers."""
+    path = folder.open_folder(request.resume, request.config.out, request.recipe, recipe, lock)
+    journal, viewers = monitor.open_logs(path, request, recipe, console)
+    begin = journal.last("begin")
+    if begin and begin.get("speed"):
+        raise UserError(f"--resume: {path} is a run of --speed, which leaves no checkpoint to go on from; start anew")
+    write_table(job.data.check, path)
+    return path, journal, viewers
+
+
+def _describe(request: Request, job: Job, console: "Console", described: dict[str, Any], reading: Loading) -> None:
+    """Show what the run is. A collective call."""
+    ranks = groups.describe_ranks(job.group, job.world.device, job.framework)
+    if job.group.size > 1:
+        console.print_ranks(job.group.launch.launcher, ranks)
+    notes = (*job.train_set.notes, *job.data.check.lines, *job.data.verdict.lines, *cache.notes(request.config.data))
+    console.describe(described, request.changed, notes)
+    for note in (*job.notes, *reading.notes):
+        console.print(note)
+
+
 def _last_step(request: Request, steps: int) -> int:
     if request.speed:
         return request.speed.last_step(steps)
     return min(steps, request.max_steps or steps)
-
-
-def _replaced(journal: Journal | NullJournal) -> set[str]:
-    """Return the samples that have a `bad` event and were not mended since."""
-    return resume.unreadable([event for event in journal.events if event["event"] != "unreadable"])

@@ -1,6 +1,5 @@
 """The training loop, and a run from its start to its end."""
 
-from zoo.run import speed
 from zoo.run.cli import Request
 from zoo.run.session import Run, start
 
@@ -15,6 +14,8 @@ def execute(request: Request) -> Run:
         if request.eval_only:
             run.evaluate_only()
         elif request.speed:
+            from zoo.run import speed  # which a training does without
+
             speed.measure(run, request.speed, request.turns)
         else:
             train(run)

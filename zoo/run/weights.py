@@ -82,23 +82,27 @@ def repeat(path: str) -> tuple[str, loader.Entries]:
     return os.path.basename(run), {key: entry for key, entry in entries.items() if key not in OF_THE_RUN}
 
 
-def recorded_settings(path: str, resolved: Mapping[str, loader.Entry], eval_only: bool) -> loader.Entries:
+def recorded_settings(entries: loader.Entries, began: loader.Entries, eval_only: bool) -> loader.Entries:
     """Return the entries that a run takes from the record of its weights: what describes their model and its input.
 
     Weights that are named on the command line precede the file of the recipe, and -o precedes them. Weights that a
-    recipe names only fill what it leaves at the defaults. An evaluation takes the number of classes too; a training has
-    that of the data.
+    recipe names only fill what it leaves open. An evaluation takes the number of classes too; a training has that of
+    the data. A run that goes on takes the settings that it took from its weights when it began.
 
     Args:
-        path: of a weights file or the folder of a checkpoint; a file without a record gives nothing.
-        resolved: the recipe.
+        entries: the recipe; weights without a record give nothing.
+        began: the recipe of the run to resume, with its weights; empty for a new run.
         eval_only: whether the run evaluates the weights.
 
     Raises:
         UserError: the weights are those of another model.
     """
-    record = recorded.read(path)
-    name, fresh_head = resolved["model.name"].value, resolved["fresh_head"].value
+    weights = next((each["weights"] for each in (entries, began) if "weights" in each and each["weights"].value), None)
+    if weights is None:
+        return {}
+    path, record = str(weights.value), recorded.read(str(weights.value))
+    name = entries.get("model.name", Entry(record.model, path)).value
+    fresh_head = "fresh_head" in entries and entries["fresh_head"].value
     if record.model not in (None, name) and not fresh_head:
         remedy = "none" if eval_only else "-o fresh_head=true if only the classifiers differ"
         raise UserError(
@@ -111,20 +115,28 @@ def recorded_settings(path: str, resolved: Mapping[str, loader.Entry], eval_only
         found["data.names"] = record.names
     if eval_only and record.classes:
         found["model.num_classes"] = record.arch.get("num_classes") or len(record.classes)
-    if eval_only:  # both kinds of weights are evaluated, if there are
+    if eval_only and record.model:  # both kinds of weights are evaluated, if there are
         found["train.ema"] = read_recipe(path)[1]["train.ema"].value if has_averages(path) else None
-    weights = resolved["weights"]
-    precede = weights.value is None or weights.origin in GIVEN  # None: those that the resumed run was given
+    precede = weights.origin in GIVEN or weights is not entries.get("weights")
 
     def is_open(key: str) -> bool:
-        origin = resolved[key].origin
-        return origin == loader.DEFAULT or (precede and origin != f"-o {key}")
+        return key not in entries or (precede and entries[key].origin != f"-o {key}")
 
-    return {
-        key: loader.Entry(value, path)
-        for key, value in found.items()
-        if key in resolved and is_open(key) and plain(resolved[key].value) != value
-    }
+    # `outdated`: a key that this model or data set does not have is left out.
+    return {key: Entry(value, path, outdated=True) for key, value in found.items() if is_open(key)}
+
+
+def taken_note(taken: loader.Entries, entries: loader.Entries, cfg: Config) -> list[str]:
+    """Return a line on what the weights have changed of a recipe and its defaults; none without any."""
+    changes = []
+    for key, entry in sorted(taken.items()):
+        section, _, name = key.partition(".")
+        settings = getattr(cfg, section)
+        before = entries[key].value if key in entries else getattr(type(settings), name, None)
+        if plain(before) != plain(getattr(settings, name, before)):
+            changes.append(f"{key}: {plain(before)} -> {entry.value}")
+    path = next(iter(taken.values())).origin if taken else ""
+    return [f"taken from {path}, unless -o says otherwise: {', '.join(changes)}"] if changes else []
 
 
 def initial(

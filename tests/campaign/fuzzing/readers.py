@@ -64,7 +64,6 @@ def read_checkpoint(folder: Path) -> None:
     from zoo.run import checkpoint, resume, weights
 
     step = str(folder / "checkpoints" / "step-00000010")
-    checkpoint.adopt_copies(str(folder))
     checkpoint.check_whole(step)
     _, record = checkpoint.load_checkpoint(step)
     resume.check_record(record, step)

@@ -10,7 +10,7 @@ from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.data.demo import shapes
 from zoo.data.errors import UserError
-from zoo.run import cli, resume
+from zoo.run import checkpoint, cli, resume
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
 slow = pytest.mark.slow
@@ -154,38 +154,31 @@ def test_a_row_of_unreadable_files_saves_what_was_done(run, root, images):
 @slow
 def test_the_same_files_elsewhere_and_read_by_another_method_are_no_change(run, root, tmp_path):
     folder = run(max_steps=2)
-    record = (folder / resume.DATA_RECORD).read_bytes()
+    record = resume.read_data_record(str(folder), str(folder / "checkpoints/last"))
     shutil.move(root, tmp_path / "elsewhere")
     run(max_steps=4, data__root=str(tmp_path / "elsewhere"))
     run(data__root=str(tmp_path / "elsewhere"), data__checksum="full")
     assert steps(folder) == [1, 2, 3, 4, 5, 6] and not events(folder, "data_changed")
-    assert (folder / resume.DATA_RECORD).read_bytes() == record
+    now = resume.read_data_record(str(folder), str(folder / "checkpoints/last"))
+    assert (now.checksum, now.method) == (record.checksum, "sampled")
 
 
 @slow
-def test_an_older_run_compares_the_checksum_alone(run, root, images, capfd):
-    folder = run(max_steps=1)
-    before = json.loads((folder / "events.jsonl").read_text().splitlines()[0])["checksum"]
-    (folder / resume.DATA_RECORD).unlink()
-    run(max_steps=2)  # and gets a record
-    assert resume.read_data_record(str(folder)).checksum == before
-    (folder / resume.DATA_RECORD).write_bytes((folder / resume.DATA_RECORD).read_bytes()[:-9])
+def test_a_run_that_an_older_version_began_has_them_in_its_folder_and_its_events(run, root, images):
+    name = "val/disc/00001.JPEG"
+    spoil(root, name)
+    with pytest.raises(UserError, match=f"evaluation: {name}"):
+        run()
+    folder = root.parent / "run"
+    last = (folder / "checkpoints/last").resolve()
+    (last / checkpoint.DATA).rename(folder / checkpoint.DATA)
+    (last / checkpoint.PROGRESS).unlink()
     spoil(root, FIRST)
-    with pytest.raises(UserError, match=f"(?s)the checksum was {before} and is .{{32}}; .*--accept-changed-data"):
+    with pytest.raises(UserError, match=f"training: 1 with other contents: {FIRST}"):
         run()
-    capfd.readouterr()
-    run(max_steps=3, accept=True, data__max_bad=1.0)
-    assert "data_record.safetensors cannot be read (" in capfd.readouterr().out
-    changed = events(folder, "data_changed")[0]["checksum"]
-    assert resume.read_data_record(str(folder)).checksum == changed != before
-    (folder / resume.DATA_RECORD).unlink()
-    text = (folder / "events.jsonl").read_text()
-    mend(root, images, FIRST)
-    with pytest.raises(UserError, match=f"the checksum was {changed} and is {before}"):
-        run()
-    (folder / "events.jsonl").write_text(text.replace('"checksum_method"', '"x"'))  # of contents nothing is known
+    mend(root, images, name, FIRST)
     run()
-    assert steps(folder) == [1, 2, 3, 4, 5, 6]
+    assert steps(folder) == [1, 2, 3, 4, 5, 6] and events(folder, "data_changed")[0]["mended"] == [name]
 
 
 @slow

@@ -21,7 +21,6 @@ from zoo.run.checkpoint import (
     FOLDER,
     MODEL,
     UPDATE,
-    adopt_copies,
     has_averages,
     latest,
     load_checkpoint,
@@ -404,47 +403,14 @@ def test_without_links_the_run_writes_such_files(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path / FOLDER)) == ["best", "last", "step-00000001", "step-00000002"]
 
 
-@pytest.mark.parametrize("with_steps", [True, False])
-def test_a_run_whose_links_were_copied_as_folders_goes_on(tmp_path, with_steps):
+def test_links_that_were_copied_as_folders_become_links_again(tmp_path):
     for step in (1, 2):
         save_checkpoint(str(tmp_path / "a"), step, tensors(step), RECORD, 2)
         save_evaluation(str(tmp_path / "a"), step, METRICS, step == 1, 2)
     run = tmp_path / "b"
     shutil.copytree(tmp_path / "a", run)
-    if not with_steps:
-        for step in (1, 2):
-            shutil.rmtree(path_of(str(run), step))
-    notes = adopt_copies(str(run))
-    assert len(notes) == (0 if with_steps else 2) and adopt_copies(str(run)) == []
     assert latest(str(run)) == path_of(str(run), 2) and load_record(str(run / FOLDER / "best"))["step"] == 1
-    for step in (1, 2):
-        loaded = load_checkpoint(path_of(str(run), step))[0]
-        assert all(np.array_equal(loaded[name], array, equal_nan=True) for name, array in tensors(step).items())
     save_checkpoint(str(run), 3, tensors(3), RECORD, 1)
     save_evaluation(str(run), 3, METRICS, True, 1)
     assert sorted(os.listdir(run / FOLDER)) == ["best", "last", "step-00000003"]
     assert os.readlink(run / FOLDER / "best") == os.readlink(run / FOLDER / "last") == "step-00000003"
-
-
-@pytest.mark.parametrize("damaged", ["step", "copy", "both", "record of the copy"])
-def test_a_copy_of_a_checkpoint_is_worth_as_much_as_it(tmp_path, damaged):
-    for step in (1, 2):
-        save_checkpoint(str(tmp_path / "a"), step, tensors(step), RECORD, 2)
-    run = tmp_path / "b"
-    shutil.copytree(tmp_path / "a", run)  # `last` becomes a folder
-    step, copy = Path(path_of(str(run), 2)), run / FOLDER / "last"
-    if damaged == "record of the copy":
-        (copy / "checkpoint.json").write_text("{")
-    for path in {"step": [step], "copy": [copy], "both": [step, copy]}.get(damaged, []):
-        content = (path / MODEL).read_bytes()
-        (path / MODEL).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    lines = adopt_copies(str(run)) + set_damaged_aside(str(run))
-    assert len(lines) == (2 if damaged == "both" else 1) and "damaged-" in lines[0]
-    found, whole = latest(str(run)), 1 if damaged == "both" else 2
-    assert found == path_of(str(run), whole)
-    assert all(
-        np.array_equal(load_checkpoint(found)[0][name], array, equal_nan=True) for name, array in tensors(whole).items()
-    )
-    save_checkpoint(str(run), 3, tensors(3), RECORD, 3)
-    aside = [path for path in (run / FOLDER).iterdir() if path.name.startswith("damaged-")]
-    assert len(aside) == len(lines)  # nothing damaged is deleted either

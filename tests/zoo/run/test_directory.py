@@ -43,7 +43,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
 
 
 def entries(**values):
-    return {key.replace("__", "."): Entry(value, "default") for key, value in values.items()}
+    return {key.replace("__", "."): Entry(value, "recipe.yaml:1") for key, value in values.items()}
 
 
 def test_what_may_change_between_a_run_and_its_resume():

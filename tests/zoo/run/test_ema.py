@@ -9,8 +9,7 @@ import pytest
 import zoo
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
-from zoo.config.loader import Entry
-from zoo.run import weights
+from zoo.run import cli
 from zoo.run.checkpoint import has_averages, load_checkpoint
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
@@ -91,14 +90,10 @@ def test_a_model_is_loaded_with_the_average_unless_told_otherwise(whole, capfd):
 
 def test_an_evaluation_takes_the_average_from_the_weights_alone(whole):
     """That of a folder; not where a file or -o says otherwise."""
-    off, on = ({"train.ema": Entry(value, "recipe.yaml"), "weights": Entry(None, "")} for value in (None, 0.5))
 
-    def taken(path, resolved, eval_only=True):
-        names = dict.fromkeys(("model.name", "fresh_head"), Entry(None, "recipe.yaml"))
-        names["model.name"] = Entry("resnet", "recipe.yaml")
-        return weights.recorded_settings(path, {**names, **resolved}, eval_only)
+    def taken(path, *overrides, eval_only=True):
+        return cli.request(str(RECIPE), overrides, weights=path, eval_only=eval_only).config.train.ema
 
-    assert taken(whole, off) == {"train.ema": Entry(0.9, whole)} and taken(whole, off, False) == {}
+    assert taken(whole) == 0.9 and taken(whole, eval_only=False) is None
     file = f"{whole}/model.safetensors"
-    assert taken(file, off) == {} and taken(file, on) == {"train.ema": Entry(None, file)}
-    assert taken(whole, {**off, "train.ema": Entry(None, "-o train.ema")}) == {}
+    assert taken(file) is None and taken(whole, "train.ema=null") is None and taken(file, "train.ema=0.5") == 0.5

@@ -6,17 +6,17 @@ import pytest
 
 from tests.helpers.paths import CONFIGS, ROOT
 from zoo.data.errors import UserError
-from zoo.run import cli
+from zoo.run import cli, schedule
 
 SYNTHETIC = ("data.name=synthetic", "data.kind=clip", "data.train_samples=1000")
 
 
 def plan(worlds, *changes, recipe="tsm_k400"):
-    return cli.plan(cli.request(str(CONFIGS / f"{recipe}.yaml"), ["data.root=missing", *changes]), worlds)
+    return schedule.table(cli.request(str(CONFIGS / f"{recipe}.yaml"), ["data.root=missing", *changes]), worlds)
 
 
 def synthetic(worlds, *changes):
-    return cli.plan(cli.request(str(CONFIGS / "tsm_k400.yaml"), [*SYNTHETIC, *changes]), worlds)
+    return schedule.table(cli.request(str(CONFIGS / "tsm_k400.yaml"), [*SYNTHETIC, *changes]), worlds)
 
 
 def row(table, name):
@@ -103,4 +103,4 @@ def test_tables_of_the_docs(page):
     shown = re.findall(r"^\$ zoo train -c (\S+) --plan (\S+)\n(.*?)^```", text, re.M | re.S)
     assert shown
     for recipe, worlds, table in shown:
-        assert cli.plan(cli.request(str(ROOT / recipe), ["data.root=missing"]), worlds) == table
+        assert schedule.table(cli.request(str(ROOT / recipe), ["data.root=missing"]), worlds) == table

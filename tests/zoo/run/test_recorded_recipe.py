@@ -102,5 +102,5 @@ def test_a_run_that_is_resumed_takes_the_same_settings(checkpoint, tmp_path):
 
 
 def test_a_path_that_is_not_there_has_no_settings(checkpoint):
-    resolved = cli.request(RESNET).resolved
-    assert weights.recorded_settings(checkpoint + "x", resolved, True) == {}
+    entries = {"weights": loader.Entry(checkpoint + "x", "--weights")}
+    assert weights.recorded_settings(entries, {}, True) == {}
