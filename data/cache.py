@@ -1,86 +1,151 @@
 """Copies of a data set's files on a fast local disk (data.cache), made when a file is first read.
 
-A copy has the bytes of its file, so samples do not depend on what is cached. It belongs to the absolute path of the
-file. When a run first uses a copy, it compares size and modification time with those of the file, and copies the file
-anew if they differ; later it takes the copy without a question to the file system of the data set. That a copy was
-compared in this run is known from its change time (ctime), which only the comparison and the copying set: so it holds
-for all processes of the run, and none keeps a list. Nothing is ever removed to make room: every epoch reads every file
-once, and what stays is read faster in each of them.
+A copy has the bytes, size and modification time of its file, and is compared with it at every use: samples do not
+depend on what is cached. All lies in the subfolder NAME of data.cache: `files` holds the copies by the digest of the
+path of their file, `tmp` those that are being written, `bytes` what they take together. Nothing is removed to make
+room: every epoch reads every file once, and what stays is read faster in each of them.
 """
 
+import errno
+import fcntl
 import hashlib
 import os
+import shutil
 import stat
+import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import FileIO
-from typing import Protocol
+from typing import Any, BinaryIO
 
-from zoo.data.cache_folder import CacheFolder
 from zoo.data.errors import UserError
 from zoo.data.stages import READ, stage
 
 LocalPath = Callable[[str], str]  # path of a file -> path to read it from
 
-BLOCK = 1 << 20  # bytes
-CLOCK_TOLERANCE = 10**9  # nanoseconds by which a change time may lie in the future
+NAME = "vision-zoo-cache"
+MIN_FREE = 10**9  # bytes of the disk that stay free: checkpoints may lie there too
 MAX_EXTENSION = 16  # characters; some decoders look at the extension
-
-
-class CacheSettings(Protocol):
-    """The settings of a data set that this module uses."""
-
-    @property
-    def root(self) -> str: ...
-    @property
-    def cache(self) -> str | None: ...
-    @property
-    def cache_gb(self) -> float: ...
-
-
-class _SourceError(Exception):
-    """The file of the data set cannot be read."""
+ABANDONED = 3600  # seconds since a file in `tmp` was last written
 
 
 class FileCache:
     """The path to read a file from; picklable, and for any number of threads and processes.
 
     Args:
-        folder: that holds the copies.
-        started: time of CacheFolder.open in this run.
+        folder: data.cache.
+        budget: bytes that all copies may take together.
+
+    Raises:
+        UserError: the folder cannot be written.
     """
 
-    def __init__(self, folder: CacheFolder, started: int):
-        self.folder, self.started = folder, started
+    def __init__(self, folder: str, budget: int):
+        self.budget, self.stopped = budget, False
+        self.path = os.path.join(os.path.abspath(folder), NAME)
+        self.files, self.temporary = os.path.join(self.path, "files"), os.path.join(self.path, "tmp")
+        try:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)  # private: the data set may be
+            for name in (self.files, self.temporary):
+                os.makedirs(name, exist_ok=True)
+            for entry in os.scandir(self.temporary):
+                with suppress(FileNotFoundError):
+                    if time.time() - entry.stat().st_mtime > ABANDONED:  # by a process that was killed
+                        os.unlink(entry.path)
+            with self._open_total() as file:
+                _write_total(file, self._read_total(file))
+        except OSError as error:
+            raise UserError(
+                f"data.cache: {error.filename or self.path}: cannot be written ({error.strerror}); name another "
+                "folder, or leave it out"
+            ) from None
 
     def __call__(self, path: str) -> str:
         """Return the path of the copy of a file, which is made if there is room for it; else the path itself."""
-        name = copy_name(path)
-        copy = self.folder.copy_path(name)
         try:
-            status = os.stat(copy)
-        except OSError:
-            return copy if self._store(path, name) else path
-        compared = self.started < status.st_ctime_ns < time.time_ns() + CLOCK_TOLERANCE
-        if compared or _is_current(path, copy, status) or self._store(path, name):
-            return copy
-        return path
+            source = os.stat(path)
+        except OSError:  # left to its reader
+            return path
+        copy = self.copy_path(path)
+        with suppress(OSError):
+            if _are_equal(os.stat(copy), source):
+                return copy
+        return copy if self._store(path, source, copy) else path
+
+    def copy_path(self, path: str) -> str:
+        """Return the path of the copy of a file; folders hold one 4096th of the copies each."""
+        absolute = os.path.join(os.getcwd(), path)
+        if os.pardir not in absolute.split(os.sep):  # which leads elsewhere behind a link
+            absolute = os.path.normpath(absolute)
+        digest = hashlib.blake2b(os.fsencode(absolute), digest_size=16).hexdigest()
+        return os.path.join(self.files, digest[:3], digest[3:] + os.path.splitext(path)[1][:MAX_EXTENSION])
+
+    def total(self) -> int:
+        """Return the bytes of all copies."""
+        with self._open_total() as file:
+            return self._read_total(file)
 
     @stage(READ)
-    def _store(self, path: str, name: str) -> bool:
-        """Copy a file; return whether the copy is there. Errors of the file itself are left to its reader."""
+    def _store(self, path: str, source: os.stat_result, copy: str) -> bool:
+        """Copy a file; return whether the copy is there. The first error ends all copying by this process."""
+        if self.stopped or not stat.S_ISREG(source.st_mode) or not source.st_size:
+            return False
+        with suppress(OSError), open(path, "rb") as file:  # an error of opening is left to its reader
+            return self._store_open(file, source, copy)
+        return False
+
+    def _store_open(self, file: BinaryIO, source: os.stat_result, copy: str) -> bool:
         try:
-            with _open(path) as source:
-                before = _status(source)
-                if not stat.S_ISREG(before.st_mode) or not before.st_size or not self.folder.takes(before.st_size):
-                    return False
-                return self.folder.store(name, before.st_size, lambda target: _copy(source, target, before))
-        except _SourceError:
-            return False
+            return self.total() + source.st_size <= self.budget and self._copy(file, source, copy)
         except OSError as error:
-            self.folder.stop(error.strerror or str(error))
+            self.stopped = True
+            warnings.warn(
+                f"data.cache: {self.path}: {error.strerror or error}; files that are not there yet are read from "
+                "data.root",
+                stacklevel=1,
+            )
             return False
+
+    def _copy(self, file: BinaryIO, source: os.stat_result, copy: str) -> bool:
+        """Copy an open file, unless it changes meanwhile or the budget is used up."""
+        if shutil.disk_usage(self.path).free - source.st_size < MIN_FREE:
+            raise OSError(errno.ENOSPC, f"less than {MIN_FREE / 1e9:g} GB would stay free there")
+        descriptor, temporary = tempfile.mkstemp(dir=self.temporary)
+        try:
+            with open(descriptor, "wb") as target:
+                shutil.copyfileobj(file, target)
+            os.utime(temporary, ns=(source.st_mtime_ns, source.st_mtime_ns))
+            if not _are_equal(os.stat(temporary), source) or not _are_equal(os.fstat(file.fileno()), source):
+                return False
+            os.makedirs(os.path.dirname(copy), exist_ok=True)
+            with self._open_total() as total:
+                replaced = os.stat(copy).st_size if os.path.exists(copy) else 0
+                bytes_then = self._read_total(total) + source.st_size - replaced
+                if bytes_then > self.budget:
+                    return False
+                os.replace(temporary, copy)
+                _write_total(total, bytes_then)
+            return True
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+    @contextmanager
+    def _open_total(self) -> Iterator[FileIO]:
+        """Open the file `bytes` for this thread alone."""
+        path = os.path.join(self.path, "bytes")
+        with FileIO(path, "r+", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o600)) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+
+    def _read_total(self, file: FileIO) -> int:
+        """Return the number in the file `bytes`; counted anew if there is none, as after a power failure."""
+        text = os.pread(file.fileno(), 32, 0)
+        if text.isdigit():
+            return int(text)
+        return sum(entry.stat().st_size for folder in os.scandir(self.files) for entry in os.scandir(folder.path))
 
 
 def source_path(path: str) -> str:
@@ -88,8 +153,8 @@ def source_path(path: str) -> str:
     return path
 
 
-def open_cache(settings: CacheSettings) -> LocalPath:
-    """Open the cache of a data set; without data.cache, files are read where they are.
+def open_cache(settings: Any) -> LocalPath:
+    """Open the cache of a data set, by its settings; without data.cache, files are read where they are.
 
     Raises:
         UserError: The folder cannot be used.
@@ -102,84 +167,29 @@ def open_cache(settings: CacheSettings) -> LocalPath:
             f"data.cache: {settings.cache} lies in data.root, {settings.root}, which is never written to; name a "
             "folder elsewhere, on a fast local disk"
         )
-    cache = _folder(settings)
-    return FileCache(cache, cache.open())
+    return FileCache(settings.cache, int(settings.cache_gb * 1e9))
 
 
-def refuse_packs(settings: CacheSettings, paths: list[str]) -> None:
+def refuse_packs(settings: Any) -> None:
     """Raise UserError if there is a cache for packs: each is one large file, which the cache would copy whole."""
-    if settings.cache is None:
-        return
-    size = sum(os.path.getsize(path) for path in paths)
-    raise UserError(
-        f"data.cache: keeps single files, but the samples of {settings.root} lie in packs ({size / 1e9:.1f} GB); copy "
-        "them to the fast disk, set data.root to that folder, and leave data.cache out"
-    )
+    if settings.cache is not None:
+        raise UserError(
+            f"data.cache: keeps single files, but the samples of {settings.root} lie in packs; copy them to the fast "
+            "disk, set data.root to that folder, and leave data.cache out"
+        )
 
 
-def notes(settings: CacheSettings) -> tuple[str, ...]:
+def notes(settings: Any) -> tuple[str, ...]:
     """Return what to tell the user when a run starts."""
     if settings.cache is None:
         return ()
-    folder = _folder(settings)
-    return (f"data.cache: {settings.cache} holds {folder.total() / 1e9:.1f} of {settings.cache_gb:g} GB",)
+    total = FileCache(settings.cache, 0).total()
+    return (f"data.cache: {settings.cache} holds {total / 1e9:.1f} of {settings.cache_gb:g} GB",)
 
 
-def copy_name(path: str) -> str:
-    """Return the name of the copy of a file: a digest of its absolute path, and its extension."""
-    absolute = os.path.join(os.getcwd(), path)
-    if os.pardir not in absolute.split(os.sep):  # which leads elsewhere behind a link
-        absolute = os.path.normpath(absolute)
-    digest = hashlib.blake2b(os.fsencode(absolute), digest_size=16).hexdigest()
-    return digest + os.path.splitext(path)[1][:MAX_EXTENSION]
+def _are_equal(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
 
 
-def _folder(settings: CacheSettings) -> CacheFolder:
-    assert settings.cache
-    return CacheFolder(settings.cache, int(settings.cache_gb * 1e9))
-
-
-def _is_current(path: str, copy: str, status: os.stat_result) -> bool:
-    """Compare a copy with its file, and note that in the change time of the copy."""
-    try:
-        source = os.stat(path)
-    except OSError:
-        return False
-    if (source.st_size, source.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
-        return False
-    with suppress(OSError):
-        os.utime(copy, ns=(source.st_mtime_ns, source.st_mtime_ns))
-    return True
-
-
-def _copy(source: FileIO, target: FileIO, before: os.stat_result) -> bool:
-    """Copy a file and its modification time; return False if it changes meanwhile. Raises OSError of the target."""
-    for block in _blocks(source, min(before.st_size, BLOCK)):
-        rest = memoryview(block)
-        while rest:
-            rest = rest[target.write(rest) :]
-    after, written = _status(source), os.fstat(target.fileno()).st_size
-    os.utime(target.fileno(), ns=(before.st_mtime_ns, before.st_mtime_ns))
-    return written == before.st_size == after.st_size and before.st_mtime_ns == after.st_mtime_ns
-
-
-def _open(path: str) -> FileIO:
-    try:
-        return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # never waits at a pipe
-    except OSError:
-        raise _SourceError from None
-
-
-def _status(source: FileIO) -> os.stat_result:
-    try:
-        return os.fstat(source.fileno())
-    except OSError:
-        raise _SourceError from None
-
-
-def _blocks(source: FileIO, size: int) -> Iterator[bytes]:
-    try:
-        while block := source.read(size):
-            yield block
-    except OSError:
-        raise _SourceError from None
+def _write_total(file: FileIO, total: int) -> None:
+    os.pwrite(file.fileno(), b"%020d" % total, 0)

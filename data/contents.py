@@ -8,8 +8,9 @@ path, time or machine. The same file has the same digest in a folder and as a re
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -30,7 +31,6 @@ TASK_SIZE = 256  # files
 BATCH_TASKS = 64  # tasks that are listed at once
 SETTLED = 2_000_000_000  # nanoseconds; a file that was changed later may change again with the same time stamp
 WORTH_KEEPING = 1.0  # seconds; digests that took less are not kept
-MAX_OTHERS = 4  # the cache may hold so many digests of other files for each one of this data set
 VERSION = b"1"  # of what a digest covers
 
 
@@ -49,11 +49,6 @@ class Content(NamedTuple):
 Read = Callable[[int, int], bytes]  # offset and number of bytes -> the bytes
 
 
-def digest(contents: Iterable[Content], root: str, full: bool = False) -> str:
-    """Return a digest of the contents of files, in their order, as hexadecimal digits: `combine` of `digests`."""
-    return combine(digests(contents, root, full))
-
-
 def digests(contents: Iterable[Content], root: str, full: bool = False) -> np.ndarray:
     """Return the digests of files, in their order: uint64 (n, 2).
 
@@ -64,18 +59,18 @@ def digests(contents: Iterable[Content], root: str, full: bool = False) -> np.nd
         root: folder of the data set, to which the digests that are kept belong.
         full: whether all bytes are read.
     """
-    kept = _Kept(root, full)
-    parts = [_Found(np.zeros(0, np.uint64), np.zeros((0, 2), np.uint64), np.zeros(0, bool), False)]
-    start, iterator = time.monotonic(), iter(contents)
+    path = _kept_path(root, full)
+    kept, start = _load(path), time.monotonic()
+    tables, keep, iterator = [np.zeros((0, 3), np.uint64)], [np.zeros(0, bool)], iter(contents)
     with ThreadPoolExecutor(THREADS) as pool:
-        while tasks := list(islice(_tasks(iterator), BATCH_TASKS)):
-            parts += pool.map(partial(_digest_files, kept, full), tasks)
-    keys, found, settled, is_fresh = zip(*parts)
-    table = np.concatenate(found)
-    if any(is_fresh) and time.monotonic() - start > WORTH_KEEPING:
-        is_settled = np.concatenate(settled)
-        kept.save(np.concatenate(keys)[is_settled], table[is_settled])
-    return table
+        while tasks := [task for _ in range(BATCH_TASKS) if (task := list(islice(iterator, TASK_SIZE)))]:
+            for table, settled in pool.map(partial(_digest_files, kept, full), tasks):
+                tables.append(table)
+                keep.append(settled)
+    table = np.concatenate(tables)
+    if time.monotonic() - start > WORTH_KEEPING:
+        _save(path, table[np.concatenate(keep)])
+    return table[:, 1:]
 
 
 def combine(table: np.ndarray) -> str:
@@ -110,84 +105,51 @@ def sampled_frames(count: int) -> list[int]:
     return sorted({0, count // 2, max(count - 1, 0)})
 
 
-class _Found(NamedTuple):
-    """Digests of some files: uint64 keys (n,), digests uint64 (n, 2), and whether each may be kept."""
-
-    keys: np.ndarray
-    digests: np.ndarray
-    settled: np.ndarray
-    is_fresh: bool
-
-
-class _Kept:
-    """Digests of earlier runs, in one file per data set. Every failure of this file is ignored: it only saves time."""
-
-    def __init__(self, root: str, full: bool):
-        name = hashlib.md5(os.fsencode(os.path.abspath(root))).hexdigest()
-        self.path = os.path.join(cache_folder(), f"{name}-{'full' if full else 'sampled'}.npy")
-        self.table = self._load()
-
-    def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the digests (n, 2) of keys (n,), and whether each is known."""
-        if not len(self.table):
-            return np.zeros((len(keys), 2), np.uint64), np.zeros(len(keys), bool)
-        rows = np.minimum(np.searchsorted(self.table[:, 0], keys), len(self.table) - 1)
-        return self.table[rows, 1:], self.table[rows, 0] == keys
-
-    def save(self, keys: np.ndarray, digests: np.ndarray) -> None:
-        """Write digests, and those of other files that are there already unless these are too many."""
-        table = np.column_stack([keys, digests])
-        others = self.table[~np.isin(self.table[:, 0], keys)]
-        if len(others) <= MAX_OTHERS * len(table):
-            table = np.concatenate([table, others])
-        table = table[np.unique(table[:, 0], return_index=True)[1]]
-        temporary = f"{self.path}.{os.getpid()}"
-        try:
-            os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            with open(temporary, "wb") as file:
-                np.save(file, table)
-            os.replace(temporary, self.path)
-        except OSError:
-            return
-
-    def _load(self) -> np.ndarray:
-        empty = np.zeros((0, 3), np.uint64)
-        try:
-            table = np.load(self.path, allow_pickle=False)
-        except (OSError, ValueError, EOFError):
-            return empty
-        is_sound = (
-            isinstance(table, np.ndarray) and table.dtype == np.uint64 and table.ndim == 2 and table.shape[1] == 3
-        )
-        return table if is_sound and bool(np.all(table[:-1, 0] <= table[1:, 0])) else empty
-
-
-def cache_folder() -> str:
-    """Return the folder in which digests are kept: <user's cache folder>/vision-zoo/digests."""
+def _kept_path(root: str, full: bool) -> str:
+    """Return the file of the digests that are kept for a data set, in <user's cache folder>/vision-zoo/digests."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(base, "vision-zoo", "digests")
+    name = hashlib.md5(os.fsencode(os.path.abspath(root))).hexdigest()
+    return os.path.join(base, "vision-zoo", "digests", f"{name}-{'full' if full else 'sampled'}.npy")
 
 
-def _tasks(contents: Iterator[Content]) -> Iterator[list[Content]]:
-    while task := list(islice(contents, TASK_SIZE)):
-        yield task
+def _load(path: str) -> np.ndarray:
+    """Read a table of kept digests, uint64 (n, 3): sorted keys, digests; empty if it is missing or damaged."""
+    try:
+        table = np.load(path, allow_pickle=False)
+        if table.dtype == np.uint64 and table.shape[1:] == (3,) and bool(np.all(table[:-1, 0] <= table[1:, 0])):
+            return table
+    except (OSError, ValueError, EOFError, AttributeError):
+        pass
+    return np.zeros((0, 3), np.uint64)
 
 
-def _digest_files(kept: _Kept, full: bool, contents: list[Content]) -> _Found:
-    now, stats = time.time_ns(), dict[str, os.stat_result | None]()
+def _save(path: str, table: np.ndarray) -> None:
+    """Keep digests for the next run, which only saves time: errors are ignored."""
+    temporary = f"{path}.{os.getpid()}"
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(temporary, "wb") as file:
+            np.save(file, table[np.unique(table[:, 0], return_index=True)[1]])
+        os.replace(temporary, path)
+
+
+def _digest_files(kept: np.ndarray, full: bool, contents: list[Content]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys and digests of some files, uint64 (n, 3), and which of them may be kept."""
+    now, here, stats = time.time_ns(), os.getcwd(), dict[str, os.stat_result | None]()
     for path in {content.path for content in contents}:
         try:
             stats[path] = os.stat(path)
         except OSError:
             stats[path] = None
-    here = os.getcwd()
-    keys = np.array([_key(content, stats[content.path], here) for content in contents], np.uint64)
-    digests, known = kept.find(keys)
-    digests = np.array(digests, np.uint64)
-    for index in np.flatnonzero(~known):
-        digests[index] = np.frombuffer(digest_file(contents[index], full), np.uint64)
-    settled = [_is_settled(stats[content.path], now) for content in contents]
-    return _Found(keys, digests, np.array(settled, bool), not known.all())
+    table = np.zeros((len(contents), 3), np.uint64)
+    table[:, 0] = [_key(content, stats[content.path], here) for content in contents]
+    rows = np.searchsorted(kept[:, 0], table[:, 0])
+    for index, (content, row) in enumerate(zip(contents, rows.tolist())):
+        if row < len(kept) and kept[row, 0] == table[index, 0]:
+            table[index] = kept[row]
+        else:
+            table[index, 1:] = np.frombuffer(digest_file(content, full), np.uint64)
+    return table, np.array([_is_settled(stats[content.path], now) for content in contents], bool)
 
 
 def _key(content: Content, stat: os.stat_result | None, here: str) -> int:

@@ -245,7 +245,7 @@ def open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence, boo
         return *face_files.read_identities(settings.root, name, local, allow_empty), True
     if file_format == "list":
         return *_open_list(settings, path), False
-    cache.refuse_packs(settings, [path])
+    cache.refuse_packs(settings)
     pack = FacePack(path)
     count = settings.num_classes or face_packs.read_property(path) or pack.identities
     if not count:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +19,7 @@ from zoo.data.parsing import parsing
 MEDIA = {"video": "clips", "image": "images", "pair": "images with masks", "face": "faces"}  # in messages
 
 
-def open_splits(
-    settings: cache.CacheSettings, media: str, decided: dict[str, object]
-) -> "tuple[PreparedSplit, PreparedSplit] | None":
+def open_splits(settings: Any, media: str, decided: dict[str, object]) -> "tuple[PreparedSplit, PreparedSplit] | None":
     """Open the training and the validation split of a prepared data set.
 
     Args:
@@ -45,9 +44,8 @@ def open_splits(
     given = [f"data.{name}" for name, value in decided.items() if value]
     if given:
         raise UserError(f"{', '.join(given)}: decided when {root} was prepared; leave it out")
-    shards = splits[0].info.shards
-    if shards:
-        cache.refuse_packs(settings, [os.path.join(root, name) for name in shards])
+    if splits[0].info.shards:
+        cache.refuse_packs(settings)
     for split in splits:
         if not len(split):
             raise UserError(f"{root}: there is no readable sample in the split {split.split}; see unreadable.csv there")
