@@ -2,7 +2,7 @@
 
 - reference: a data set's own `sample`.
 - dali: NVIDIA DALI, on a CPU where the batch is read.
-- encoded: nothing yet. The batch is packed (packing.py), for DALI to decode it on the device (dali_device.py).
+- encoded: nothing yet. The batch is packed, for DALI to decode it on the device (dali_graph.py).
 - a function instead of a name: nothing yet as well, but all samples pass it, which raises Failure for those that DALI
   cannot decode on the device.
 
@@ -24,7 +24,8 @@ import numpy as np
 from zoo.data.dataset import Dataset, Pending, PlannedSample
 from zoo.data.errors import UserError
 from zoo.data.loaders import soundness
-from zoo.data.loaders.dali_graph import Failure, Graph, Steps, groups, table
+from zoo.data.loaders.dali_graph import Graph, Steps, groups, table
+from zoo.data.loaders.soundness import Failure
 from zoo.data.stages import DECODE, stage
 
 DALI = ("dali", "encoded")  # loaders that need it

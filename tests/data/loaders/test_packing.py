@@ -5,7 +5,7 @@ import pytest
 
 from zoo.data.dataset import Pending
 from zoo.data.errors import UserError
-from zoo.data.loaders import dali_graph, packing
+from zoo.data.loaders import dali_graph
 from zoo.data.transforms.geometry import Geometry
 
 PLAIN, CROP = Geometry(flip=True), Geometry((1, 2, 30, 40), (8, 6), True, (1, 0, 5, 6), canvas=(7, 6), fill=(1, 2, 3))
@@ -13,7 +13,7 @@ PLAIN, CROP = Geometry(flip=True), Geometry((1, 2, 30, 40), (8, 6), True, (1, 0,
 
 def pack(values, batch_size):
     samples = [{"image": value, "label": np.asarray(at)} for at, value in enumerate(values)]
-    arrays, packed = packing.unpack(packing.pack(samples, batch_size))
+    arrays, packed = dali_graph.unpack(dali_graph.pack(samples, batch_size))
     assert arrays.keys() == {"label", "valid"} and packed.keys() == {"image"}
     return arrays, packed["image"]
 
@@ -57,9 +57,9 @@ def test_rows_of_clips():
 
 def test_a_batch_without_pending_images_is_an_ordinary_one():
     samples = [{"image": np.full((2, 2, 3), at, np.uint8)} for at in range(2)]
-    batch = packing.pack(samples, 3)
+    batch = dali_graph.pack(samples, 3)
     assert list(batch) == ["image", "valid"] and batch["image"][:, 0, 0, 0].tolist() == [0, 1, 1]
-    assert packing.unpack(batch)[1] == {}
+    assert dali_graph.unpack(batch)[1] == {}
 
 
 def test_images_of_different_sizes_are_refused():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.data.loaders import sets
-from tests.data.loaders.odd_files import DAMAGES, encode, needs_dali
+from tests.data.loaders.odd_files import DAMAGES, needs_dali
 from zoo.data.stream import open_evaluation, open_training
 
 LOADERS = ("reference", pytest.param("dali", marks=needs_dali))
@@ -16,7 +16,7 @@ SEED = 5
 DAMAGED = {"images": "train/*/[1-3].jpg", "frames": "clip1/*", "faces": "train/0[0-1]/[0-2].jpg"}
 
 
-@pytest.fixture(params=[*sets.SETS, "damaged images", "damaged frames", "damaged faces"])
+@pytest.fixture(params=["plain_images", "views", "scenes", "damaged images", "damaged frames", "damaged faces"])
 def name(request):
     return request.param
 
@@ -92,26 +92,3 @@ def test_workers(name, tmp_path):
     train.settings = dataclasses.replace(train.settings, workers=2, threads=2)
     assert_same(whole, read(train, 5, last=6))
     assert_same(whole[2:], read(train, 5, first=2, last=6))
-
-
-@needs_dali
-def test_the_loaders_differ(tmp_path):
-    """The tests above are about two loaders."""
-    expected, given = (read(load("images", tmp_path, loader)[0], last=1)[0][0] for loader in ("reference", "dali"))
-    assert np.array_equal(expected["label"], given["label"]) and not np.array_equal(expected["image"], given["image"])
-
-
-@needs_dali
-def test_a_file_that_dali_cannot_decode_leaves_the_other_samples_as_they_are(tmp_path):
-    """Its header is in order, so that it gets to DALI, which decodes a whole batch or nothing."""
-    train, _ = load("images", tmp_path, "dali")
-    damaged = bytearray(encode("PNG", 90, 70))
-    damaged[len(damaged) // 2] ^= 0xFF
-    (tmp_path / "train/a/4.jpg").write_bytes(damaged)
-    with pytest.warns(UserWarning, match="DALI cannot decode"):
-        whole = read(train)
-        assert any(entry.name == "train/a/4.jpg" for _, entries in whole for entry in entries)
-        ranks = [read(train, BATCH // 2, rank=rank, size=2) for rank in (0, 1)]
-        assert_same(whole, [joined(parts) for parts in zip(*ranks)])
-        single = read(train, 1, last=BATCH * BATCHES)
-        assert_same(whole, [joined(single[start : start + BATCH]) for start in range(0, len(single), BATCH)])
