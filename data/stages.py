@@ -8,12 +8,7 @@ innermost one, so the sum over the stages is the whole time.
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import wraps
-from typing import ParamSpec, TypeVar
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+from contextlib import ContextDecorator, contextmanager
 
 READ, DECODE, TRANSFORM, COLLATE = "read", "decode", "transform", "collate"
 STAGES = (READ, DECODE, TRANSFORM, COLLATE)  # all of them, in the order in which a sample passes them
@@ -48,7 +43,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-class stage:
+class stage(ContextDecorator):
     """Mark a block or a function as a stage, one of STAGES."""
 
     def __init__(self, name: str):
@@ -61,22 +56,6 @@ class stage:
     def __exit__(self, *_: object) -> None:
         if _thread.stopwatch:
             _thread.stopwatch.leave()
-
-    def __call__(self, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        name = self.name
-
-        @wraps(function)
-        def marked(*arguments: Arguments.args, **keys: Arguments.kwargs) -> Result:
-            stopwatch = _thread.stopwatch
-            if not stopwatch:
-                return function(*arguments, **keys)
-            stopwatch.enter(name)
-            try:
-                return function(*arguments, **keys)
-            finally:
-                stopwatch.leave()
-
-        return marked
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from PIL import Image
 from zoo.data import cache, stages
 from zoo.data.contents import Content, digest_file
 from zoo.data.errors import BadSample, UserError, similar_path
-from zoo.data.formats import images, ordinary, regular
+from zoo.data.formats import images, regular
 from zoo.data.formats.lists import check_widths, class_folders, read_folders
 from zoo.data.parsing import parsing
 from zoo.data.record import Item
@@ -145,7 +145,7 @@ def fit(pixels: np.ndarray, size: int, resize: bool) -> np.ndarray:
 def read_plain(encoded: EncodedFace, size: int) -> bytes | None:
     """Return an ordinary JPEG file of the right size that is stored upright, None for another. Raises BadSample."""
     content = images.read_content(encoded) if isinstance(encoded, str) else encoded
-    header = ordinary.jpeg_header(content)
+    header = images.jpeg_header(content)
     return content if header and not header.may_be_rotated and _is_plain(content, size) else None
 
 
@@ -160,12 +160,12 @@ def _check_size(width: int, height: int, size: int, resize: bool) -> None:
 @stages.stage(stages.DECODE)
 def _decode_plain(content: bytes, size: int) -> np.ndarray | None:
     """Decode an ordinary JPEG file of the right size; None if it is none."""
-    return ordinary.decode(content) if _is_plain(content, size) else None
+    return images.decode_ordinary(content) if _is_plain(content, size) else None
 
 
 def _is_plain(content: bytes, size: int) -> bool:
     """Return whether this is an ordinary JPEG file of the right size, as nearly all faces are."""
-    header = ordinary.jpeg_header(content)
+    header = images.jpeg_header(content)
     return header is not None and (header.width, header.height) == (size, size)
 
 

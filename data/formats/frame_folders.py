@@ -10,7 +10,7 @@ import numpy as np
 
 from zoo.data import cache, stages
 from zoo.data.errors import BadSample
-from zoo.data.formats import images, ordinary, regular
+from zoo.data.formats import images, regular
 from zoo.data.formats.video import FrameSampler, sample_indices
 from zoo.data.transforms.geometry import Size
 
@@ -77,13 +77,13 @@ def decode_images(encoded: Sequence[EncodedFrame]) -> list[np.ndarray]:
 
 def plain_size(encoded: EncodedFrame) -> Size | None:
     """Return width and height of an ordinary JPEG file that is stored upright; None for another file."""
-    header = ordinary.jpeg_header(encoded.content)
+    header = images.jpeg_header(encoded.content)
     return (header.width, header.height) if header and not header.may_be_rotated else None
 
 
 def _decode(name: str, content: bytes, count: int) -> np.ndarray:
     """Decode one of `count` images, upright; those that are neither ordinary JPEG nor PNG files by Pillow."""
-    header = ordinary.jpeg_header(content)
+    header = images.jpeg_header(content)
     try:
         if header:
             _check_size(header.width, header.height, count)
@@ -102,7 +102,7 @@ def _check_size(width: int, height: int, count: int) -> None:
 
 
 def _by_opencv(content: bytes) -> np.ndarray:
-    pixels = ordinary.decode(content, upright=True)
+    pixels = images.decode_ordinary(content, upright=True)
     if pixels is None:
         raise BadSample("it is damaged")
     return pixels

@@ -4,21 +4,26 @@ Pillow reads the headers and resizes with antialiasing, bit for bit as in the ev
 accuracies. The pixels of ordinary JPEG and PNG files are decoded by OpenCV, which gives the same ones sooner; those of
 all others by Pillow, such as the CMYK files of ImageNet. Colors are those of its convert("RGB"): transparency is
 dropped, and the color stored below it stays.
+
+Ordinary JPEG files hold 8-bit color or gray images; ordinary PNG files one image in 8-bit RGB, and nothing that could
+change its colors or rotate it. Both end as they should: some versions of OpenCV return a gray rest for a cut file.
 """
 
 import io
 import math
+import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, NamedTuple
 
+import cv2
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from zoo.data import stages
 from zoo.data.errors import BadSample
-from zoo.data.formats import ordinary, regular
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.data.transforms.geometry import Box, Geometry, Size
 from zoo.data.transforms.pixels import finish, resize
@@ -44,6 +49,34 @@ MAX_SCANS, CHECKED_WORK = 100, 2 * 10**10  # the latter: pixels x bytes, below w
 BYTES_PER_SCAN = 1 << 14  # allows more of them in a baseline file: a video behind the image has their marker by chance
 PLAIN_FORMATS = (b"P1", b"P2", b"P3")  # PBM, PGM and PPM as text, which Pillow reads word by word, for hours
 TILE_SIZE = (322, 323)  # tags of TIFF: width and height
+
+RGB: int = getattr(cv2, "IMREAD_COLOR_RGB", 0)  # of OpenCV 4.11 and later; older ones decode to BGR alone
+FLAGS = {  # by the number that both sides of a JPEG image are divided by
+    1: cv2.IMREAD_COLOR,
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+}
+
+JPEG_START, JPEG_END, JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
+# Markers that begin a frame of Huffman-coded 8-bit samples, baseline, extended or progressive.
+PROGRESSIVE_MARKER = 0xFFC2
+FRAME_MARKERS = frozenset((0xFFC0, 0xFFC1, PROGRESSIVE_MARKER))
+# Markers of other frames, and of a scan without a frame.
+EXCLUDED_MARKERS = frozenset((0xFFC3, 0xFFC5, 0xFFC6, 0xFFC7, 0xFFC9, 0xFFCA, 0xFFCB, 0xFFCD, 0xFFCE, 0xFFCF, 0xFFDA))
+METADATA_MARKER = 0xFFE1  # EXIF and XMP, both of which may give an orientation
+MIN_MARKER = 0xFF00
+SEGMENT = struct.Struct(">HH")  # marker, and length without it
+FRAME = struct.Struct(">BHHB")  # bits per sample, height, width, components
+MAX_SEGMENTS = 256  # before the frame
+
+PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR", b"\0\0\0\0IEND\xaeB`\x82"
+PNG_SIGNATURE_BYTES, PNG_CHECKSUM_BYTES = 8, 4
+PNG_CHUNK = struct.Struct(">I4s")  # length and name; content and checksum follow
+PNG_HEADER, EIGHT_BIT_RGB = struct.Struct(">IIBB"), (8, 2)  # width, height, bits per sample, color type
+# Transparency, animation, orientation, and texts that may be compressed, which libpng decompresses to any length.
+PNG_EXCLUDED = (b"tRNS", b"acTL", b"eXIf", b"zTXt", b"iTXt")
+PNG_TEXT, ORIENTATION_KEYWORDS = b"tEXt", (b"Raw profile type exif", b"XML:com.adobe.xmp")
 
 # Pillow warns about damaged EXIF blocks, of which ImageNet has many, and about large images, which are refused below.
 warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -87,10 +120,10 @@ def parse(content: bytes) -> EncodedImage:
     """Read the header and orientation of an image from the content of its file. Raises BadSample."""
     with parsing(NOT_DECODED, kind=BadSample):
         image = _open(content)
-        if image.format == "PNG" and ordinary.is_png(content):  # Pillow would decode it to look for EXIF after pixels
+        if image.format == "PNG" and is_png(content):  # Pillow would decode it to look for EXIF after pixels
             check_ordinary(*image.size, content)
             return EncodedImage(content, image, UPRIGHT, True)
-        has_header = image.format == "JPEG" and ordinary.jpeg_header(content) is not None
+        has_header = image.format == "JPEG" and jpeg_header(content) is not None
         if has_header:
             check_ordinary(*image.size, content)
         else:
@@ -125,12 +158,12 @@ def _check_share(image: Image.Image, content: bytes, share: regular.Share) -> No
 
 
 def _check_scans(width: int, height: int, content: bytes) -> None:
-    if width * height * len(content) <= CHECKED_WORK or not content.startswith(ordinary.JPEG_START):
+    if width * height * len(content) <= CHECKED_WORK or not content.startswith(JPEG_START):
         return
-    header = ordinary.jpeg_header(content)
+    header = jpeg_header(content)
     is_baseline = header is not None and not header.is_progressive
     limit = MAX_SCANS + (len(content) // BYTES_PER_SCAN if is_baseline else 0)
-    if content.count(ordinary.JPEG_SCAN) > limit:
+    if content.count(JPEG_SCAN) > limit:
         raise BadSample(f"it has more than {limit} scans")
 
 
@@ -144,6 +177,79 @@ def _open(content: bytes) -> Image.Image:
         raise BadSample("not an image of a supported format") from None
     regular.check_pixels(*image.size)
     return image
+
+
+class JpegHeader(NamedTuple):
+    """Size of an ordinary JPEG image as stored, in pixels, whether its metadata may rotate it, and its coding."""
+
+    width: int
+    height: int
+    may_be_rotated: bool
+    is_progressive: bool
+
+
+def decode_ordinary(encoded: bytes, scale: int = 1, upright: bool = False) -> np.ndarray | None:
+    """Decode an ordinary image file.
+
+    Args:
+        encoded: the file.
+        scale: 1, 2, 4 or 8, by which both sides of a JPEG image are divided and rounded up.
+        upright: rotate it as its EXIF orientation says.
+
+    Returns:
+        uint8 RGB (H, W, 3); None if it cannot be decoded.
+    """
+    if not encoded:
+        return None
+    flags, content = FLAGS[scale] | (0 if upright else cv2.IMREAD_IGNORE_ORIENTATION), np.frombuffer(encoded, np.uint8)
+    if RGB:
+        return cv2.imdecode(content, flags & ~cv2.IMREAD_COLOR | RGB)  # OpenCV 5 refuses both
+    pixels = cv2.imdecode(content, flags)
+    return None if pixels is None else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels)
+
+
+def jpeg_header(encoded: bytes) -> JpegHeader | None:
+    """Read the header of an ordinary JPEG file; None if it is none."""
+    if not (encoded.startswith(JPEG_START) and encoded.endswith(JPEG_END)):
+        return None
+    at, may_be_rotated = len(JPEG_START), False
+    for _ in range(MAX_SEGMENTS):
+        if at + SEGMENT.size > len(encoded):
+            return None
+        marker, length = SEGMENT.unpack_from(encoded, at)
+        if marker in FRAME_MARKERS:
+            at += SEGMENT.size
+            if length < FRAME.size + 2 or at + FRAME.size > len(encoded):
+                return None
+            precision, height, width, components = FRAME.unpack_from(encoded, at)
+            if precision != 8 or components not in (1, 3) or not width or not height:
+                return None
+            return JpegHeader(width, height, may_be_rotated, marker == PROGRESSIVE_MARKER)
+        if marker < MIN_MARKER or marker in EXCLUDED_MARKERS or length < 2:
+            return None
+        may_be_rotated |= marker == METADATA_MARKER
+        at += 2 + length
+    return None
+
+
+def is_png(encoded: bytes) -> bool:
+    """Return whether a file is an ordinary PNG; reads the headers of its chunks alone."""
+    if not (encoded.startswith(PNG_START) and encoded.endswith(PNG_END)):
+        return False
+    at, last = PNG_SIGNATURE_BYTES, len(encoded) - len(PNG_END)
+    while at < last:
+        length, name = PNG_CHUNK.unpack_from(encoded, at)
+        start = at + PNG_CHUNK.size
+        if start + length > last or name in PNG_EXCLUDED:
+            return False
+        if name == b"IHDR" and (
+            length < PNG_HEADER.size or PNG_HEADER.unpack_from(encoded, start)[2:] != EIGHT_BIT_RGB
+        ):
+            return False
+        if name == PNG_TEXT and encoded.startswith(ORIENTATION_KEYWORDS, start):
+            return False
+        at = start + length + PNG_CHECKSUM_BYTES
+    return at == last
 
 
 @stages.stage(stages.READ)
@@ -188,7 +294,7 @@ def jpeg_scale(encoded: EncodedImage, geometry: Geometry) -> int:
     assert geometry.size
     _, _, width, height = geometry.box or (0, 0, *encoded.size)
     factor = max(min(width // geometry.size[0], height // geometry.size[1]), 1)
-    return max(scale for scale in ordinary.FLAGS if scale <= factor)
+    return max(scale for scale in FLAGS if scale <= factor)
 
 
 def decode_stored(encoded: EncodedImage) -> np.ndarray:
@@ -209,8 +315,8 @@ def decode_pixels(encoded: EncodedImage, scale: int = 1) -> tuple[np.ndarray, fl
     """
     image = encoded.header
     scale = scale if image.format == "JPEG" else 1
-    if encoded.is_ordinary or (image.format == "JPEG" and ordinary.jpeg_header(encoded.content)):
-        pixels = ordinary.decode(encoded.content, scale)
+    if encoded.is_ordinary or (image.format == "JPEG" and jpeg_header(encoded.content)):
+        pixels = decode_ordinary(encoded.content, scale)
         if pixels is not None:
             return pixels, scale
     factor = _draft_jpeg(image, scale)

@@ -1,25 +1,31 @@
 """Decoding of videos to uint8 RGB arrays (H, W, 3) by PyAV, or by decord where asked. Failures raise BadSample.
 
-Of regular videos in mp4, mkv and webm, decoding begins at the keyframe before each frame (data/formats/keyframes.py);
-of all others at the first frame, which is exact for every codec and slow for long videos. A file is opened, used and
-closed within one call: decord's reader must not be shared by threads and does not survive a fork. Both libraries are
-imported when the first video is decoded: sets of images do without them, and MindSpore must be loaded before decord.
+Of regular videos in mp4, mkv and webm, decoding begins at the keyframe before each frame, and no packet is decoded that
+is not needed. A video is regular if every packet is a frame with a time stamp of its own, and the first is a keyframe.
+Of all others, decoding begins at the first frame, which is exact for every codec and slow for long videos. Frames that
+no player shows, because an edit list leaves them out, do not count; others may refer to them.
+
+A file is opened, used and closed within one call: decord's reader must not be shared by threads and does not survive a
+fork. Both libraries are imported when the first video is decoded: sets of images do without them, and MindSpore must be
+loaded before decord.
 """
 
 import os
 import struct
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from zoo.data import stages
 from zoo.data.errors import BadSample
-from zoo.data.formats import keyframes, regular
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
 if TYPE_CHECKING:
     from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
 FrameSampler = Callable[[int], np.ndarray]  # number of frames -> 0-based indices, of any shape
@@ -181,7 +187,7 @@ def _decord_is_exact(container: "InputContainer", stream: "VideoStream") -> bool
     """Return whether decord gives the right frames: those of a regular video that is not rotated. Decodes one frame."""
     if not _is_seekable(container) or stream.codec_context.name not in DECORD_CODECS:
         return False
-    if keyframes.read_index(container, stream) is None:
+    if read_index(container, stream) is None:
         return False
     container.seek(0)
     frame = next(container.decode(stream), None)
@@ -208,8 +214,8 @@ def _decode_from_keyframes(
     if size > MAX_BUFFERED_BYTES or not has_codec or not _is_seekable(container):
         return None
     try:
-        index = keyframes.read_index(container, stream)
-        return None if index is None else keyframes.decode(stream, index, indices(len(index.timestamps)))
+        index = read_index(container, stream)
+        return None if index is None else decode_numbers(stream, index, indices(len(index.timestamps)))
     except BadSample:
         raise
     except Exception:  # it is damaged: what can be read of it is read from the first frame on
@@ -238,7 +244,7 @@ def _decode_from_start(
 ) -> list[np.ndarray]:
     """Decode all of `count` frames up to the last one needed."""
     last, needed, frames = max(indices), set(indices), {}
-    convert = keyframes.rgb_converter()
+    convert = rgb_converter()
     for index, frame in enumerate(container.decode(stream)):
         if index in needed:
             frames[index] = convert(frame)
@@ -248,3 +254,113 @@ def _decode_from_start(
     if missing:
         raise BadSample(f"its header claims {count} frames, but frame {missing[0]} cannot be decoded")
     return [frames[index] for index in indices]
+
+
+class PacketIndex(NamedTuple):
+    """The packets of a regular video."""
+
+    packets: list["Packet"]  # in the order in which they are decoded
+    timestamps: list[int]  # of the frames that are shown, in the order in which they are
+    keyframes: list[int]  # positions in `packets`
+
+
+def read_index(container: "InputContainer", stream: "VideoStream") -> PacketIndex | None:
+    """Read all packets of a video, still encoded; None if it is not regular. Raises errors of PyAV."""
+    packets: list[Packet] = []
+    timestamps: set[int] = set()
+    hidden: set[int] = set()
+    keyframes: list[int] = []
+    for packet in container.demux(stream):
+        if not packet.size:  # the end
+            continue
+        if packet.pts is None or packet.is_corrupt:
+            return None
+        if packet.is_discard:
+            hidden.add(packet.pts)
+        if packet.is_keyframe:
+            keyframes.append(len(packets))
+        packets.append(packet)
+        timestamps.add(packet.pts)
+    is_regular = (
+        len(timestamps) == len(packets) and stream.frames in (0, len(packets)) and bool(keyframes) and not keyframes[0]
+    )
+    return PacketIndex(packets, sorted(timestamps - hidden), keyframes) if is_regular else None
+
+
+def decode_numbers(stream: "VideoStream", index: PacketIndex, numbers: Sequence[int]) -> list[np.ndarray] | None:
+    """Decode frames by number.
+
+    Args:
+        stream: the video; its decoder has not been used.
+        index: its packets.
+        numbers: of the frames, from 0, in the order in which they are shown; they may repeat.
+
+    Returns:
+        uint8 RGB (H, W, 3) for each number, upright; None if one of them does not come out of the decoder.
+
+    Raises:
+        Errors of PyAV.
+    """
+    wanted = sorted({index.timestamps[number] for number in numbers})
+    starts = _starts(index, wanted)
+    groups = [
+        (start, {timestamp for timestamp, first in zip(wanted, starts) if first == start})
+        for start in sorted(set(starts))
+    ]
+    frames: dict[int, np.ndarray] = {}
+    convert = rgb_converter()
+    # Where pictures are refreshed stripe by stripe, those after a keyframe are incomplete, and the decoder drops them.
+    for start, group in [*groups, (0, set(wanted))]:
+        if group <= frames.keys():
+            continue
+        for frame in _decode_packets(stream, index.packets[start:], group):
+            if frame.pts in group:
+                frames[frame.pts] = convert(frame)
+        stream.codec_context.flush_buffers()  # it has been told that the video ends
+    if len(frames) < len(wanted):
+        return None
+    return [frames[index.timestamps[number]] for number in numbers]
+
+
+def rgb_converter() -> Callable[["VideoFrame"], np.ndarray]:
+    """Return a function that converts frames of a video to uint8 RGB (H, W, 3), rotated as their metadata tell.
+
+    It is for one thread. Its converter serves all frames; `VideoFrame.to_ndarray` would set one up for each.
+    """
+    from av.video.reformatter import VideoReformatter
+
+    converter = VideoReformatter()
+
+    def convert(frame: "VideoFrame") -> np.ndarray:
+        pixels = converter.reformat(frame, format="rgb24").to_ndarray()
+        return np.rot90(pixels, frame.rotation // 90)  # counterclockwise
+
+    return convert
+
+
+def _starts(index: PacketIndex, wanted: Sequence[int]) -> list[int]:
+    """Return, for each time stamp, the position of the last keyframe that is not shown later.
+
+    Frames that are shown before a keyframe and stored after it (of an open GOP) refer to the keyframe before.
+    """
+    shown = [index.packets[position].pts or 0 for position in index.keyframes]
+    return [
+        max((position for position, pts in zip(index.keyframes, shown) if pts <= timestamp), default=0)
+        for timestamp in wanted
+    ]
+
+
+def _decode_packets(stream: "VideoStream", packets: Sequence["Packet"], wanted: set[int]) -> Iterable["VideoFrame"]:
+    """Decode packets until all wanted time stamps have been given to the decoder, and all that it holds back."""
+    context, missing = stream.codec_context, len(wanted)
+    # H.264 marks the frames that no other frame refers to; other codecs do so per layer, which is not the same.
+    skips = context.name == "h264"
+    for packet in packets:
+        needed = packet.pts in wanted
+        if skips:
+            context.skip_frame = "DEFAULT" if needed else "NONREF"
+        yield from context.decode(packet)
+        missing -= needed
+        if not missing:
+            break
+    yield from context.decode(None)

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from zoo.data.errors import UserError
-from zoo.data.formats import keyframes, video
+from zoo.data.formats import video
 from zoo.data.parsing import parsing
 
 CAMERA = re.compile(r"(?:/dev/video)?(\d+)")
@@ -139,7 +139,7 @@ def _decode(name: str, container: Any, stream: Any, rate: Fraction | None, timeo
     """Yield the frames of a container. timeout: that of an address; None for a file."""
     import av
 
-    convert, start = keyframes.rgb_converter(), None
+    convert, start = video.rgb_converter(), None
     with parsing(f"{name}: {'cannot be decoded any further' if timeout is None else 'the stream was cut'}"):
         try:
             for number, frame in enumerate(container.decode(stream)):

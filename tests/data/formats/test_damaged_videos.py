@@ -62,7 +62,7 @@ def test_too_short_for_min_frames(intact):
     ],
     ids=["empty", "text", "ffconcat", "playlist", "dash", "zeros", "noise"],
 )
-@pytest.mark.parametrize("extension", ["mp4", "mkv", "avi", "webm"])
+@pytest.mark.parametrize("extension", ["mp4", "webm"])
 def test_files_that_are_not_videos(content, reason, extension, tmp_path):
     path = tmp_path / f"clip.{extension}"
     path.write_bytes(content)
@@ -78,7 +78,9 @@ def test_sound_without_video(tmp_path):
 def test_missing_and_irregular_files(tmp_path):
     os.symlink(tmp_path / "nowhere", tmp_path / "link.mp4")
     (tmp_path / "file").write_text("x")
+    os.mkfifo(tmp_path / "pipe.mp4")
     for name, reason in (
+        ("pipe.mp4", "not a regular file"),
         ("missing.mp4", "no such file"),
         ("link.mp4", "no such file"),
         ("", "not a regular file"),
@@ -86,24 +88,6 @@ def test_missing_and_irregular_files(tmp_path):
     ):
         with pytest.raises(BadSample, match=reason):
             video_frames(str(tmp_path / name), sampling([0]))
-
-
-def test_a_script_whose_beginning_were_not_known_would_not_be_opened_either(intact, tmp_path, monkeypatch):
-    import av
-
-    script = tmp_path / "clip.mp4"
-    script.write_text(f"ffconcat version 1.0\nfile {os.path.basename(intact['mp4'])}\n")
-    os.symlink(intact["mp4"], tmp_path / os.path.basename(intact["mp4"]))
-    av.open(str(script)).close()  # which FFmpeg would do
-    monkeypatch.setattr(video, "SCRIPTS", ())
-    with pytest.raises(BadSample, match="cannot be decoded"):
-        video_frames(str(script), sampling([0]))
-
-
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "clip.mp4")
-    with pytest.raises(BadSample, match="not a regular file"):
-        video_frames(str(tmp_path / "clip.mp4"), sampling([0]))
 
 
 def test_frames_and_clips_that_are_too_large(intact, tmp_path, monkeypatch):
@@ -122,7 +106,7 @@ def first_eight(lengths):
     return lambda n: lengths.append(n) or np.arange(min(n, 8))
 
 
-@pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.7, 0.9, 0.99])
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.9, 0.99])
 def test_a_truncated_file_is_bad_or_gives_its_first_frames(intact, share, tmp_path):
     for name, path in intact.items():
         short = tmp_path / os.path.basename(path)
@@ -217,8 +201,11 @@ def test_sixty_files_with_flipped_bytes(intact, tmp_path):
         content[at] = rng.integers(0, 256, size=len(at))
         paths.append(str(tmp_path / f"{number}{os.path.splitext(source)[1]}"))
         content.tofile(paths[-1])
+    for name in ("mp4", "hevc", "av1"):  # billions of entries in the table of time stamps, which decoders allocate
+        if name in intact:
+            paths.append(patched(intact[name], tmp_path / f"{name}.mp4", b"stts", 8, struct.pack(">I", 0xFE000028)))
     outcomes = outcomes_in_a_process(paths)
-    assert len(outcomes) == 60
+    assert len(outcomes) == len(paths)
     assert set(outcomes.values()) == {"ok", "bad"}, {k: v for k, v in outcomes.items() if v not in ("ok", "bad")}
 
 
@@ -248,16 +235,6 @@ def test_an_unknown_codec(intact, tmp_path):
     unknown = patched(intact["mp4"], tmp_path / "unknown.mp4", b"avc1\0\0\0\0", -8, b"zzzz")
     with pytest.raises(BadSample, match="cannot be decoded"):
         video_frames(unknown, sampling([0]))
-
-
-def test_a_header_that_claims_billions_of_frames(intact, tmp_path):
-    """It is the entry count of the table of time stamps, for which decoders allocate memory before they read."""
-    paths = [
-        patched(intact[name], tmp_path / f"{name}.mp4", b"stts", 8, struct.pack(">I", 0xFE000028))
-        for name in ("mp4", "hevc", "av1")
-        if name in intact
-    ]
-    assert set(outcomes_in_a_process(paths).values()) <= {"ok", "bad"}
 
 
 def test_frames_that_share_their_times(tmp_path):

@@ -77,20 +77,6 @@ def test_a_box_matches_torchvisions_crop_then_resize(box, tmp_path):
     assert np.array_equal(decoded, expected) and decoded.dtype == np.uint8 and decoded.flags.c_contiguous
 
 
-def test_shrinking_is_antialiased(tmp_path):
-    """Stripes one pixel wide become gray; plain bilinear would keep every third of them."""
-    stripes = np.tile(np.array([0, 255], np.uint8)[None, :, None], (90, 60, 3))
-    inner = decode_all(save(tmp_path, stripes))[:, 1:-1]
-    assert inner.min() > 110 and inner.max() < 145 and np.ptp(cv2.resize(stripes, (40, 40))) == 255
-
-
-def test_values_of_a_ramp_by_hand(tmp_path):
-    """The filter is a triangle over two source pixels to either side; output pixel i is centered at 2i + 1 of 8."""
-    ramp = np.tile(np.arange(0, 80, 10, dtype=np.uint8)[None, :, None], (8, 1, 3))
-    # weights 1/8 3/8 3/8 1/8 of 4 neighbors; at the borders the outer one is left out: (3 * 0 + 3 * 10 + 20) / 7
-    assert decode_all(save(tmp_path, ramp), 4)[0, :, 0].tolist() == [7, 25, 45, 63]
-
-
 @pytest.mark.parametrize(
     "width, height, target",
     [(120, 90, (42, 32)), (90, 120, (32, 42)), (50, 50, (32, 32)), (20, 31, (32, 49)), (199, 100, (63, 32))],
@@ -161,17 +147,6 @@ def test_the_scale_of_a_reduced_decode(max_factor, scale, tmp_path):
         pixels, factor = images.decode_pixels(encoded, scale)
         assert factor == scale and pixels.shape == (-(-height // scale), -(-width // scale), 3)
         assert np.array_equal(pixels, np.asarray(pillow))
-
-
-@settings(max_examples=60, deadline=None)
-@given(width=st.integers(1, 300), height=st.integers(1, 300), max_factor=st.integers(1, 300))
-def test_a_reduced_decode_never_exceeds_the_maximum_factor(width, height, max_factor):
-    max_factor = min(max_factor, width, height)
-    encoded = io.BytesIO()
-    Image.fromarray(np.zeros((height, width, 3), np.uint8)).save(encoded, "JPEG")
-    scale = max(scale for scale in (1, 2, 4, 8) if scale <= max_factor)
-    factor = images._draft_jpeg(Image.open(encoded), scale)
-    assert factor == scale <= max_factor
 
 
 @pytest.mark.parametrize("box", [(0, 0, 641, 483), (101, 33, 420, 410), (37, 11, 333, 290), (639, 481, 2, 2)])
@@ -255,7 +230,7 @@ def test_a_truncated_file_is_a_bad_sample(name, share, tmp_path):
     assert reason(path)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(format=st.sampled_from(["JPEG", "PNG", "GIF", "TIFF", "WEBP", "BMP"]), seed=st.integers(0, 10_000))
 def test_damage_gives_pixels_or_a_bad_sample_and_nothing_else(format, seed, tmp_path_factory):
     rng, encoded = np.random.default_rng(seed), io.BytesIO()
@@ -302,12 +277,6 @@ def test_a_huge_header_is_refused_before_anything_is_decoded(tmp_path):
         path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + pixels + chunk(b"IEND", b""))
         assert "pixels" in reason(path) and len(reason(path)) < 200
     assert regular.MAX_PIXELS > 9331 * 6530  # the largest image of ImageNet
-
-
-def test_an_error_of_the_caller_is_not_a_bad_sample(tmp_path):
-    path = save(tmp_path, smooth())
-    with pytest.raises(ZeroDivisionError):
-        decode_crop(path, lambda *_: 1 // 0, 40)
 
 
 def test_the_same_pixels_give_the_same_jpeg(tmp_path):

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from zoo.data.formats import ordinary
-from zoo.data.formats.ordinary import JPEG_END, JPEG_START, PNG_END
+from zoo.data.formats import images
+from zoo.data.formats.images import JPEG_END, JPEG_START, PNG_END
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
 
@@ -47,22 +47,22 @@ def info(keyword, text, add=PngInfo.add_itxt, **options):
     return metadata
 
 
-@pytest.mark.parametrize("rgb", [ordinary.RGB, 0], ids=["new OpenCV", "old OpenCV"])
+@pytest.mark.parametrize("rgb", [images.RGB, 0], ids=["new OpenCV", "old OpenCV"])
 @pytest.mark.parametrize("scale", [1, 2, 4, 8])
 def test_pixels_of_jpeg_are_those_of_pillow(scale, rgb, monkeypatch):
-    monkeypatch.setattr(ordinary, "RGB", rgb)
+    monkeypatch.setattr(images, "RGB", rgb)
     variants = [{"subsampling": f"4:{ratio}"} for ratio in ("4:4", "2:2", "1:1")]
     variants += [{}, {"progressive": True}, {"mode": "L"}, {"restart_marker_blocks": 3}, {"keep_rgb": True}]
     for options in variants:
         for width, height in ((120, 90), (97, 65), (17, 13), (8, 16)):
             content = encode_jpeg(width, height, **options)
-            assert ordinary.jpeg_header(content)[:3] == (width, height, False)
+            assert images.jpeg_header(content)[:3] == (width, height, False)
             image = Image.open(io.BytesIO(content))
             if scale > 1:
                 image.draft(None, (max(width // scale, 1), max(height // scale, 1)))
             if image.size != (-(-width // scale), -(-height // scale)):
                 continue  # Pillow takes a larger scale for tiny images
-            assert np.array_equal(ordinary.decode(content, scale), np.asarray(image.convert("RGB"))), options
+            assert np.array_equal(images.decode_ordinary(content, scale), np.asarray(image.convert("RGB"))), options
 
 
 @pytest.mark.parametrize("orientation", [3, 6])
@@ -70,10 +70,10 @@ def test_an_orientation_is_reported_and_applied_on_request(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     content = encode_jpeg(40, 24, exif=exif)
-    assert ordinary.jpeg_header(content)[:3] == (40, 24, True)
-    stored = ordinary.decode(content)
+    assert images.jpeg_header(content)[:3] == (40, 24, True)
+    stored = images.decode_ordinary(content)
     assert stored.shape == (24, 40, 3)
-    assert np.array_equal(ordinary.decode(content, upright=True), np.rot90(stored, 2 if orientation == 3 else 3))
+    assert np.array_equal(images.decode_ordinary(content, upright=True), np.rot90(stored, 2 if orientation == 3 else 3))
 
 
 def test_jpeg_files_for_pillow():
@@ -82,11 +82,11 @@ def test_jpeg_files_for_pillow():
     arithmetic = intact.replace(b"\xff\xc0\0\x11", b"\xff\xc9\0\x11")
     twelve_bits = intact.replace(b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c")
     empty = intact.replace(b"\xff\xc0\0\x11\x08\0\x30", b"\xff\xc0\0\x11\x08\0\0")
-    endless = JPEG_START + b"\xff\xe0\0\x02" * (ordinary.MAX_SEGMENTS + 1) + intact[2:]
+    endless = JPEG_START + b"\xff\xe0\0\x02" * (images.MAX_SEGMENTS + 1) + intact[2:]
     others = [b"", encode_png(), encode_jpeg(9, 9, "CMYK"), intact + b"trailing", intact[:-2], scan_first, endless]
     others += [arithmetic, twelve_bits, empty, JPEG_START + JPEG_END, JPEG_START + b"\xff\xe0\0\0" + JPEG_END]
-    assert [ordinary.jpeg_header(content) for content in others] == [None] * len(others)
-    assert all(ordinary.jpeg_header(intact[:length]) is None for length in range(len(intact)))
+    assert [images.jpeg_header(content) for content in others] == [None] * len(others)
+    assert all(images.jpeg_header(intact[:length]) is None for length in range(len(intact)))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_jpeg_files_for_pillow():
     ids=range(5),
 )
 def test_pixels_of_png_are_those_of_pillow(content):
-    assert ordinary.is_png(content) and np.array_equal(ordinary.decode(content), PIXELS)
+    assert images.is_png(content) and np.array_equal(images.decode_ordinary(content), PIXELS)
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(content))), PIXELS)
 
 
@@ -116,14 +116,14 @@ def test_png_files_for_pillow():
     others += [encode_png(pnginfo=info("Raw profile type exif", "x", PngInfo.add_text))]
     others += [encode_png(save_all=True, append_images=[Image.fromarray(PIXELS[::-1])])]
     others += [insert(intact, chunk(b"zTXt", b"Raw profile type exif\0\0abc"))]
-    assert [ordinary.is_png(content) for content in others] == [False] * len(others)
+    assert [images.is_png(content) for content in others] == [False] * len(others)
     for length in range(len(intact) - len(PNG_END)):
         cut = intact[:length] + PNG_END
-        assert not ordinary.is_png(intact[:length]) and (not ordinary.is_png(cut) or ordinary.decode(cut) is None)
+        assert not images.is_png(intact[:length]) and (not images.is_png(cut) or images.decode_ordinary(cut) is None)
 
 
 def test_what_cannot_be_decoded_is_none():
     damaged = bytearray(encode_png())
     damaged[len(damaged) // 2] ^= 0xFF  # the checksum finds it
     for content in (b"", b"no image", bytes(damaged), encode_jpeg(64, 48)[:200] + JPEG_END):
-        assert ordinary.decode(content) is None
+        assert images.decode_ordinary(content) is None

@@ -12,6 +12,7 @@ import pytest
 from tests.helpers import packs
 from tests.helpers.packs import MAGIC
 from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import recordio
 from zoo.data.formats.recordio import RecordFile, read_index, spans, unpack_image
 
 PAYLOADS = [
@@ -49,8 +50,8 @@ def index_error(tmp_path, text, content=UPSTREAM):
     return str(caught.value)
 
 
-def test_the_reference_writer_matches_upstream():
-    assert b"".join(map(packs.frames, PAYLOADS)) == UPSTREAM
+def test_records_are_written_as_by_upstream():
+    assert b"".join(map(recordio.record, PAYLOADS)) == b"".join(map(packs.frames, PAYLOADS)) == UPSTREAM
 
 
 def test_reading_a_file_of_upstream_restores_the_magic_word(tmp_path):
@@ -90,6 +91,7 @@ def test_random_payloads_round_trip(tmp_path):
         words = [MAGIC if rng.random() < 0.3 else rng.bytes(int(rng.integers(0, 6))) for _ in range(rng.integers(0, 9))]
         payloads[key] = b"".join(words)
     assert sum(MAGIC in payload for payload in payloads.values()) > 100
+    assert all(recordio.record(payload) == packs.frames(payload) for payload in payloads.values())
     offsets = packs.write(tmp_path, payloads)
     pack = RecordFile(str(tmp_path / "train.rec"))
     keys, offsets_read = read_index(str(tmp_path / "train.idx"), pack)
@@ -223,3 +225,26 @@ def test_a_record_ends_before_the_next_one_begins(tmp_path):
 def test_spans_of_records_in_any_order():
     assert spans(np.array([40, 0, 12]), 100).tolist() == [60, 12, 28]
     assert spans(np.array([], np.int64), 100).tolist() == []
+
+
+def test_payloads_are_read_again(tmp_path):
+    payloads = [recordio.image_payload(7, 3, b"abc" + MAGIC), recordio.labels_payload(1, 85743), b"x"]
+    (tmp_path / "a.rec").write_bytes(b"".join(map(recordio.record, payloads)))
+    pack, offset = RecordFile(str(tmp_path / "a.rec")), 0
+    for payload in payloads:
+        assert pack.read(offset) == payload
+        offset += len(recordio.record(payload))
+    assert payloads[0] == packs.content(b"abc" + MAGIC, 7)[:8] + b"\3" + bytes(15) + b"abc" + MAGIC
+    assert payloads[1] == packs.content(b"", 1, 85743)
+    assert unpack_image(payloads[1]).labels == (1, 85743)
+
+
+def test_a_payload_above_the_limit_is_refused(monkeypatch):
+    monkeypatch.setattr(recordio, "MAX_RECORD", 10)
+    assert recordio.record(bytes(10))
+    with pytest.raises(BadSample, match="11 bytes are more than a RecordIO record holds"):
+        recordio.record(bytes(11))
+
+
+def test_the_index():
+    assert recordio.index_lines([5, 6], [0, 36]) == "5\t0\n6\t36\n"

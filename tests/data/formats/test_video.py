@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import av
 import numpy as np
@@ -23,21 +22,17 @@ from zoo.data.formats import video
 COUNT = 40
 FORMATS = [  # codec, extension, frames per second, width, height, further options
     ("libx264", "mp4", 25, 96, 64, {}),
-    ("libx264", "mp4", 15, 96, 64, {"bf": "3", "gop": 100}),
     ("libx264", "mp4", "30000/1001", 96, 64, {"bf": "0"}),
     ("libx264", "mkv", 30, 64, 96, {}),
-    ("libx264", "avi", 30, 96, 64, {"bf": "0"}),
     ("libx264", "mp4", 25, 97, 65, {"pix_fmt": "yuv444p"}),
     ("libx264", "mp4", 24, 96, 64, {"pix_fmt": "gray"}),
     ("libx265", "mp4", "30000/1001", 96, 64, {}),
     ("libx264", "mp4", 24, 96, 64, {"pix_fmt": "yuv420p10le"}),
     ("libx264", "mp4", 24, 96, 64, {"x264-params": "interlaced=1"}),
     ("libvpx-vp9", "webm", 30, 97, 65, {}),
-    ("libvpx-vp9", "mp4", 15, 64, 96, {}),
     ("mpeg4", "avi", 25, 96, 64, {}),
     ("mpeg4", "mp4", "30000/1001", 65, 97, {"bf": "2"}),
     ("libsvtav1", "mp4", 25, 96, 64, {}),
-    ("libsvtav1", "webm", 30, 64, 96, {}),
 ]
 SAMPLES = {
     "all": list(range(COUNT)),
@@ -112,40 +107,18 @@ def test_the_sampler_gets_the_length_and_may_return_any_shape(encoded):
     assert set(lengths) == {COUNT}
 
 
-@pytest.mark.parametrize("codec", [encoder("libx264"), encoder("libsvtav1")])
-def test_a_longer_video_with_few_key_frames(codec, tmp_path):
-    path = encode(tmp_path / "long.mp4", numbered(250), codec, gop=90)
-    numbers = np.random.default_rng(0).permutation(250)[:40].tolist()
-    assert read_numbers(video_frames(path, sampling(numbers))) == numbers
-
-
-@pytest.mark.slow
-def test_repeated_decodes_are_equal(tmp_path):
-    """Decoders prefetch in their own threads, whose timing must not affect the frames."""
-    path = encode(tmp_path / "long.mp4", numbered(200, 128, 72))
-
-    def read(seed):
-        numbers = (np.arange(8) * 25 + np.random.default_rng(seed).integers(0, 25, 8)).tolist()
-        return read_numbers(video_frames(path, sampling(numbers))) == numbers
-
-    with ThreadPoolExecutor(2) as pool:
-        assert all(pool.map(read, range(300)))
-
-
 def test_frames_are_drawn_once_though_two_decoders_try(tmp_path, monkeypatch):
     path, counts = encode(tmp_path / "a.mp4", numbered(9)), []
-    monkeypatch.setattr(video.keyframes, "decode", lambda *_: None)
+    monkeypatch.setattr(video, "decode_numbers", lambda *_: None)
     assert read_numbers(video_frames(path, lambda n: counts.append(n) or np.arange(3))) == [0, 1, 2]
     assert counts == [9]
 
 
-@pytest.mark.parametrize("first, count", [(0, 40), (0, 25), (5, 35), (12, 28), (17, 11), (29, 8)])
+@pytest.mark.parametrize("first, count", [(0, 25), (5, 35), (12, 28), (17, 11)])
 @pytest.mark.parametrize(
     "codec, options",
     [
         encoder("libx264", {"bf": "2"}),
-        encoder("libx264", {"bf": "0"}),
-        encoder("libx264", {"pix_fmt": "yuv420p10le"}),
         encoder("libx264", {"x264-params": "interlaced=1"}),
         encoder("libx265", {}),
         encoder("mpeg4", {"bf": "2"}),
