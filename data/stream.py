@@ -41,6 +41,14 @@ class UnreadableSample:
 LoadedBatch = tuple[Batch, list[UnreadableSample]]
 
 
+class _Row(NamedTuple):
+    """A sample that was read, its index, and those that could not be read before it or in place of it."""
+
+    sample: PlannedSample
+    index: int
+    failures: list[UnreadableSample]
+
+
 @dataclass(frozen=True)
 class TrainingBatches:
     """Batches of one rank of the endless shuffled sequence of a run, by number.
@@ -284,16 +292,7 @@ def training_samples(
     Returns:
         The samples, and those that could not be read, whose replacements are among the samples.
     """
-    read = loaders.reader(dataset, loader)
-    rows = [
-        _read_or_replace(dataset, read, seed, position, rng)
-        for position, rng in zip(positions, order.generators(seed, "augment", positions))
-    ]
-    for row, reason in loaders.decode([sample for sample, _, _ in rows], loader).items():
-        _warn(dataset, rows[row][1], reason)
-        rng = order.generator(seed, "augment", positions[row])
-        rows[row] = _read_or_replace(dataset, loaders.reader(dataset, "reference"), seed, positions[row], rng)
-    return [sample for sample, _, _ in rows], [failure for _, _, failures in rows for failure in failures]
+    return _read_rows(dataset, seed, "augment", positions, loader, partial(_read_or_replace, dataset, seed))
 
 
 def mixed_samples(
@@ -316,22 +315,27 @@ def evaluation_samples(
     dataset: Dataset, seed: int, indices: Sequence[int], loader: Loader
 ) -> tuple[list[PlannedSample], list[UnreadableSample]]:
     """Read samples of an evaluation by index; fill values stand for those that cannot be read."""
+    return _read_rows(dataset, seed, "evaluate", indices, loader, partial(_read_or_fill, dataset))
+
+
+def _read_rows(
+    dataset: Dataset, seed: int, purpose: str, numbers: Sequence[int], loader: Loader, read_row: Callable[..., _Row]
+) -> tuple[list[PlannedSample], list[UnreadableSample]]:
+    """Read samples by their numbers; those that DALI cannot decode are read again by the reference loader."""
     read = loaders.reader(dataset, loader)
-    rows = [
-        _read_or_fill(dataset, read, index, rng)
-        for index, rng in zip(indices, order.generators(seed, "evaluate", indices))
-    ]
-    for row, reason in loaders.decode([sample for sample, _ in rows], loader).items():
-        _warn(dataset, indices[row], reason)
-        rng = order.generator(seed, "evaluate", indices[row])
-        rows[row] = _read_or_fill(dataset, loaders.reader(dataset, "reference"), indices[row], rng)
-    return [sample for sample, _ in rows], [failure for _, failure in rows if failure]
+    rows = [read_row(read, n, rng) for n, rng in zip(numbers, order.generators(seed, purpose, numbers))]
+    for at, reason in loaders.decode([row.sample for row in rows], loader).items():
+        warnings.warn(
+            f"data.loader: the reference loader reads {dataset.name(rows[at].index)}, which DALI cannot decode "
+            f"({reason})",
+            stacklevel=1,
+        )
+        rows[at] = read_row(dataset.sample, numbers[at], order.generator(seed, purpose, numbers[at]))
+    return [row.sample for row in rows], [failure for row in rows for failure in row.failures]
 
 
-def _read_or_replace(
-    dataset: Dataset, read: ReadSample, seed: int, position: int, rng: np.random.Generator
-) -> tuple[PlannedSample, int, list[UnreadableSample]]:
-    """Return the sample at a position of the run, or the next readable one; its index, and those before it."""
+def _read_or_replace(dataset: Dataset, seed: int, read: ReadSample, position: int, rng: np.random.Generator) -> _Row:
+    """Return the sample at a position of the run, or the next readable one."""
     size = len(dataset)
     epoch, first = order.locate(seed, size, position)
     failures: list[tuple[str, str]] = []
@@ -343,28 +347,19 @@ def _read_or_replace(
         except BadSample as error:
             failures.append((dataset.name(index), str(error)))
             continue
-        return sample, index, [UnreadableSample(epoch, name, why, dataset.name(index)) for name, why in failures]
+        return _Row(sample, index, [UnreadableSample(epoch, name, why, dataset.name(index)) for name, why in failures])
     reasons = "\n".join(f"  {name}: {reason}" for name, reason in failures)
     raise UnreadableData(
         f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}", dict(failures)
     )
 
 
-def _read_or_fill(
-    dataset: Dataset, read: ReadSample, index: int, rng: np.random.Generator
-) -> tuple[PlannedSample, UnreadableSample | None]:
+def _read_or_fill(dataset: Dataset, read: ReadSample, index: int, rng: np.random.Generator) -> _Row:
     readers.reading(index)
     try:
-        return read(index, rng), None
+        return _Row(read(index, rng), index, [])
     except BadSample as error:
-        return _missing_sample(dataset), UnreadableSample(0, dataset.name(index), str(error), None)
-
-
-def _warn(dataset: Dataset, index: int, reason: str) -> None:
-    warnings.warn(
-        f"data.loader: the reference loader reads {dataset.name(index)}, which DALI cannot decode ({reason})",
-        stacklevel=1,
-    )
+        return _Row(_missing_sample(dataset), index, [UnreadableSample(0, dataset.name(index), str(error), None)])
 
 
 def _read_timed(batches: Callable[[int], LoadedBatch], number: int) -> TimedBatch:

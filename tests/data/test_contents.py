@@ -56,14 +56,9 @@ def expected(content, full):
 
 
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("size", [0, 1, 4096, 16384, 16385, 100_000, 3 * MIB + 1, 17 * MIB])
+@pytest.mark.parametrize("size", [0, 1, 16384, 16385, 3 * MIB + 1, 17 * MIB])
 def test_a_digest_is_over_length_and_blocks(tmp_path, size, full):
     assert digest_of(tmp_path, noise(size), full) == expected(noise(size), full)
-
-
-@pytest.mark.parametrize("size", [1, 100, 16384, 16385, 100_000, 20 * MIB])
-def test_a_file_that_is_overwritten_with_zeros_changes(tmp_path, size):
-    assert digest_of(tmp_path, noise(size)) != digest_of(tmp_path, bytes(size))
 
 
 @pytest.mark.parametrize("at, seen", [(0, True), (51_000, True), (99_999, True), (30_000, False)])
@@ -167,8 +162,7 @@ def test_digests_of_records_are_kept_by_offset(tmp_path, monkeypatch, keeping):
     records = [Content(str(tmp_path / "train.rec"), offset) for offset in offsets.values()]
     first = digest(records, str(tmp_path))
     monkeypatch.setattr(contents, "digest_file", None)
-    assert digest(records, str(tmp_path)) == first
-    assert digest(records[::-1], str(tmp_path)) != first
+    assert digest(records, str(tmp_path)) == first != digest(records[::-1], str(tmp_path))
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", noise(100), None])

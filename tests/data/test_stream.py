@@ -104,14 +104,10 @@ def test_ranks_split_the_batches_of_a_single_process(ranks):
             assert np.array_equal(batch[name], np.concatenate([part[step][name] for part in parts])), (step, name)
 
 
-@pytest.mark.parametrize("first", [1, 4, 5, 11])
+@pytest.mark.parametrize("first", [1, 5, 12])
 def test_a_resume_is_a_slice(first):
     straight = read_batches(Numbers(23), last=12, dropout_masks=MASKS)
     assert equal(read_batches(Numbers(23), first=first, last=12, dropout_masks=MASKS), straight[first:])
-
-
-def test_a_stream_without_batches_left_is_empty():
-    assert read_batches(Numbers(23), first=6, last=6) == [] and read_batches(Numbers(23), first=7, last=6) == []
 
 
 @pytest.mark.slow
@@ -123,7 +119,7 @@ def test_threads_and_worker_processes_give_equal_batches():
         return list(open_training(dataset, 3, 4, 2, 10, dropout_masks=MASKS)), list(open_evaluation(dataset, 0, 4))
 
     expected = read(0, 1)
-    for workers, threads in ((0, 2), (0, 5), (2, 1), (2, 3)):
+    for workers, threads in ((0, 5), (2, 3)):
         for stream, expected_stream in zip(read(workers, threads), expected):
             assert equal([batch for batch, _ in stream], [batch for batch, _ in expected_stream]), (workers, threads)
             assert [reports for _, reports in stream] == [reports for _, reports in expected_stream]
@@ -147,7 +143,7 @@ def test_dropout_masks_are_a_function_of_the_position_alone():
     )
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("rate", [0.0, 0.2])
 def test_dropout_masks_keep_a_fraction_of_one_minus_rate(rate):
     masks = [
         batch["mask"]
@@ -157,11 +153,6 @@ def test_dropout_masks_keep_a_fraction_of_one_minus_rate(rate):
     ]
     deviation = (rate * (1 - rate) / 80_000) ** 0.5
     assert abs(np.mean(masks) - (1 - rate)) <= 5 * deviation
-
-
-def test_dropout_masks_do_not_change_the_samples():
-    plain, masked = read_batches(Numbers(23)), read_batches(Numbers(23), dropout_masks=MASKS)
-    assert all(np.array_equal(a[name], b[name]) for a, b in zip(plain, masked) for name in a)
 
 
 def test_an_unreadable_sample_is_replaced_by_the_next_readable_one_and_reported():
@@ -208,16 +199,10 @@ def evaluate(dataset, batch_size, ranks):
 @pytest.mark.parametrize(
     "n, batch_size, ranks",
     [
-        (1, 1, 1),
         (1, 4, 8),
-        (3, 2, 4),
-        (7, 3, 2),
         (16, 4, 2),
-        (17, 4, 4),
-        (23, 8, 1),
         (23, 5, 3),
         (31, 1, 7),
-        (24, 3, 8),
         (25, 3, 8),
     ],
 )
@@ -258,11 +243,6 @@ def test_an_unreadable_sample_of_an_evaluation_has_an_impossible_label_and_count
     assert all(rows["drawn"].dtype == np.float64 for rows, _ in stream)
 
 
-def test_an_evaluation_without_readable_samples():
-    rows, reports = next(open_evaluation(Numbers(3, unreadable=(0, 1, 2)), 0, 4))
-    assert rows["label"].tolist() == [-1] * 4 and rows["valid"].tolist() == [1, 1, 1, 0] and len(reports) == 3
-
-
 def test_times_of_a_stream():
     """The consumer waits while a batch is read, then while it is on its way."""
     batch = {"valid": np.ones(4)}
@@ -288,9 +268,3 @@ def test_find_bad():
         ("sample 9", "broken 9"),
     ]
     assert find_bad(Numbers(10), -1) == ([], 0)
-
-
-@pytest.mark.parametrize("keys", [{"workers": -1}, {"threads": 0}, {"max_bad": 2}])
-def test_invalid_settings_name_their_key(keys):
-    with pytest.raises(ValueError, match=f"^{next(iter(keys))}: "):
-        LoaderSettings(**keys)
