@@ -41,7 +41,8 @@ class UnreadableSample:
 LoadedBatch = tuple[Batch, list[UnreadableSample]]
 
 
-class _Row(NamedTuple):
+@dataclass(frozen=True)
+class _Row:
     """A sample that was read, its index, and those that could not be read before it or in place of it."""
 
     sample: PlannedSample
