@@ -33,8 +33,8 @@ DTYPES = {
     "UInt16": np.uint16,
     "UInt8": np.uint8,
     "Bool": np.bool_,
+    "BFloat16": np.uint16,
 }
-PYTORCH_MAGIC = (b"PK", b"\x80")  # first bytes of a torch.save file; Lightning calls those .ckpt too
 CRC = b"crc_num"
 CRC_SIZE = len(CRC) + 10
 MAX_DIMS = 32  # of MindSpore less, of numpy before version 2
@@ -93,6 +93,18 @@ def _parse_varint(message: memoryview, position: int) -> tuple[int, int]:
     raise ValueError("it is truncated")
 
 
+def widen(array: np.ndarray, is_bfloat16: bool = False) -> np.ndarray:
+    """Return 16-bit floats as float32, and other arrays as they are.
+
+    Args:
+        array: of bfloat16, which numpy does not have, the bits as uint16: the upper half of a float32.
+        is_bfloat16: whether it is.
+    """
+    if is_bfloat16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
 def read(path: str) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name, without its strings; 16-bit floats are widened to float32.
 
@@ -102,8 +114,6 @@ def read(path: str) -> dict[str, np.ndarray]:
     with parsing(f"{path} is not a complete checkpoint of MindSpore", REMEDY):
         with open(path, "rb") as file:
             content = file.read()
-        if content.startswith(PYTORCH_MAGIC):
-            raise UserError(f"{path} is not a checkpoint of MindSpore but of PyTorch; give it a name that ends in .pth")
         entries = _parse_checkpoint(memoryview(_strip_checksum(content)))
         tensors = {name: _to_array(*entry) for name, entry in entries.items() if entry[1] != "str"}
     if not tensors:
@@ -154,15 +164,13 @@ def _parse_tensor(message: memoryview, name: str) -> tuple[list[int], str, memor
 def _to_array(dims: list[int], dtype: str, pieces: list[memoryview]) -> np.ndarray:
     if len(dims) > MAX_DIMS:
         raise ValueError(f"a tensor of {len(dims)} dimensions")
-    if dtype != "BFloat16" and dtype not in DTYPES:
+    if dtype not in DTYPES:
         raise ValueError(f"tensors of type {dtype} are not supported")
-    flat = np.frombuffer(b"".join(pieces) if len(pieces) > 1 else pieces[0], DTYPES.get(dtype, np.uint16))
+    flat = np.frombuffer(b"".join(pieces) if len(pieces) > 1 else pieces[0], DTYPES[dtype])
     shape = () if dims == [0] and flat.size == 1 else tuple(dims)  # early versions write the shape (0,) for a scalar
     if flat.size != math.prod(shape):
         raise ValueError(f"{flat.size} elements for a tensor of shape {shape}")
-    if dtype == "BFloat16":  # numpy has no bfloat16, which is the upper half of a float32
-        flat = (flat.astype(np.uint32) << 16).view(np.float32)
-    return (flat.astype(np.float32) if dtype == "Float16" else flat).reshape(shape)
+    return widen(flat, dtype == "BFloat16").reshape(shape)
 
 
 def _bytes_field(fields: dict[int, int | memoryview], number: int, problem: str) -> memoryview:

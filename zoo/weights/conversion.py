@@ -36,24 +36,18 @@ def infer_classifier(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         UserError: The tensors are not those of a ResNet.
     """
     shapes = {name: array.shape for name, array in tensors.items()}
-    depth = _resnet_depth(shapes)
-    _require(shapes, "ResNet", {"conv1.weight": 4, "fc.weight": 2})
-    return {
-        "depth": depth,
-        "num_classes": shapes["fc.weight"][0],
-        "width": shapes["conv1.weight"][0],
-        "non_local": any(".nl." in name for name in shapes),
-    }
+    depth, non_local = _resnet_depth(shapes), any(".nl." in name for name in shapes)
+    return {"depth": depth, **infer_mobilenet(tensors), "non_local": non_local}
 
 
 def infer_mobilenet(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Return num_classes and width of a TSM on MobileNetV2.
 
     Raises:
-        UserError: The tensors are not those of a MobileNetV2.
+        UserError: The tensors are not those of a classifier.
     """
     shapes = {name: array.shape for name, array in tensors.items()}
-    _require(shapes, "MobileNetV2", {"conv1.weight": 4, "fc.weight": 2})
+    _require(shapes, "classifier", {"conv1.weight": 4, "fc.weight": 2})
     return {"num_classes": shapes["fc.weight"][0], "width": shapes["conv1.weight"][0]}
 
 
@@ -220,14 +214,9 @@ def to_canonical(tensors: Tensors, origin: str, options: Mapping[str, Any]) -> t
         notes.append(
             "the last of 1001 classes, which no image of ImageNet has, is dropped; -o num_classes=1001 keeps it"
         )
-    if to_other_variant(origin, options):
+    if origin == "plsc" and options.get("variant") == "insightface":
         result = faces.to_insightface(result)
     return result, notes
-
-
-def to_other_variant(origin: str, options: Mapping[str, Any]) -> bool:
-    """Return whether the conversion turns a model of PLSC into the variant insightface."""
-    return origin == "plsc" and options.get("variant") == "insightface"
 
 
 def expected_shapes(model: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

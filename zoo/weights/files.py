@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import deserialize, safe_open
-from safetensors.numpy import save
 
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
@@ -154,15 +153,11 @@ def write(path: str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, s
     Raises:
         UserError: The file exists already or cannot be written.
     """
-    # asarray and not ascontiguousarray, which would give a scalar one dimension
-    contiguous = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
-    with atomic_write(path) as temporary, open(temporary, "wb") as file:
-        file.write(save(contiguous, dict(metadata or {})))
+    with atomic_write(path) as temporary:
+        write_streamed(temporary, tensors, metadata or {})
 
 
-def write_streamed(
-    path: str, tensors: Mapping[str, np.ndarray | StreamedTensor], metadata: Mapping[str, str]
-) -> tuple[int, str]:
+def write_streamed(path: str, tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> tuple[int, str]:
     """Write a safetensors file tensor by tensor, wait until it is on the disk, return its size in bytes and SHA-256.
 
     The bytes are those of the library's own writer, which needs every tensor whole in memory. Here the blocks of a
@@ -265,7 +260,7 @@ def _read_rows(path: str, rows: Mapping[str, RowRange]) -> tuple[dict[str, np.nd
             stored = file.get_slice(name)
             count, first, last = rows.get(name, (None, None, None))
             tensors[name] = stored[first:last] if [count] == stored.get_shape()[:1] else file.get_tensor(name)
-        return {name: _widen(array) for name, array in tensors.items()}, metadata
+        return {name: ckpt.widen(array) for name, array in tensors.items()}, metadata
 
 
 def _read_safetensors(path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -278,14 +273,8 @@ def _read_safetensors(path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]
 
 
 def _to_array(path: str, name: str, entry: Mapping[str, Any]) -> np.ndarray:
-    if entry["dtype"] == "BF16":  # numpy has no bfloat16, which is the upper half of a float32
-        array = (np.frombuffer(entry["data"], np.uint16).astype(np.uint32) << 16).view(np.float32)
-    elif entry["dtype"] in DTYPES:
-        array = _widen(np.frombuffer(entry["data"], DTYPES[entry["dtype"]]))
-    else:
-        raise UserError(f"{path}: {name} has the type {entry['dtype']}, which is not supported; save it as float32")
-    return array.reshape(entry["shape"])
-
-
-def _widen(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float32) if array.dtype == np.float16 else array
+    dtype, is_bfloat16 = entry["dtype"], entry["dtype"] == "BF16"
+    if dtype not in DTYPES and not is_bfloat16:
+        raise UserError(f"{path}: {name} has the type {dtype}, which is not supported; save it as float32")
+    flat = np.frombuffer(entry["data"], np.uint16 if is_bfloat16 else DTYPES[dtype])
+    return ckpt.widen(flat, is_bfloat16).reshape(entry["shape"])

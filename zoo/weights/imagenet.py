@@ -11,16 +11,15 @@ import io
 import os
 import sys
 import tarfile
-import tempfile
 import urllib.request
-import zlib
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.data.errors import UserError
-from zoo.weights import files, layouts
+from zoo.data.parsing import parsing
+from zoo.weights import files, layouts, pdparams
 
 FILES: dict[str, dict[int | None, str]] = {  # variant -> depth of a ResNet -> file
     "plain": {
@@ -157,24 +156,18 @@ def _convert(published: str, path: str, variant: str) -> None:
 
 def _read_archive(path: str, remedy: str) -> dict[str, np.ndarray]:
     """Return the tensors of the single .pdparams in a .tar.gz."""
-    try:
+    with parsing(f"{path} is not a complete .tar.gz", remedy):
         with gzip.open(path) as compressed:
             content = compressed.read(MAX_ARCHIVE_SIZE + 1)  # to the end, which checks the checksum
         if len(content) > MAX_ARCHIVE_SIZE:
             raise UserError(f"{path} has more than {MAX_ARCHIVE_SIZE} bytes when decompressed; {remedy}")
-        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive, tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
             members = [member for member in archive if member.isfile() and member.name.endswith(files.PADDLE)]
             if len(members) != 1:
                 raise UserError(f"{path} holds {len(members)} files *{files.PADDLE}, not one; {remedy}")
-            extracted = os.path.join(folder, "model" + files.PADDLE)
-            with open(extracted, "wb") as file:
-                file.write(archive.extractfile(members[0]).read())  # type: ignore[union-attr]  # it is a file
-            try:
-                return files.read(extracted)[0]
-            except UserError as error:
-                raise UserError(str(error).replace(extracted, f"{members[0].name} in {path}")) from None
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise UserError(f"{path} is not a complete .tar.gz ({error}); {remedy}") from None
+            file = archive.extractfile(members[0])
+            assert file is not None, "it is a file"
+            return pdparams.parse(io.BytesIO(file.read()), f"{members[0].name} in {path}")
 
 
 def _check_hash(path: str, name: str, remedy: str) -> str:

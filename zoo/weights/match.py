@@ -1,8 +1,7 @@
 """The strict comparison of tensors with the parameters and statistics of a model."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,8 +10,7 @@ from zoo.data.errors import UserError
 MAX_LISTED = 10  # keys in each list of the report
 
 
-@dataclass(frozen=True)
-class MatchReport:
+class MatchReport(NamedTuple):
     """Keys by the result of the comparison; str() is the report for the user, with a line per key."""
 
     matched: tuple[str, ...]
@@ -25,17 +23,15 @@ class MatchReport:
         return not (self.missing_keys or self.unexpected_keys or self.shape_mismatches)
 
     def __str__(self) -> str:
-        mismatches = [
-            f"{name}: {shape}, the model expects {expected}" for name, shape, expected in self.shape_mismatches
-        ]
-        return "\n".join(
-            [
-                f"  {len(self.matched)} tensors match",
-                *_section("missing keys", self.missing_keys),
-                *_section("unexpected keys", self.unexpected_keys),
-                *_section("shape mismatches", mismatches),
-            ]
-        )
+        mismatches = [f"{name}: {shape}, the model expects {wanted}" for name, shape, wanted in self.shape_mismatches]
+        sections = {"missing keys": self.missing_keys, "unexpected keys": self.unexpected_keys}
+        lines = [f"  {len(self.matched)} tensors match"]
+        for title, rows in {**sections, "shape mismatches": mismatches}.items():
+            if rows:
+                lines += [f"  {title} ({len(rows)}):", *(f"    {row}" for row in rows[:MAX_LISTED])]
+            if len(rows) > MAX_LISTED:
+                lines.append(f"    ... and {len(rows) - MAX_LISTED} more")
+        return "\n".join(lines)
 
 
 def match_state_dict(tensors: Mapping[str, Any], expected: Mapping[str, Sequence[int]]) -> MatchReport:
@@ -92,10 +88,3 @@ def merge(
     loaded = {name: array for name, array in tensors.items() if not is_fresh(name)}
     require_match(loaded, expected, path, hint)
     return {**initialized, **loaded}
-
-
-def _section(title: str, rows: Sequence[str]) -> list[str]:
-    if not rows:
-        return []
-    lines = [f"  {title} ({len(rows)}):"] + [f"    {row}" for row in rows[:MAX_LISTED]]
-    return lines + ([f"    ... and {len(rows) - MAX_LISTED} more"] if len(rows) > MAX_LISTED else [])

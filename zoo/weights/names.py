@@ -44,6 +44,7 @@ FIRST = {  # the same for the first block, which has no expansion
 COUNTER = "num_batches_tracked"  # PyTorch counts batches; no computation here depends on it
 STAGES = {sum(counts): counts for counts in ((2, 2, 2, 2), (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3))}
 MINDSPORE = ("mindspore", "mindcv")
+NORMS = ("bn", "_batch_norm")
 
 
 def stem_layer(match: Match[str]) -> str:
@@ -54,8 +55,7 @@ def stem_layer(match: Match[str]) -> str:
 
 def vd_layer(match: Match[str]) -> str:
     """Map bb_0_1.conv2. to layer1.1.conv3. or .bn3., and bb_0_0.short. to layer1.0.downsample."""
-    block = f"layer{int(match[1]) + 1}.{match[2]}."
-    is_norm = match[4] == "_batch_norm"
+    block, is_norm = f"layer{int(match[1]) + 1}.{match[2]}.", match[4] in NORMS
     if match[3] == "short":
         return f"{block}downsample.{int(is_norm)}."
     return f"{block}{'bn' if is_norm else 'conv'}{int(match[3][-1]) + 1}."
@@ -138,14 +138,14 @@ def is_mobilenet(names: Iterable[str]) -> bool:
     return any(re.search(r"\bfeatures\.17\.conv\.|^blocks\.16\.project\.", name) for name in names)
 
 
-def conv_from_one(match: Match[str]) -> str:
-    """Map conv0 to conv1: these projects number the layers of a block from 0."""
-    return f"{match[1]}conv{int(match[2]) + 1}."
+def from_one(match: Match[str]) -> str:
+    """Map conv0 to conv1, and the normalization beside it to bn1: these projects number a block's layers from 0."""
+    return f"{match[1]}{'bn' if match[3] in NORMS else 'conv'}{int(match[2]) + 1}."
 
 
-def norm_from_one(match: Match[str]) -> str:
-    """Map the normalization beside conv0 to bn1."""
-    return f"{match[1]}bn{int(match[2]) + 1}."
+def shortcut(match: Match[str]) -> str:
+    """Map the convolution of a shortcut to downsample.0, and its normalization to downsample.1."""
+    return f"downsample.{int(match[1] in NORMS)}."
 
 
 def paddlevideo_block(match: Match[str]) -> str:
@@ -176,20 +176,15 @@ RULES: dict[str, tuple[Rule, ...]] = {
         (r"\bnon_local_block\.(g|theta|phi)\.(0\.)?conv\.", r"nl.\1."),
         (r"\bnon_local_block\.conv_out\.conv\.", "nl.out."),
         (r"\bnon_local_block\.conv_out\.bn\.", "nl.bn."),
-        (r"\bdownsample\.conv\.", "downsample.0."),
-        (r"\bdownsample\.bn\.", "downsample.1."),
-        (r"\bconv(\d)\.conv\.", r"conv\1."),
-        (r"\bconv(\d)\.bn\.", r"bn\1."),
+        (r"\bdownsample\.(conv|bn)\.", shortcut),
+        (r"\bconv(\d)\.(conv|bn)\.", r"\2\1."),
     ),
     "paddle_vision": PADDLE_NORM,
     "paddleclas": PADDLE_NORM
     + (
-        (r"^stem\.0\.conv\.", "conv1."),
-        (r"^stem\.0\.bn\.", "bn1."),
-        (r"\bshort\.conv\.", "downsample.0."),
-        (r"\bshort\.bn\.", "downsample.1."),
-        (r"^(blocks\.\d+\.)conv(\d)\.conv\.", conv_from_one),
-        (r"^(blocks\.\d+\.)conv(\d)\.bn\.", norm_from_one),
+        (r"^stem\.0\.(conv|bn)\.", r"\g<1>1."),
+        (r"\bshort\.(conv|bn)\.", shortcut),
+        (r"^(blocks\.\d+\.)conv(\d)\.(conv|bn)\.", from_one),
     ),
     "paddlevideo": PADDLE_NORM
     + (
@@ -197,10 +192,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
         (r"^conv\._conv\.", "conv1."),
         (r"^conv\._batch_norm\.", "bn1."),
         (r"^res([2-5])([a-z])(\d*)\.", paddlevideo_block),
-        (r"\bshort\._conv\.", "downsample.0."),
-        (r"\bshort\._batch_norm\.", "downsample.1."),
-        (r"^(layer\d\.\d+\.)conv(\d)\._conv\.", conv_from_one),
-        (r"^(layer\d\.\d+\.)conv(\d)\._batch_norm\.", norm_from_one),
+        (r"\bshort\.(_conv|_batch_norm)\.", shortcut),
+        (r"^(layer\d\.\d+\.)conv(\d)\.(_conv|_batch_norm)\.", from_one),
     ),
     "mindspore": MINDSPORE_NORM
     + (

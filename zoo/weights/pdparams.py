@@ -7,7 +7,7 @@ a protocol buffer message {type = 1; repeated dimension = 2}; the elements in ro
 
 import math
 import struct
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from zoo.data.errors import UserError
 from zoo.data.formats import safe_pickle
 from zoo.data.parsing import parsing
 from zoo.weights import ckpt
-from zoo.weights.ckpt import parse_message
+from zoo.weights.ckpt import parse_message, widen
 
 WRAPPER_KEYS = ("state_dict", "model")  # entries of a training checkpoint that hold the tensors
 DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
@@ -36,7 +36,13 @@ VARIABLE_DTYPES = {
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a file by name; 16-bit floats are widened to float32.
+    """Return the tensors of a file by name; see `parse`."""
+    with parsing(f"{path} cannot be read"), open(path, "rb") as file:
+        return parse(file, path)
+
+
+def parse(file: BinaryIO, path: str) -> dict[str, np.ndarray]:
+    """Return the tensors of an opened file by name; 16-bit floats are widened to float32. path: for messages.
 
     Raises:
         UserError: The file cannot be read, or holds anything but named arrays.
@@ -44,14 +50,14 @@ def read(path: str) -> dict[str, np.ndarray]:
     problem = (
         f"{path} is refused: it is damaged, or holds more than numpy arrays, which would mean running code from it"
     )
-    with parsing(problem, f"download it again; if you trust it, {REMEDY}"), open(path, "rb") as file:
+    with parsing(problem, f"download it again; if you trust it, {REMEDY}"):
         content = safe_pickle.load(file, dtypes=DTYPES)
     state_dict = _unwrap(content)
     if not isinstance(state_dict, dict) or not state_dict:
         raise UserError(f"{path} holds a {type(state_dict).__name__}, not named tensors; {REMEDY}")
     arrays = {name: _array_of(path, name, value) for name, value in state_dict.items() if not _is_auxiliary(name)}
     distinct = {id(array): array for array in arrays.values()}  # names may share an array, which is widened once
-    widened = {key: _widen(array) for key, array in distinct.items()}
+    widened = {key: widen(array, array.dtype == BFLOAT16) for key, array in distinct.items()}
     return {name: widened[id(array)] for name, array in arrays.items()}
 
 
@@ -78,12 +84,6 @@ def _array_of(path: str, name: Any, value: Any) -> np.ndarray:
     return value.array
 
 
-def _widen(array: np.ndarray) -> np.ndarray:
-    if array.dtype == BFLOAT16:
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float32) if array.dtype == np.float16 else array
-
-
 def read_variable(path: str) -> np.ndarray:
     """Return the tensor of a file; float16 is widened to float32.
 
@@ -92,7 +92,7 @@ def read_variable(path: str) -> np.ndarray:
     """
     with parsing(f"{path} is not a complete variable of Paddle", "copy or save it again"), open(path, "rb") as file:
         array = _parse_variable(memoryview(file.read()))
-    return array.astype(np.float32) if array.dtype == np.float16 else array
+    return widen(array)
 
 
 def _parse_variable(content: memoryview) -> np.ndarray:

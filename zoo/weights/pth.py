@@ -21,6 +21,7 @@ from zoo.data.errors import UserError
 from zoo.data.formats import safe_pickle
 from zoo.data.formats.safe_pickle import AllowedCall, OrderedDict
 from zoo.data.parsing import parsing
+from zoo.weights.ckpt import widen
 
 EXTENSIONS = (".pth", ".pt", ".pth.tar", ".bin")
 FREE_BYTES, EXPANSION = 16 << 20, 8  # limit of the tensors: the first, and so many times the size of the file
@@ -117,9 +118,7 @@ def _arrays(
             raise UserError(f"{path}: {name} and the tensors before it hold more data than the file; save a state_dict")
         steps = [flat.itemsize * step for step in value.stride]
         array = np.lib.stride_tricks.as_strided(flat[value.offset :], value.size, steps)
-        if value.storage.dtype == "bf16":  # numpy has no bfloat16, which is the upper half of a float32
-            array = (array.astype(np.uint32) << 16).view(np.float32)
-        yield name, np.array(array, np.float32 if array.dtype == np.float16 else None, order="C")
+        yield name, np.array(widen(array, value.storage.dtype == "bf16"), order="C")
 
 
 def _read_archive(file: BinaryIO, size: int) -> tuple[Any, Callable[[Storage], np.ndarray]]:

@@ -87,7 +87,7 @@ def read(path: str) -> Recorded:
     """
     path = resolve_pointer(path)
     if onnx_file.is_onnx(path) and os.path.isfile(path):
-        return _of_record(onnx_file.read(path).metadata.record, path)
+        return _of_record(path, onnx_file.read(path).metadata.record)
     path = os.path.join(path, "model.safetensors") if os.path.isdir(path) else path
     if not path.endswith(".safetensors") or not os.path.isfile(path):
         return NOTHING
@@ -96,7 +96,7 @@ def read(path: str) -> Recorded:
         arch, data = (options(path, metadata, key) for key in ("arch", "data"))
         return Recorded(metadata.get("model"), arch, data)
     record = os.path.join(os.path.dirname(path), RECORD)
-    return _of_checkpoint(record) if os.path.isfile(record) else NOTHING
+    return _of_record(record) if os.path.isfile(record) else NOTHING
 
 
 def options(path: str, metadata: Mapping[str, str], key: str) -> dict[str, Any]:
@@ -121,22 +121,16 @@ def _not_ours(path: str, key: str) -> tuple[str, str]:
     return f"{path}: its metadata {key} is not as this zoo writes it", "convert the weights again"
 
 
-def _of_checkpoint(path: str) -> Recorded:
+def _of_record(path: str, record: Any = None) -> Recorded:
+    """Return what a record tells, by default that in a file; whoever reads the checkpoint itself reports a bad one."""
     try:
         with parsing(path):
-            return _of_record(regular.load_json(path), path)
-    except UserError:
-        return NOTHING  # whoever reads the checkpoint itself reports it
-
-
-def _of_record(record: Any, path: str) -> Recorded:
-    try:
-        with parsing(path):
+            record = regular.load_json(path) if record is None else record
             entries = loader.parse_recorded(record["recipe"], path)
             model = entries["model.name"].value
             classes = tuple(map(str, record.get("classes", ())))
     except UserError:
-        return NOTHING  # as above
+        return NOTHING
     values = {key: entry.value for key, entry in entries.items()}
     arch = {key.partition(".")[2]: value for key, value in values.items() if key.startswith("model.")}
     return Recorded(

@@ -4,7 +4,6 @@ import zlib
 
 import numpy as np
 import pytest
-import torch
 
 from tests.helpers.paths import GOLDEN
 from zoo.data.errors import UserError
@@ -130,9 +129,3 @@ def test_a_checksum_detects_a_damaged_byte(tmp_path):
 )
 def test_other_files_are_refused(tmp_path, content, reason):
     assert reason in refused(tmp_path, content)
-
-
-def test_a_file_of_pytorch_is_named_as_such(tmp_path):
-    torch.save({"a": torch.zeros(1)}, tmp_path / "a.ckpt")
-    with pytest.raises(UserError, match="ends in .pth"):
-        files.read(str(tmp_path / "a.ckpt"))
