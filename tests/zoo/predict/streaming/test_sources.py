@@ -91,7 +91,6 @@ def test_a_file_of_a_phone_is_upright(tmp_path):
     [
         (None, "no such file; give a video, a camera .* rtsp:// or http://"),
         (b"no video", "cannot be opened as video"),
-        (b"", "cannot be opened as video"),
     ],
 )
 def test_a_file_that_is_no_video(content, message, tmp_path):
@@ -198,17 +197,13 @@ def test_a_camera(name, camera):
     frames = []
     with pytest.raises(UserError, match=r"/dev/video3: the camera gives no more frames"):
         frames.extend(frame.pixels() for frame in source.frames)
+    assert len(frames) == 3 and frames[0][0, 0].tolist() == [0, 0, 255]  # RGB
     assert source.close.__self__.released is False
     source.close()
     assert source.close.__self__.released
 
 
-def test_the_colors_of_a_camera_are_rgb(camera):
-    frame = next(open_source("3", 1.0).frames)
-    assert frame.number == 0 and frame.pixels().tolist()[0][0] == [0, 0, 255]
-
-
-@pytest.mark.parametrize("rate", [0.0, 90000.0, float("nan")])
+@pytest.mark.parametrize("rate", [0.0, 90000.0])
 def test_a_camera_that_does_not_know_its_rate(rate, camera, monkeypatch):
     monkeypatch.setattr(Camera, "rate", rate)
     assert open_source("3", 1.0).rate is None
