@@ -124,8 +124,7 @@ def test_a_stream_that_computes_something_else_is_refused(clones, capsys):
     "words, message",
     [
         (("bench", "deploy", "--models", "resnet51"), "--models: .*resnet51"),
-        (("bench", "deploy", "-n", "0"), "--count"),
-        (("bench", "deploy", "--batch", "0"), "--batch"),
+        (("bench", "deploy", "--seconds", "0"), "--seconds"),
         (("bench", "deploy", "-o", "model.widht=3"), "unknown key"),
         ((*STREAM, "--upstream", "nowhere"), "--upstream nowhere"),
         ((*STREAM, "-o", "model.shift_direction=future"), "model.shift_direction: .* future"),

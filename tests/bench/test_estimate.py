@@ -135,7 +135,6 @@ def test_half_precision_copies_rows(capsys):
     "words, message",
     [
         (["-c", "arcface_synthetic", "--processes", "0"], "--processes"),
-        (["-c", "arcface_synthetic", "--classes", "0"], "--classes"),
         (["-c", "nothing"], "nothing"),
         (["-c", "arcface_ms1m", "-o", "data.root=/nowhere"], "--classes"),
         (["-c", "arcface_synthetic", "--on", "Pentium"], "--on Pentium"),

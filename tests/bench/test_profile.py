@@ -31,8 +31,6 @@ def test_the_operators_of_an_update(tmp_path, capsys):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["-n", "0"], "--count"),
-        (["--rows", "0"], "--rows"),
         (["-o", "framework=jax"], "framework"),
         (["--json", __file__], "this file exists"),
         (["-o", "train.batch=x"], "train.batch"),

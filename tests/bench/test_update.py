@@ -32,7 +32,6 @@ def test_both_loops_are_measured(clips, tmp_path, framework, model, run_program)
 @pytest.mark.parametrize(
     "words, message",
     [
-        ([*FACE_WORDS, "-n", "0"], "--count"),
         ([*FACE_WORDS, "-o", "model.depth=19"], "model.depth"),
         ([*FACE_WORDS, "-o", "task.sample_rate=0.5"], "task.sample_rate"),
         ([*FACE_WORDS, "-o", "task.loss=adaface"], "task.loss"),

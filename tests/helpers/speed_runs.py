@@ -3,41 +3,16 @@
 import json
 from pathlib import Path
 
-import numpy as np
-
-from tests.helpers.journals import end, write_journal
+from tests.helpers import report_runs
+from tests.helpers.journals import write_journal
 from zoo.run import cli
 
 
-def speed_events(samples_per_s, steps=None, **begin):
-    """Return the events of a speed run. steps: milliseconds of its steps; begin: other fields of its first event."""
-    first = {
-        "event": "begin",
-        "time": 100.0,
-        "recipe": "tsm_demo",
-        "framework": "torch",
-        "precision": "fp32",
-        "batch": 8,
-        "ranks": 1,
-        "hosts": [{"name": "n1"}],
-        "protocol": "motion/8x1x1@32",
-        **begin,
-    }
-    if steps is None:
-        steps = [1000 * first["batch"] * first["ranks"] / samples_per_s] * 4
-    quantiles = {f"p{q}": float(np.percentile(steps, q)) for q in (50, 90, 99)}
-    speed = {
-        "event": "speed",
-        "time": 110.0,
-        "drop": 2,
-        "count": len(steps),
-        "samples_per_s": samples_per_s,
-        "step_ms": {**quantiles, "all": list(steps)},
-        "data_wait_fraction": 0.25,
-        "flops_per_s": None,
-    }
-    train = {"event": "train", "time": 109.0, "step": 4, "host_memory_bytes": 2_000_000, "device_memory_bytes": None}
-    return [first, train, speed, end(6)]
+def speed_events(samples_per_s, **begin):
+    """Return the events of a speed run of four updates. begin: fields of its first event."""
+    case = {"recipe": "tsm_demo", "model": "tsm", "protocol": "motion/8x1x1@32", "batch": 8, "count": 4, **begin}
+    load, start, speed, end = report_runs.speed_events(samples_per_s, **case)
+    return [load, start, report_runs.train_event(4, 109.0, host_memory_bytes=2_000_000), speed, end]
 
 
 def write_speed_run(folder, samples_per_s, **fields):
@@ -73,14 +48,14 @@ class FakeRuns:
         name = folder.rpartition("/")[2]
         self.started.append((request.recipe, config.framework, config.train.precision, config.train.batch, name))
         if self.stop_after is not None and len(self.started) > self.stop_after:
-            self._write(folder, request, ranks, 2)
+            self._write(folder, request, ranks, 3)
             stop.number = 15
             stop.raise_if_any()
         if config.train.batch > self.max_batch:
             return "out of memory"
         if config.framework in self.failures:
             return self.failures[config.framework]
-        self._write(folder, request, ranks, 4)
+        self._write(folder, request, ranks, None)
         return None
 
     def _write(self, folder, request, ranks, count):
@@ -91,7 +66,7 @@ class FakeRuns:
             framework=config.framework,
             precision=config.train.precision,
             batch=config.train.batch,
-            ranks=ranks,
+            cards=ranks,
         )
         write_journal(Path(folder), events[:count])
 

@@ -165,7 +165,6 @@ def test_figures_of_updates():
     "words, message",
     [
         (["--upstream", "absent"], "--upstream absent: no such folder"),
-        (["--upstream", ".", "--passes", "0"], "--passes"),
         (["--upstream", ".", "--json", "README.md"], "this file exists"),
     ],
 )

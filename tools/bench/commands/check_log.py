@@ -6,6 +6,7 @@ from typing import Any
 
 from zoo import program
 from zoo.bench.airank_log import deviations, measure, parse
+from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 
@@ -24,12 +25,10 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("files", metavar="FILE", nargs="+")
     add("--target", type=accuracy, metavar="ACCURACY", help="a fraction, or percent if above 1")
-    add("--samples", type=int, metavar="N", help="training samples per epoch, to compute avg_ips")
+    add("--samples", type=count, metavar="N", help="training samples per epoch, to compute avg_ips")
     add("--warmup-epochs", type=int, default=0, metavar="N", help="epochs that avg_ips leaves out; default 0")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
-    if arguments.warmup_epochs < 0 or (arguments.samples is not None and arguments.samples < 1):
-        raise UserError("--samples, --warmup-epochs: at least 1 sample and 0 epochs")
     require_new(arguments.json, "--json")
     options = (arguments.target, arguments.samples, arguments.warmup_epochs)
     reports = []

@@ -11,11 +11,12 @@ from typing import Any
 from zoo import program
 from zoo.bench.bare import loading as bare_loops
 from zoo.bench.interleave import Seconds, family_cpu_seconds, interleave, median_ratio, timed
+from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data import loaders, order
 from zoo.data.batch import batch_bytes, collate
 from zoo.data.dataset import Pending
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import BadSample
 from zoo.data.loaders.dali_graph import AT_A_TIME
 from zoo.data.readers import batches_per_worker
 from zoo.data.stages import COLLATE, STAGES, stage
@@ -43,11 +44,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser)
-    parser.add_argument("-n", "--count", type=int, default=30, metavar="N", help="batches to read; default 30")
+    parser.add_argument("-n", "--count", type=count, default=30, metavar="N", help="batches to read; default 30")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
-    if arguments.count < 1:
-        raise UserError("--count: must be at least 1")
     require_new(arguments.json, "--json")
     request = cli.request_of(arguments)
     job = assemble(request, join(request, os.environ))

@@ -12,6 +12,7 @@ import numpy as np
 
 from zoo import program
 from zoo.bench.interleave import Seconds, interleave, timed
+from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.config import loader
 from zoo.data import host
@@ -99,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
         default=",".join(CLASSES),
         help="recipes whose models are timed, with initial weights; default %(default)s",
     )
-    add("--batch", type=int, default=BATCH, metavar="N", help="samples of the throughput's calls; default %(default)s")
+    add("--batch", type=count, default=BATCH, metavar="N", help="samples of calls for throughput; default %(default)s")
     add_timing_arguments(parser, COUNT, SECONDS)
     cli.add_override_argument(parser, "change one key of the recipes, such as -o model.width=8; repeatable")
     arguments = parser.parse_args(argv)
@@ -116,29 +117,29 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def add_timing_arguments(parser: argparse.ArgumentParser, count: int, seconds: float) -> None:
+def add_timing_arguments(parser: argparse.ArgumentParser, calls: int, seconds: float) -> None:
     """Add the options that `deploy` and `stream` share."""
     add = parser.add_argument
-    add("-n", "--count", type=int, default=count, metavar="N", help="calls of each that count; default %(default)s")
+    add("-n", "--count", type=count, default=calls, metavar="N", help="calls of each that count; default %(default)s")
     add("--seconds", type=float, default=seconds, metavar="S", help="limit of them all; default %(default)g")
-    add("--threads", type=int, metavar="N", help="default OMP_NUM_THREADS, or the cores of this process")
+    add("--threads", type=count, metavar="N", help="default OMP_NUM_THREADS, or the cores of this process")
     add_json_argument(parser)
 
 
 def check_timing(arguments: argparse.Namespace) -> None:
     """Raise UserError if an option of `add_timing_arguments` is wrong."""
-    if arguments.count < 1 or not arguments.seconds > 0 or (arguments.threads is not None and arguments.threads < 1):
-        raise UserError("--count, --seconds, --threads: must be above 0")
+    if not arguments.seconds > 0:
+        raise UserError("--seconds: must be above 0")
     require_new(arguments.json, "--json")
 
 
-def use_threads(count: int | None) -> None:
+def use_threads(number: int | None) -> None:
     """Set the threads of PyTorch and ONNX Runtime, and load both.
 
     Raises:
         UserError: one of them is not installed.
     """
-    os.environ["OMP_NUM_THREADS"] = str(count or os.environ.get("OMP_NUM_THREADS") or len(host.cores()))
+    os.environ["OMP_NUM_THREADS"] = str(number or os.environ.get("OMP_NUM_THREADS") or len(host.cores()))
     load_backend("torch")
     load_onnx_backend()
 
@@ -151,7 +152,7 @@ def describe_machine() -> str:
     )
 
 
-def time_calls(contenders: Mapping[str, Forward], pixels: np.ndarray, count: int, limit: float) -> dict[str, Calls]:
+def time_calls(contenders: Mapping[str, Forward], pixels: np.ndarray, number: int, limit: float) -> dict[str, Calls]:
     """Call every contender on the same pixels, in turns.
 
     A turn begins with a call that does not count, because the caches hold another contender's numbers, and another's
@@ -160,13 +161,13 @@ def time_calls(contenders: Mapping[str, Forward], pixels: np.ndarray, count: int
     Args:
         contenders: by name.
         pixels: uint8 (N, ..., 3).
-        count: calls of each that count, rounded up to whole turns.
+        number: calls of each that count, rounded up to whole turns.
         limit: seconds after which no pass begins.
     """
     calls = {name: lambda forward=forward: forward(pixels) for name, forward in contenders.items()}
     slowest = max(timed(call).wall for call in calls.values())  # these first ones allocate
-    block = max(1, min(BLOCK, count, int(TURN / max(slowest, 1e-9))))
-    times = interleave(calls, -(-count // block), block=block, prepare=lambda name: calls[name](), limit=limit)
+    block = max(1, min(BLOCK, number, int(TURN / max(slowest, 1e-9))))
+    times = interleave(calls, -(-number // block), block=block, prepare=lambda name: calls[name](), limit=limit)
     return {name: Calls(len(pixels), seconds) for name, seconds in times.items()}
 
 
@@ -262,8 +263,6 @@ def export(sized: Sized, precision: str, path: str) -> str:
 def _check(arguments: argparse.Namespace) -> list[str]:
     """Check the options; return the names of the recipes."""
     check_timing(arguments)
-    if arguments.batch < 1:
-        raise UserError("--batch: must be at least 1")
     names = arguments.models.split(",")
     for name in names:
         if name not in CLASSES:

@@ -17,6 +17,7 @@ from zoo.bench.estimate.recipe import (
     is_trained,
     largest_share,
 )
+from zoo.bench.options import count
 from zoo.bench.report import accelerators
 from zoo.bench.scale.calibration import parse_clusters
 from zoo.commands.new_file import add_json_argument, print_report, require_new
@@ -130,13 +131,11 @@ def main(argv: list[str] | None = None) -> int:
     add(
         "--on", metavar="DEVICE", help="accelerator of each process, such as H100 or 'A100 40GB': does it fit, how fast"
     )
-    add("--classes", type=int, metavar="N", help="number of classes; default: of the data, or of the published set")
-    add("--samples", type=int, metavar="N", help="training samples of an epoch, likewise")
+    add("--classes", type=count, metavar="N", help="number of classes; default: of the data, or of the published set")
+    add("--samples", type=count, metavar="N", help="training samples of an epoch, likewise")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
     world_size = parse_clusters(arguments.processes, "--processes")[0].size
-    if any(value is not None and value < 1 for value in (arguments.classes, arguments.samples)):
-        raise UserError("--classes, --samples: must be at least 1")
     if arguments.on:
         device_memory(arguments.on)  # before anything that takes time
     require_new(arguments.json, "--json")
@@ -228,8 +227,8 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
         memory += sharded_memory(name, rows, width, setting)
         messages += sharded_messages(width, setting) if world_size > 1 else []
     precision = ("16 bits" if is_half else "fp32") + (", activations computed again" if checkpoints else "")
-    count = batch_plan.batch * batch_plan.accumulate
-    forward = spec.flops(arch, found.fields[0].shape) * count
+    per_update = batch_plan.batch * batch_plan.accumulate
+    forward = spec.flops(arch, found.fields[0].shape) * per_update
     return Estimate(
         [
             f"{world_size} process(es), {schedule.describe(batch_plan, cfg.optim)}; {precision}",
@@ -240,7 +239,7 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
         messages,
         {"amp": "fp16"}.get(cfg.train.precision, cfg.train.precision),
         (RECOMPUTED if checkpoints else BACKWARD) * forward,
-        count,
+        per_update,
         found.samples,
     )
 

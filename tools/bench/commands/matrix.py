@@ -28,6 +28,7 @@ from zoo.bench.matrix.folder import Folder, write
 from zoo.bench.matrix.outcomes import Outcome
 from zoo.bench.matrix.process import Stopped, StopSignal
 from zoo.bench.matrix.rounds import Done, Matrix
+from zoo.bench.options import count
 from zoo.data.errors import UserError
 from zoo.distributed.group import code_version
 from zoo.distributed.launchers import read_world
@@ -80,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG, allow_abbrev=False)
     add = parser.add_argument
-    names, counts, fraction = _several(str), _several(_count), _number(1)
+    names, counts, fraction = _several(str), _several(count), _number(1)
     add("-c", "--config", metavar="FILE", action="append", default=[], help="recipe; repeatable")
     cli.add_override_argument(parser, "change one key of all recipes, such as -o data.workers=4; repeatable")
     add("--out", metavar="DIR", required=True, help="folder of the matrix")
@@ -92,12 +93,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--device", metavar="NAME", help="as for zoo train; default auto")
     add("--hosts", type=names, default=[], metavar="A,B", help="for zoo launch, if a world has several hosts")
     add("--launch", type=shlex.split, default=[], metavar="OPTIONS", help="further options of zoo launch, quoted")
-    add("--drop", type=_count, default=20, metavar="N", help="updates before the clock starts; default 20")
-    add("--count", type=_count, default=100, metavar="N", help="updates that are timed; default 100")
+    add("--drop", type=count, default=20, metavar="N", help="updates before the clock starts; default 20")
+    add("--count", type=count, default=100, metavar="N", help="updates that are timed; default 100")
     number = f"runs of each case; default {REPEATS}, {PAIRED_REPEATS} with variants"
-    add("-n", "--repeats", type=_count, metavar="N", help=number)
+    add("-n", "--repeats", type=count, metavar="N", help=number)
     add("--cv", type=fraction, metavar="X", help="more runs until the median's coefficient of variation is below X")
-    add("--max-repeats", type=_count, default=20, metavar="N", help="runs of each case at most, with --cv; default 20")
+    add("--max-repeats", type=count, default=20, metavar="N", help="runs of each case at most, with --cv; default 20")
     add(
         "--variant",
         action="append",
@@ -247,12 +248,6 @@ def _several(read: Callable) -> Callable[[str], list]:
         return [read(name) for name in names]
 
     return several
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 10**9:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-    return int(text)
 
 
 def _world(text: str) -> World:

@@ -14,6 +14,7 @@ from typing import Any
 
 from zoo import program
 from zoo.bench.interleave import Seconds, family_cpu_seconds, interleave, median_ratio
+from zoo.bench.options import count
 from zoo.bench.peers import loaders, upstream
 from zoo.bench.peers.loaders import OURS, WORKERS, Loader
 from zoo.commands.new_file import add_json_argument, print_report, require_new
@@ -42,11 +43,9 @@ def main(argv: list[str] | None = None) -> int:
     add("--upstream", required=True, metavar="DIR", help="folder of the copies of other projects")
     add("--task", nargs="+", choices=loaders.TASKS, default=list(loaders.TASKS), help="default: all")
     add("--files", default="datasets/peers", metavar="DIR", help="folder of the files to read; default %(default)s")
-    add("-n", "--passes", type=int, default=7, metavar="N", help="turns of each loader; default %(default)s")
+    add("-n", "--passes", type=count, default=7, metavar="N", help="turns of each loader; default %(default)s")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
-    if arguments.passes < 1:
-        raise UserError(f"--passes {arguments.passes}: must be at least 1")
     upstream.require_clones(arguments.upstream)
     require_new(arguments.json, "--json")
     if len(arguments.task) == 1:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from zoo import program
 from zoo.bench.commands.update import trainer_loop
 from zoo.bench.interleave import Seconds, median_ratio, rotated, timed
+from zoo.bench.options import count
 from zoo.bench.peers import upstream
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
@@ -89,12 +90,10 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("--upstream", required=True, metavar="DIR", help="folder of the copies of other projects")
     add("--task", nargs="+", choices=TASKS, default=list(TASKS), help="default: all")
-    add("-n", "--passes", type=int, default=9, metavar="N", help="updates of each that count; default %(default)s")
+    add("-n", "--passes", type=count, default=9, metavar="N", help="updates of each that count; default %(default)s")
     add("--warm-up", type=int, default=2, metavar="N", help="updates of each before; default %(default)s")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
-    if arguments.passes < 1 or arguments.warm_up < 0:
-        raise UserError("--passes, --warm-up: at least 1, and at least 0")
     upstream.require_clones(arguments.upstream)
     require_new(arguments.json, "--json")
     tasks = {name: _measure(TASKS[name], arguments) for name in arguments.task}

@@ -6,8 +6,8 @@ import tempfile
 
 from zoo import program
 from zoo.bench.commands.update import trainer_loop
+from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
-from zoo.data.errors import UserError
 from zoo.run import cli, monitor
 from zoo.run.job import Job, assemble, join, restore, sample_batch
 from zoo.trainer.world import TRACE
@@ -27,22 +27,15 @@ examples
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; return the exit code.
-
-    Raises:
-        UserError: an argument or the recipe is wrong, or a file exists.
-    """
+    """Run the command line; return the exit code."""
     parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser)
     add = parser.add_argument
-    add("-n", "--count", type=int, default=10, metavar="N", help="updates to profile; default 10")
-    add("--rows", type=int, default=monitor.ROWS, metavar="N", help="operators to list; default 10")
+    add("-n", "--count", type=count, default=10, metavar="N", help="updates to profile; default 10")
+    add("--rows", type=count, default=monitor.ROWS, metavar="N", help="operators to list; default 10")
     add("--trace", metavar="FILE", help="write a trace of all operators to a new file")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
-    for option in ("count", "rows"):
-        if getattr(arguments, option) < 1:
-            raise UserError(f"--{option}: must be at least 1")
     for option in ("trace", "json"):
         require_new(getattr(arguments, option), f"--{option}")
     request = cli.request_of(arguments)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo import program
+from zoo.bench.options import count
 from zoo.bench.scale import calibration, measuring, model, published, simulation
 from zoo.bench.scale.calibration import Calibration, Cluster, Messages, parse_clusters
 from zoo.bench.scale.model import Interval, Link, Prediction
@@ -57,8 +58,6 @@ def main(argv: list[str] | None = None) -> int:
 def calibrate(arguments: argparse.Namespace) -> None:
     """Measure a recipe and write the file."""
     require_new(arguments.out, "--out")
-    if arguments.rounds < 1 or arguments.drop < 1 or arguments.count < 2:
-        raise UserError("--rounds, --drop, --count: at least 1 round, 1 update to drop and 2 to time")
     worlds = _processes(arguments.worlds, "--worlds")
     processes = sorted({1, *_processes(arguments.processes, "--processes")})
     request = cli.request_of(arguments)
@@ -85,7 +84,7 @@ def predict(arguments: argparse.Namespace) -> None:
 
 def simulate(arguments: argparse.Namespace) -> None:
     """Simulate clusters, and show the closed form beside it."""
-    for name in ("step", "batch", "updates", "buckets", "noise", "jitter", "bytes", "small"):
+    for name in ("step", "noise", "jitter", "bytes", "small"):
         least = 0 if name in ("noise", "jitter", "bytes", "small") else 1 / MOST
         if not least <= getattr(arguments, name) <= MOST:
             raise UserError(f"--{name}: must be {'at least' if least == 0 else 'above'} 0, and at most {MOST:g}")
@@ -229,9 +228,9 @@ def _add_calibrate(part: argparse.ArgumentParser) -> None:
     add = part.add_argument
     add("--processes", default="1,2", metavar="N,N", help="processes that compute, read and all-reduce at once; 1,2")
     add("--worlds", default="1", metavar="N,N", help="processes of whole runs, which show the overlap; default 1")
-    add("-n", "--rounds", type=int, default=2, metavar="N", help="repetitions of all runs, in turn; default 2")
-    add("--drop", type=int, default=5, metavar="N", help="updates before the clock of a run starts; default 5")
-    add("--count", type=int, default=30, metavar="N", help="updates that a run times; default 30")
+    add("-n", "--rounds", type=count, default=2, metavar="N", help="repetitions of all runs, in turn; default 2")
+    add("--drop", type=count, default=5, metavar="N", help="updates before the clock of a run starts; default 5")
+    add("--count", type=count, default=30, metavar="N", help="updates that a run times; default 30")
     add("--out", required=True, metavar="FILE", help="new file for the calibration")
 
 
@@ -246,9 +245,9 @@ def _add_simulate(part: argparse.ArgumentParser) -> None:
     add = part.add_argument
     add("--step", type=float, required=True, metavar="MS", help="in which a card computes an update")
     add("--noise", type=float, default=0.02, metavar="X", help="its standard deviation over its mean; default 0.02")
-    add("--batch", type=int, required=True, metavar="N", help="samples per card and update")
+    add("--batch", type=count, required=True, metavar="N", help="samples per card and update")
     add("--bytes", type=float, required=True, metavar="N", help="of the gradients")
-    add("--buckets", type=int, default=4, metavar="N", help="parts they are all-reduced in; default 4")
+    add("--buckets", type=count, default=4, metavar="N", help="parts they are all-reduced in; default 4")
     add("--small", type=int, default=0, metavar="N", help="all-reduces of 4 KiB that the passes wait for; default 0")
     add("--intra-bandwidth", type=float, default=100.0, metavar="GB/S", help="within a host; default 100")
     add("--intra-latency", type=float, default=5.0, metavar="US", help="of a message within a host; default 5")
@@ -256,7 +255,7 @@ def _add_simulate(part: argparse.ArgumentParser) -> None:
     add("--inter-latency", type=float, default=20.0, metavar="US", help="of a message between hosts; default 20")
     add("--input-rate", type=float, default=math.inf, metavar="X", help="samples/s that a host reads; default no limit")
     add("--jitter", type=float, default=0.0, metavar="X", help="spread of the time of a message; default 0")
-    add("-n", "--updates", type=int, default=100, metavar="N", help="to simulate; default 100")
+    add("-n", "--updates", type=count, default=100, metavar="N", help="to simulate; default 100")
     add("--seed", type=int, default=0, metavar="N", help="of the draws; default 0")
     _add_worlds(part)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from zoo import program
 from zoo.bench.interleave import interleave, median_ratio
+from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 from zoo.run import cli
@@ -34,11 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser)
-    parser.add_argument("-n", "--count", type=int, default=30, metavar="N", help="updates of each loop; default 30")
+    parser.add_argument("-n", "--count", type=count, default=30, metavar="N", help="updates of each loop; default 30")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
-    if arguments.count < 1:
-        raise UserError("--count: must be at least 1")
     require_new(arguments.json, "--json")
     request = cli.request_of(arguments)
     check_loss(request.config.task)
