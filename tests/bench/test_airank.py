@@ -1,6 +1,7 @@
-"""`zoo airank`: its commands, exit codes and messages, on constructed runs and on runs of every framework."""
+"""`zoo airank`: its commands, exit codes and messages, on constructed runs and on runs of the demos."""
 
 import json
+from functools import cache
 
 import pytest
 
@@ -10,7 +11,6 @@ from tests.helpers.processes import require_framework, run, train_arguments
 from zoo import cli
 from zoo.bench.airank_log import deviations, measure, parse
 from zoo.bench.submission.runs import read
-from zoo.frameworks import FRAMEWORKS
 
 OPTIONS = ["--submitter", "ACME", "--hardware-type", "datacenter", "--host-storage-type", "SSD"]
 MODELS = ("tsm", "resnet50", "deeplabv3plus", "arcface")
@@ -93,25 +93,22 @@ def test_errors_are_named_without_a_traceback(arguments, message, tmp_path, caps
 
 @pytest.fixture(scope="module")
 def trained(demo_sets, tmp_path_factory):
-    """Return a function that trains a small demo and returns its folder; once per model and framework."""
-    folders = {}
+    """Return a function that trains a small demo with PyTorch and returns its folder; once per model."""
 
-    def train(model, framework):
-        require_framework(framework)
-        if (model, framework) not in folders:
-            folder = tmp_path_factory.mktemp("runs") / f"{model}_{framework}"
-            changes = {"train__eval_every": "2 steps", "train__save_every": "2 steps", "target": 0.01}
-            run("python", 1, folder, train_arguments(demo_sets, model, folder, framework, **changes))
-            folders[model, framework] = folder
-        return folders[model, framework]
+    @cache
+    def train(model):
+        require_framework("torch")
+        folder = tmp_path_factory.mktemp("runs") / model
+        changes = {"train__eval_every": "2 steps", "train__save_every": "2 steps", "target": 0.01}
+        run("python", 1, folder, train_arguments(demo_sets, model, folder, "torch", **changes))
+        return folder
 
     return train
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_log_of_a_demo_recomputes_and_its_tree_passes(framework, trained, tmp_path, capsys):
-    folder = trained("tsm", framework)
+def test_the_log_of_a_demo_recomputes_and_its_tree_passes(trained, tmp_path, capsys):
+    folder = trained("tsm")
     begin = read(str(folder)).begin
     lines = (folder / "airank.log").read_text().splitlines()
     found = deviations(parse(lines), None, begin["train_samples"], 0)
@@ -130,7 +127,7 @@ def test_the_log_of_a_demo_recomputes_and_its_tree_passes(framework, trained, tm
 def test_the_mlperf_log_of_a_demo_is_accepted(model, trained, tmp_path, capsys):
     mlp_compliance = pytest.importorskip("mlperf_logging.compliance_checker.mlp_compliance")
     path = tmp_path / "mllog.txt"
-    assert call(capsys, "mllog", trained(model, "torch"), "--out", path)[0] == 0
+    assert call(capsys, "mllog", trained(model), "--out", path)[0] == 0
     found, errors = mlp_compliance.mlp_parser.parse_file(str(path), ruleset="4.0.0")
     assert len(found) == len(path.read_text().splitlines()) > 30 and errors == []
     config = ROOT / f"tools/bench/submission/mlperf_rules/{model}.yaml"

@@ -57,7 +57,7 @@ def test_what_is_not_synced_is_noticed(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind, count", [(soak.IMAGES, 1600), (soak.CYCLES, 3)])
+@pytest.mark.parametrize("kind, count", [(soak.IMAGES, 800), (soak.CYCLES, 3)])
 def test_reading_leaves_nothing_behind(folder: Path, kind: str, count: int) -> None:
     assert soak.trial(soak.KINDS.index(kind), folder, count).failures == []
 

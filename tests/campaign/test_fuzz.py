@@ -17,7 +17,7 @@ from tests.campaign.fuzzing.readers import READERS, Reader
 from tests.campaign.fuzzing.worker import EXPANSION, FREE_MEMORY, MIB, Memory
 from zoo.data.errors import BadSample, UserError
 
-COUNT = 2000  # inputs per reader in this test
+COUNT = 500  # inputs per reader in this test
 LIMIT = 5.0  # seconds of CPU time of a hand-made attack
 NEED_OTHERS = ("Paddle variables", "checkpoints", "prepared packs")  # whose other files are valid
 READ_ON = ("events.jsonl",)  # whose reports leave out what is no event

@@ -95,8 +95,8 @@ def test_figures_of_loaders():
     cpu = {("clips", OURS): (0.1, 0.2, 0.4), ("clips", BARE): (0.2, 0.1, 0.8), ("frames", OURS): (0.02, 0.04, 0.08)}
     found = peers.rows(
         [Loader(*key, print, print) for key in cpu],
-        [[Seconds(2 * value, value) for value in values] for values in device.values()],
-        [[Seconds(value / 2, 1.1 * value) for value in values] for values in device.values()],
+        [[Seconds(2 * value, value) for value in values] for values in cpu.values()],
+        [[Seconds(value / 2, 1.1 * value) for value in values] for values in cpu.values()],
         (2, 4),
     )
     assert [row["cpu_ratio"] for row in found] == [row["ratio"] for row in found] == pytest.approx([1, 2, 1])

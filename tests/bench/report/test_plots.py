@@ -45,7 +45,7 @@ def draw(tmp_path, several):
 def visible_texts(figure):
     """Return (text, box) of all texts that are drawn: a tick beyond the limits of its axis is not."""
     canvas = FigureCanvasAgg(figure)
-    canvas.confusion_matrix()
+    canvas.draw()
     texts = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
     for axes in figure.axes:
         texts += [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
