@@ -6,8 +6,8 @@ import pytest
 
 from tests.bench.scale.calibrations import EIGHT, INTER, known, make
 from zoo import cli
+from zoo.bench.options import Cluster
 from zoo.bench.scale import calibration
-from zoo.bench.scale.calibration import Cluster
 
 SIMULATE = ["simulate", "--step", "350", "--batch", "128", "--bytes", "102e6", "-n", "5"]
 LINK = ["--inter-bandwidth", "1", "--inter-latency", "30"]

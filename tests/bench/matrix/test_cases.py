@@ -7,7 +7,8 @@ import pytest
 
 from tests.helpers.paths import CONFIGS, ROOT
 from zoo.bench.dlperf import parse_name as parse
-from zoo.bench.matrix.cases import Case, Recipe, Variant, World, expand, read_recipes, read_variants, shuffled
+from zoo.bench.matrix.cases import Case, Recipe, Variant, expand, read_recipes, read_variants, shuffled
+from zoo.bench.options import Cluster
 from zoo.data.errors import UserError
 
 TSM, RESNET = str(CONFIGS / "tsm_demo.yaml"), str(CONFIGS / "resnet50_demo.yaml")
@@ -16,7 +17,7 @@ RECIPE = Recipe("tsm_demo", TSM, "tsm", "tsm")
 
 def cases_of(*variants, **changes):
     arguments = Namespace(frameworks=["torch", "paddle"], precisions=["fp32", "amp"], batches=[8, 16], override=[],
-                          find_batch=False, worlds=[World(1, 1), World(1, 2)])  # fmt: skip
+                          find_batch=False, worlds=[Cluster(1, 1), Cluster(1, 2)])  # fmt: skip
     vars(arguments).update(changes)
     return expand(arguments, read_recipes([TSM, RESNET], []), variants or [Variant()])
 
@@ -41,7 +42,7 @@ def test_batches_of_the_recipes():
 
 
 def test_runs_lie_in_the_layout_of_dlperf():
-    case = Case(Variant(), RECIPE, "torch", "fp32", 8, World(2, 4))
+    case = Case(Variant(), RECIPE, "torch", "fp32", 8, Cluster(2, 4))
     stem = case.stem(Path("out"), 3)
     assert stem.as_posix() == "out/torch/tsm/bz8/2n4g/tsm_b8_fp32_3"
     name = parse(f"{stem}.log")

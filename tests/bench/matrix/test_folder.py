@@ -2,11 +2,12 @@
 
 import pytest
 
-from zoo.bench.matrix.cases import Case, Recipe, Variant, World
+from zoo.bench.matrix.cases import Case, Recipe, Variant
 from zoo.bench.matrix.folder import Folder, differences
+from zoo.bench.options import Cluster
 from zoo.data.errors import UserError
 
-CASE = Case(Variant(), Recipe("tsm_demo", "tsm_demo.yaml", "tsm", "tsm"), "torch", "fp32", 8, World(1, 1))
+CASE = Case(Variant(), Recipe("tsm_demo", "tsm_demo.yaml", "tsm", "tsm"), "torch", "fp32", 8, Cluster(1, 1))
 
 
 def test_a_folder_with_other_things_is_refused(tmp_path):

@@ -11,8 +11,9 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from zoo.bench.matrix import process
-from zoo.bench.matrix.cases import CHECKOUT, Case, Recipe, Variant, World
+from zoo.bench.matrix.cases import CHECKOUT, Case, Recipe, Variant
 from zoo.bench.matrix.process import OUT_OF_MEMORY, StopSignal
+from zoo.bench.options import Cluster
 
 # Starts a process with the mark in its command line, which touches the file of that name and sleeps.
 LEAVING = """
@@ -128,11 +129,11 @@ def test_a_variant_imports_the_modules_of_its_checkout(tmp_path):
 
 def test_the_commands_of_a_case(tmp_path):
     recipe = Recipe("tsm_demo", "configs/tsm_demo.yaml", "tsm", "tsm")
-    case = Case(Variant("x", tmp_path, ("-o", "a.b=1")), recipe, "paddle", "amp", 8, World(1, 1))
+    case = Case(Variant("x", tmp_path, ("-o", "a.b=1")), recipe, "paddle", "amp", 8, Cluster(1, 1))
     command = process.command(case, tmp_path / "run", ["--speed"], ["--by", "mpirun"])
     assert command[1] == str(tmp_path / "train.py") and command[-2:] == ["-o", "a.b=1"] and "--by" not in command
     assert "train.batch=8" in command and "train.global_batch=null" in command and "train.precision=amp" in command
     assert "train.batch=8" not in process.command(case._replace(sets_batch=False), tmp_path / "run", [], [])
-    command = process.command(case._replace(world=World(2, 4)), tmp_path / "run", ["--speed"], ["--by", "mpirun"])
+    command = process.command(case._replace(world=Cluster(2, 4)), tmp_path / "run", ["--speed"], ["--by", "mpirun"])
     assert command[1:3] == [str(tmp_path / "tools/launch.py"), "2x4"]
     assert command[3:7] == ["--logs", f"{tmp_path / 'run'}.ranks", "--by", "mpirun"]

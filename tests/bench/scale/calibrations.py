@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from zoo.bench.options import Cluster
 from zoo.bench.scale import model
-from zoo.bench.scale.calibration import Calibration, Cluster, Messages, Run, Sample
+from zoo.bench.scale.calibration import Calibration, Messages, Run, Sample
 from zoo.bench.scale.model import Link
 
 INTRA, INTER = Link(1e-5, 1e-10), Link(3e-5, 1e-9)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.bench.scale.calibrations import EIGHT, make
+from zoo.bench.options import Cluster, parse_clusters
 from zoo.bench.scale import calibration
-from zoo.bench.scale.calibration import Cluster, parse_clusters
 from zoo.data.errors import UserError
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.helpers.processes import require_framework
 from zoo import cli as program
+from zoo.bench.options import Cluster
 from zoo.bench.scale import calibration, measuring, model
-from zoo.bench.scale.calibration import Cluster, Messages
+from zoo.bench.scale.calibration import Messages
 from zoo.bench.scale.measuring import Command
 from zoo.data.errors import UserError
 from zoo.run import cli

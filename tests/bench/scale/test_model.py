@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tests.bench.scale.calibrations import EIGHT, INTER, ONE, known, make, seconds
+from zoo.bench.options import Cluster
 from zoo.bench.scale import model
-from zoo.bench.scale.calibration import Cluster, Messages, Sample
+from zoo.bench.scale.calibration import Messages, Sample
 from zoo.bench.scale.model import Link
 from zoo.data.errors import UserError
 

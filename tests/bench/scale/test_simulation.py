@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from zoo.bench.options import Cluster
 from zoo.bench.scale import simulation
-from zoo.bench.scale.calibration import Cluster, Messages
+from zoo.bench.scale.calibration import Messages
 from zoo.bench.scale.model import Link
 from zoo.bench.scale.simulation import Setup
 

@@ -17,9 +17,8 @@ from zoo.bench.estimate.recipe import (
     is_trained,
     largest_share,
 )
-from zoo.bench.options import count
+from zoo.bench.options import count, parse_clusters
 from zoo.bench.report import accelerators
-from zoo.bench.scale.calibration import parse_clusters
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 from zoo.models import load_spec, resolve_arch

@@ -14,7 +14,6 @@ from zoo.bench.matrix.cases import (
     BASE,
     Case,
     Variant,
-    World,
     describe,
     expand,
     is_checkout,
@@ -28,10 +27,9 @@ from zoo.bench.matrix.folder import Folder, write
 from zoo.bench.matrix.outcomes import Outcome
 from zoo.bench.matrix.process import Stopped, StopSignal
 from zoo.bench.matrix.rounds import Done, Matrix
-from zoo.bench.options import count
+from zoo.bench.options import Cluster, cluster, count
 from zoo.data.errors import UserError
 from zoo.distributed.group import code_version
-from zoo.distributed.launchers import read_world
 from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli
 
@@ -89,7 +87,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--precisions", type=names, default=["fp32"], metavar="A,B", help="fp32, amp, fp16 ...; default fp32")
     add("--batches", type=counts, default=[], metavar="N,N", help="samples per process; default: those of the recipes")
     add("--find-batch", action="store_true", help="find the largest batch that fits, and time it")
-    add("--worlds", type=_several(_world), default=[World(1, 1)], metavar="HOSTSxPROCESSES,...", help="default 1x1")
+    add("--worlds", type=_several(cluster), default=[Cluster(1, 1)], metavar="HOSTSxPROCESSES,...", help="default 1x1")
     add("--device", metavar="NAME", help="as for zoo train; default auto")
     add("--hosts", type=names, default=[], metavar="A,B", help="for zoo launch, if a world has several hosts")
     add("--launch", type=shlex.split, default=[], metavar="OPTIONS", help="further options of zoo launch, quoted")
@@ -248,13 +246,6 @@ def _several(read: Callable) -> Callable[[str], list]:
         return [read(name) for name in names]
 
     return several
-
-
-def _world(text: str) -> World:
-    try:
-        return World(*read_world(text))
-    except UserError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _number(limit: float) -> Callable[[str], float]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo import program
-from zoo.bench.options import count
+from zoo.bench.options import Cluster, count, parse_clusters
 from zoo.bench.scale import calibration, measuring, model, published, simulation
-from zoo.bench.scale.calibration import Calibration, Cluster, Messages, parse_clusters
+from zoo.bench.scale.calibration import Calibration, Messages
 from zoo.bench.scale.model import Interval, Link, Prediction
 from zoo.bench.scale.published import Row
 from zoo.commands.new_file import add_json_argument, print_report, require_new

@@ -85,6 +85,6 @@ def _question(case: Case, arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "model": case.recipe.model,
         "device": arguments.device or config.device,
-        "processes": case.world.per_host,
+        "processes": case.world.cards,
         "mode": [train.precision, train.amp_level, train.channels_last, train.compile],
     }

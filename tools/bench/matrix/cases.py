@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import program
+from zoo.bench.options import Cluster
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config
@@ -18,20 +19,6 @@ CHECKOUT = program.ROOT
 BASE, OTHER = "base", "other"  # variants: the command as it stands, and --against CHECKOUT
 OWN_KEYS = ("framework", "out", "train.precision", "train.global_batch")  # of a recipe, that the matrix chooses
 LONG_RUN = 1_000_000  # epochs or steps
-
-
-class World(NamedTuple):
-    """Processes of a run."""
-
-    hosts: int
-    per_host: int
-
-    def __str__(self) -> str:
-        return f"{self.hosts}x{self.per_host}"
-
-    @property
-    def size(self) -> int:
-        return self.hosts * self.per_host
 
 
 class Recipe(NamedTuple):
@@ -78,7 +65,7 @@ class Case(NamedTuple):
     framework: str
     precision: str
     batch: int | None
-    world: World
+    world: Cluster
     sets_batch: bool = True
     is_largest: bool = False
 
@@ -95,7 +82,7 @@ class Case(NamedTuple):
         """Return the folder of a run in DLPerf's layout; the console output lies beside it, with the suffix .log."""
         folder = out / self.variant.name / self.framework / self.recipe.folder / f"bz{self.batch}"
         name = f"{self.recipe.folder}_b{self.batch}_{self.precision}_{run}"
-        return folder / f"{self.world.hosts}n{self.world.per_host}g" / name
+        return folder / f"{self.world.hosts}n{self.world.cards}g" / name
 
 
 def title(case: Case) -> str:

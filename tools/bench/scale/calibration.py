@@ -7,31 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.bench.options import Cluster
 from zoo.commands.new_file import write_new
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
-from zoo.distributed.launchers import read_world
 
 FORMAT = 1
-MAX_PROCESSES = 65536
 LARGEST = 1e30  # number that is used, so that products and sums stay finite
 REMEDY = "write it with `zoo bench scale calibrate`"
-
-
-class Cluster(NamedTuple):
-    """Hosts with equal numbers of processes, one per card."""
-
-    hosts: int
-    cards: int  # per host
-
-    @property
-    def size(self) -> int:
-        """Processes of all hosts."""
-        return self.hosts * self.cards
-
-    def __str__(self) -> str:
-        return f"{self.hosts}x{self.cards}"
 
 
 class Sample(NamedTuple):
@@ -129,25 +113,6 @@ def _pool(rounds: Sequence[Sequence[float]]) -> np.ndarray:
     """
     mean = np.mean(np.concatenate([np.asarray(seconds) for seconds in rounds]))
     return np.concatenate([np.asarray(seconds) * (mean / np.mean(seconds)) for seconds in rounds])
-
-
-def parse_clusters(text: str, option: str) -> list[Cluster]:
-    """Read a list of processes of one host or hosts x processes, such as 1,8,4x8.
-
-    Args:
-        text: the value of a command line option.
-        option: its name, for the message.
-
-    Raises:
-        UserError: `text` is something else.
-    """
-    clusters = []
-    for word in text.lower().split(","):
-        hosts, processes = read_world(word, option)
-        if hosts * processes > MAX_PROCESSES:
-            raise UserError(f"{option} {text}: expected at most {MAX_PROCESSES} processes")
-        clusters.append(Cluster(hosts, processes))
-    return clusters
 
 
 def write(calibration: Calibration, path: str) -> None:

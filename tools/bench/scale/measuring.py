@@ -14,7 +14,8 @@ import psutil
 
 from zoo import data, program
 from zoo.bench.estimate import recipe
-from zoo.bench.scale.calibration import Calibration, Cluster, Messages, Run, Sample
+from zoo.bench.options import Cluster
+from zoo.bench.scale.calibration import Calibration, Messages, Run, Sample
 from zoo.data.errors import UserError
 from zoo.distributed.rendezvous import free_port
 from zoo.logs.journal import Event, history

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from zoo.bench.scale.calibration import Calibration, Cluster, Messages, Run, Sample
+from zoo.bench.options import Cluster
+from zoo.bench.scale.calibration import Calibration, Messages, Run, Sample
 from zoo.data.errors import UserError
 
 BACKWARD = 2 / 3  # share of the backward pass in the computing of an update: twice the operations of the forward pass

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import norm
 
+from zoo.bench.options import Cluster
 from zoo.bench.scale import model
-from zoo.bench.scale.calibration import Calibration, Cluster, Messages
+from zoo.bench.scale.calibration import Calibration, Messages
 from zoo.bench.scale.model import Link
 
 READ_AHEAD = 2  # updates that a host may have read before they are used
