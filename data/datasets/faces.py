@@ -294,30 +294,23 @@ def _check_gaps(path: str, source: FaceFiles) -> None:
 
 def _find_source(settings: Settings) -> tuple[str, str]:
     """Return the format of the training images, and the name of their file or folder in root."""
-    file_format: str = settings.format
-    name = settings.train
-    if name is None:
-        if file_format == "auto":
-            existing = (key for key, file in DEFAULT_FILES.items() if os.path.isfile(os.path.join(settings.root, file)))
-            file_format = next(existing, "folder")
-        folder = "train" if os.path.isdir(os.path.join(settings.root, "train")) else ""
-        return file_format, DEFAULT_FILES.get(file_format, folder)
-    if file_format == "auto":
-        is_folder = os.path.isdir(os.path.join(settings.root, name))
+    root, name, file_format = settings.root, settings.train, str(settings.format)
+    if file_format == "auto" and name is not None:
+        is_folder = os.path.isdir(os.path.join(root, name))
         file_format = "folder" if is_folder else "rec" if name.endswith(".rec") else "list"
-    return file_format, name
+    elif file_format == "auto":
+        existing = (key for key, file in DEFAULT_FILES.items() if os.path.isfile(os.path.join(root, file)))
+        file_format = next(existing, "folder")
+    folder = "train" if os.path.isdir(os.path.join(root, "train")) else ""
+    return file_format, name if name is not None else DEFAULT_FILES.get(file_format, folder)
 
 
 def check_any_readable(source: FaceFiles | FacePack, settings: Settings) -> None:
     """Check that one of the first images can be opened, so that a wrong root or size is found before a run starts."""
-    reasons = []
-    for index in range(min(PROBED_IMAGES, len(source))):
-        try:
-            with face_files.open_face(source.encoded(index), settings.size, settings.resize):
-                return
-        except BadSample as error:
-            reasons.append(f"{source.name(index)}: {error}")
-    raise UserError(
-        f"{settings.root}: none of the first {len(reasons)} images can be used, for example "
-        f"{reasons[0]}; paths of a list must be relative to data.root"
-    )
+    count = min(PROBED_IMAGES, len(source))
+    problems = [verification.unreadable(source, index, settings) for index in range(count)]
+    if all(problems):
+        raise UserError(
+            f"{settings.root}: none of the first {count} images can be used, for example {problems[0]}; paths of a "
+            "list must be relative to data.root"
+        )

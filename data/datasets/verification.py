@@ -3,7 +3,7 @@
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -201,11 +201,8 @@ class VerificationPairs:
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode both images. Raises BadSample."""
         pair_set, number = self._locate(index)
-        return {
-            "image": np.stack([self._decode(pair_set, image) for image in pair_set.pairs[number]]),
-            "label": np.asarray(pair_set.same[number], np.int64),
-            "pair": np.asarray(index, np.int64),
-        }
+        images = np.stack([self._decode(pair_set, image) for image in pair_set.pairs[number]])
+        return {"image": images, **self._label(index)}
 
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         """Read a pair, and leave its pixels to the loader. Raises BadSample."""
@@ -217,31 +214,18 @@ class VerificationPairs:
         plain = tuple(file for file in files if file is not None)
         if len(plain) < len(files):
             return {**self.sample(index, rng)}
-        return {
-            "image": Pending(plain, Geometry(), stacked=True),
-            "label": np.asarray(pair_set.same[number], np.int64),
-            "pair": np.asarray(index, np.int64),
-        }
+        return {"image": Pending(plain, Geometry(), stacked=True), **self._label(index)}
 
     def inventory(self, deep: bool) -> Inventory:
         """Return the images of all pairs, for checks; deep: whether packs are read."""
         images = [(pair_set.source, image) for pair_set in self.pair_sets for image in np.unique(pair_set.pairs)]
 
-        def name(index: int) -> str:
-            source, image = images[index]
-            return source.name(image)
+        def of_image(method: str) -> Callable[[int], Any]:
+            return lambda index: getattr(images[index][0], method)(images[index][1])
 
-        def size(index: int) -> int:
-            source, image = images[index]
-            return source.size(image)
-
-        def digest(index: int) -> bytes:
-            source, image = images[index]
-            return source.digest(image)
-
-        if not deep and any(pair_set.source.in_pack for pair_set in self.pair_sets):
-            return Inventory(len(images), name, self.classes)
-        return Inventory(len(images), name, self.classes, size, digest)
+        is_open = deep or not any(pair_set.source.in_pack for pair_set in self.pair_sets)
+        size, digest = (of_image(name) if is_open else None for name in ("size", "digest"))
+        return Inventory(len(images), of_image("name"), self.classes, size, digest)
 
     def _decode(self, pair_set: PairSet, image: int) -> np.ndarray:
         try:
@@ -249,23 +233,34 @@ class VerificationPairs:
         except BadSample as error:
             raise BadSample(f"{pair_set.source.name(image)}: {error}") from None
 
+    def _label(self, index: int) -> dict[str, np.ndarray]:
+        pair_set, number = self._locate(index)
+        return {"label": np.asarray(pair_set.same[number], np.int64), "pair": np.asarray(index, np.int64)}
+
     def _locate(self, index: int) -> tuple[PairSet, int]:
         """Return the verification set of a pair, and the index of the pair in it."""
         number = int(np.searchsorted(self.offsets, index, side="right")) - 1
         return self.pair_sets[number], index - int(self.offsets[number])
 
 
+def unreadable(source: BinImages | FaceFiles | FacePack, index: int, settings: Any) -> str:
+    """Return why an image cannot be opened, with its name; "" if it can."""
+    try:
+        with face_files.open_face(source.encoded(index), settings.size, settings.resize):
+            return ""
+    except BadSample as error:
+        return f"{source.name(index)}: {error}"
+
+
 def check_all_readable(pair_set: PairSet, settings: Any) -> None:
     """Check that all images of a verification set can be opened."""
     for image in np.unique(pair_set.pairs):
-        try:
-            with face_files.open_face(pair_set.source.encoded(image), settings.size, settings.resize):
-                pass
-        except BadSample as error:
+        problem = unreadable(pair_set.source, image, settings)
+        if problem:
             raise UserError(
-                f"verification set {pair_set.name}: {pair_set.source.name(image)}: {error}; fix it, or count "
-                "unreadable pairs as wrong with -o data.eval_bad=wrong"
-            ) from None
+                f"verification set {pair_set.name}: {problem}; fix it, or count unreadable pairs as wrong with "
+                "-o data.eval_bad=wrong"
+            )
 
 
 def _find_set(root: str, entry: str) -> str | None:

@@ -48,7 +48,6 @@ def face_folders(root):
 @pytest.mark.parametrize(
     "kind, form, make",
     [
-        ("folder", [], image_folders),
         ("imagenet", ["--resize", "16"], image_folders),
         ("faces", ["--pack"], face_folders),
     ],

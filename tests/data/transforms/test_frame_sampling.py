@@ -56,18 +56,6 @@ def test_as_many_frames_as_segments():
     assert clips.uniform_val(9, 8).tolist() == middles(9, 8)
 
 
-def test_a_single_frame():
-    for frames in (
-        clips.uniform_train(1, 8, rng()),
-        clips.uniform_val(1, 8),
-        clips.uniform_test(1, 8),
-        clips.twice_test(1, 8),
-        clips.dense_train(1, 8, rng()),
-        clips.dense_test(1, 8),
-    ):
-        assert not frames.any() and frames.dtype == np.int64
-
-
 def test_uniform_training_draws_every_frame_but_the_tail():
     frames = draw_many(clips.uniform_train, 300, 8, 1500)  # segments of 37 frames, 296..299 are the tail
     for k in range(8):
@@ -131,12 +119,3 @@ def test_every_frame_lies_in_the_video(n, t, seed):
         assert frames.min() >= 0 and frames.max() < n
         if name.startswith("uniform"):
             assert (np.diff(frames) >= 0).all()
-
-
-@settings(max_examples=100, deadline=None)
-@given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2**32))
-def test_uniform_training_takes_one_frame_per_segment(n, t, seed):
-    frames = clips.uniform_train(n, t, rng(seed))
-    if n >= t:
-        assert (frames // (n // t)).tolist() == list(range(t))
-    assert frames.tolist() == clips.uniform_train(n, t, rng(seed)).tolist()
