@@ -6,6 +6,7 @@ with the head. As everywhere in the demo sets, the arithmetic is exact.
 Axes: x to the right and y down, 0 at the center of the head, 1 at its edge; u and v likewise, but fixed to the head.
 """
 
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,46 +18,46 @@ IRIS = [(60, 40, 25), (95, 65, 35), (70, 95, 60), (70, 110, 150), (110, 120, 125
 FAIR, DARK = np.reshape((238, 200, 176), (3, 1)), np.reshape((98, 64, 48), (3, 1))  # range of the skin colors
 
 
-class Person(NamedTuple):
+# Range of each measure of a person. The unit of lengths is half the height of a head. Slopes are positive where
+# features rise towards the temples.
+MEASURES = {
+    "width": (0.68, 0.9),  # half width of the head
+    "jaw": (0.02, 0.42),  # how much narrower the chin is
+    "chin": (0.86, 1.1),  # length of the lower half
+    "volume": (0.02, 0.26),  # of the hair, beyond the head
+    "length": (-0.5, 1.4),  # where the hair beside the face ends
+    "hairline": (0.22, 0.62),  # its height over the brow, ...
+    "peak": (-0.4, 0.5),  # ... how much lower it is at the temples, ...
+    "parting": (-0.45, 0.45),  # ... and where it is highest
+    "eyes": (0.3, 0.43),  # distance from the middle ...
+    "eye_line": (-0.16, 0.04),  # ... and height
+    "eye": (0.12, 0.19),  # half width
+    "lid": (0.045, 0.1),  # opening
+    "slant": (-0.28, 0.28),
+    "brow_gap": (0.13, 0.24),
+    "brow": (0.14, 0.24),  # half width
+    "brow_thickness": (0.025, 0.08),
+    "brow_slope": (-0.35, 0.35),
+    "brow_bend": (-0.02, 0.1),
+    "nose": (0.26, 0.48),  # length
+    "nostrils": (0.08, 0.19),  # half width
+    "bridge": (0.05, 0.4),  # strength of its shadow
+    "mouth": (0.18, 0.36),  # half width
+    "mouth_line": (0.5, 0.66),  # height
+    "upper_lip": (0.03, 0.075),
+    "lower_lip": (0.035, 0.1),
+    "red": (0.1, 0.6),
+    "ears": (0.1, 0.26),
+    "cheeks": (0, 0.35),
+}
+
+
+class Person(SimpleNamespace):
     """Fixed measures of a person, equal in all images.
 
-    The unit of lengths is half the height of a head. Slopes are positive where features rise towards the temples.
-    Colors are (3, 1).
+    Attributes: those of MEASURES; the colors skin, hair and iris, each (3, 1); beard, 0 for none; and moles, tuples of
+    u, v and radius.
     """
-
-    skin: np.ndarray
-    hair: np.ndarray
-    iris: np.ndarray
-    width: float  # half width of the head
-    jaw: float  # how much narrower the chin is
-    chin: float  # length of the lower half
-    volume: float  # of the hair, beyond the head
-    length: float  # where the hair beside the face ends
-    hairline: float  # its height over the brow, ...
-    peak: float  # ... how much lower it is at the temples, ...
-    parting: float  # ... and where it is highest
-    eyes: float  # distance from the middle ...
-    eye_line: float  # ... and height
-    eye: float  # half width
-    lid: float  # opening
-    slant: float
-    brow_gap: float
-    brow: float  # half width
-    brow_thickness: float
-    brow_slope: float
-    brow_bend: float
-    nose: float  # length
-    nostrils: float  # half width
-    bridge: float  # strength of its shadow
-    mouth: float  # half width
-    mouth_line: float  # height
-    upper_lip: float
-    lower_lip: float
-    red: float
-    ears: float
-    cheeks: float
-    beard: float  # 0: none
-    moles: tuple[tuple[float, float, float], ...]  # u, v, radius
 
 
 class View(NamedTuple):
@@ -82,39 +83,11 @@ def random_person(rng: np.random.Generator) -> Person:
     def uniform(low: float, high: float) -> float:
         return float(rng.uniform(low, high))
 
-    skin = FAIR + uniform(0, 1) * (DARK - FAIR) + rng.uniform(-8, 8, (3, 1))
     return Person(
-        skin=skin,
+        skin=FAIR + uniform(0, 1) * (DARK - FAIR) + rng.uniform(-8, 8, (3, 1)),
         hair=pick_color(rng, HAIR)[:, 0],
         iris=pick_color(rng, IRIS)[:, 0],
-        width=uniform(0.68, 0.9),
-        jaw=uniform(0.02, 0.42),
-        chin=uniform(0.86, 1.1),
-        volume=uniform(0.02, 0.26),
-        length=uniform(-0.5, 1.4),
-        hairline=uniform(0.22, 0.62),
-        peak=uniform(-0.4, 0.5),
-        parting=uniform(-0.45, 0.45),
-        eyes=uniform(0.3, 0.43),
-        eye_line=uniform(-0.16, 0.04),
-        eye=uniform(0.12, 0.19),
-        lid=uniform(0.045, 0.1),
-        slant=uniform(-0.28, 0.28),
-        brow_gap=uniform(0.13, 0.24),
-        brow=uniform(0.14, 0.24),
-        brow_thickness=uniform(0.025, 0.08),
-        brow_slope=uniform(-0.35, 0.35),
-        brow_bend=uniform(-0.02, 0.1),
-        nose=uniform(0.26, 0.48),
-        nostrils=uniform(0.08, 0.19),
-        bridge=uniform(0.05, 0.4),
-        mouth=uniform(0.18, 0.36),
-        mouth_line=uniform(0.5, 0.66),
-        upper_lip=uniform(0.03, 0.075),
-        lower_lip=uniform(0.035, 0.1),
-        red=uniform(0.1, 0.6),
-        ears=uniform(0.1, 0.26),
-        cheeks=uniform(0, 0.35),
+        **{name: uniform(*limits) for name, limits in MEASURES.items()},
         beard=max(uniform(-1, 0.75), 0.0),
         moles=tuple((uniform(-0.6, 0.6), uniform(-0.35, 0.8), uniform(0.025, 0.06)) for _ in range(rng.integers(0, 4))),
     )
