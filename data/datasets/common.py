@@ -41,6 +41,17 @@ class FileSplit:
         self.notes += self.pipeline.notes if training else ()
         self.show(training)
 
+    @classmethod
+    def open_prepared(cls, settings: Any, splits: tuple[PreparedSplit, PreparedSplit]) -> tuple[Self, Self]:
+        """Open the labeled paths of a prepared data set, for training and for evaluation."""
+        make: Any = cls
+        train, val = splits
+        classes = train.info.classes
+        return (
+            make(settings, train.labeled_paths(), classes, True, train),
+            make(settings, val.labeled_paths(), classes, False, val),
+        )
+
     def __len__(self) -> int:
         raise NotImplementedError
 

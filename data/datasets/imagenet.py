@@ -186,11 +186,7 @@ def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
     decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names")}
     prepared = open_splits(settings, "image", decided)
     if prepared:
-        train, val = (
-            ImageSplit(settings, split.labeled_paths(), split.info.classes, training, split)
-            for split, training in zip(prepared, (True, False))
-        )
-        return train, val
+        return ImageSplit.open_prepared(settings, prepared)
     lists = {split: common.find_list(settings, split, LIST_FILES) for split in ("train", "val")}
     class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
     splits = {

@@ -288,13 +288,8 @@ def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
     decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names", "suffix")}
     prepared = open_splits(settings, "video", decided)
     if prepared:
-        classes = prepared[0].info.classes
-        _check_flip_pairs(settings, classes)
-        train, val = (
-            ClipSplit(settings, split.labeled_paths(), classes, training, split)
-            for split, training in zip(prepared, (True, False))
-        )
-        return train, val
+        _check_flip_pairs(settings, prepared[0].info.classes)
+        return ClipSplit.open_prepared(settings, prepared)
     names_path = common.given_or_first(root, "data.names", settings.names, ["classes.txt"])
     classes = read_names(names_path) if names_path else ()
     lists = {split: common.find_list(settings, split, ["{}.list"]) for split in ("train", "val")}
