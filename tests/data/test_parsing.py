@@ -50,7 +50,7 @@ def test_whoever_ends_the_program_does_so(error):
 
 def test_mistakes_outside_of_parsers_stay_tracebacks(monkeypatch):
     """What follows the parser of a file is not guarded."""
-    monkeypatch.setattr(pdparams, "_widen", lambda array: array.no_such_attribute)
+    monkeypatch.setattr(pdparams, "widen", lambda array, is_bfloat16: array.no_such_attribute)
     with pytest.raises(AttributeError):
         pdparams.read(str(GOLDEN / "paddle_kinds.pdparams"))
 

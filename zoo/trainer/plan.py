@@ -116,7 +116,7 @@ class Plan:
     checkpointed_modules: tuple[str, ...] = ()
     eval_mixed: bool = False
     seed: int = 0
-    output: Any = field(default_factory=lambda: load_task("classify").Scores())
+    output: Any = field(default_factory=lambda: load_task("classify").output({}))
 
     @property
     def first_scale(self) -> float:
