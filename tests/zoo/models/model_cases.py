@@ -11,10 +11,12 @@ import pytest
 
 from tests.helpers.paths import GOLDEN
 from tests.zoo.models.tsm import golden
-from zoo.models import load_model_class
+from tests.zoo.weights.state_dicts import drawn_state_dict
+from zoo.models import load_model_class, load_spec
 from zoo.models.resnet import spec as resnet_spec
 from zoo.models.tsm import spec as tsm_spec
 from zoo.models.tsm_mobilenet_v2 import spec as mobile_spec
+from zoo.weights import layouts
 
 
 def tsm_module(backend):
@@ -27,35 +29,6 @@ def make(backend, name, arch, tensors=None):
     if tensors:
         backend.load_tensors(model, {name: tensors(name, shape) for name, shape in backend.shapes(model).items()})
     return model
-
-
-def check_upstream(backend, case):
-    arch = tsm_spec.Arch(num_classes=golden.CLASSES, segments=golden.SEGMENTS, dropout=0.0, **golden.CASES[case])
-    model = make(backend, "tsm", arch, golden.drawn)
-    evaluated = backend.run(backend.set_train(model, False), golden.video())
-    trained = backend.run(backend.set_train(model, True), golden.video())
-    differences = golden.differences(case, evaluated, trained, backend.statistics(model))
-    assert max(differences.values()) <= golden.TOLERANCE, differences
-
-
-def case_tsm_blockres_equals_upstream(backend):
-    check_upstream(backend, "r50_blockres")
-
-
-def case_tsm_block_equals_upstream(backend):
-    check_upstream(backend, "r50_block")
-
-
-def case_tsm_temporal_pool_equals_upstream(backend):
-    check_upstream(backend, "r50_tpool")
-
-
-def case_tsm_non_local_equals_upstream(backend):
-    check_upstream(backend, "r50_nonlocal")
-
-
-def case_tsm_of_101_layers_equals_upstream(backend):
-    check_upstream(backend, "r101_blockres")
 
 
 def case_tsm_mobilenet_v2_equals_upstream(backend):
@@ -185,3 +158,159 @@ def case_the_running_variance_is_unbiased(backend):
         statistics = backend.statistics(model)
         np.testing.assert_allclose(statistics["0.running_mean"], mean, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(statistics["0.running_var"], variance, rtol=1e-5)
+
+
+# Causal models, frame by frame.
+EXACT = 1e-5
+FRAMES, STREAMS, HEIGHT, WIDTH = 4, 2, 41, 56
+BACKBONES = (  # both kinds of block and both places of the shift
+    ("tsm", dict(depth=18, width=16, shift_place="block")),
+    ("tsm", dict(depth=50, width=4, shift_div=3)),
+    ("tsm_mobilenet_v2", dict(width=16)),
+)
+
+
+def zero_state(backend, spec, arch, streams, height, width):
+    """Return the state before the first frame."""
+    shapes = spec.state_shapes(arch, height, width)
+    return tuple(backend.to_tensor(np.zeros((streams, *shape), np.float32)) for shape in shapes)
+
+
+def stream(backend, model, state, video):
+    """Return the logits of the frames of a video (N, T, 3, H, W), given one by one: (N, T, K)."""
+    rows = []
+    for frame in np.moveaxis(video, 1, 0):
+
+        def forward(x):
+            nonlocal state
+            logits, state = model.forward_frame(x, state)
+            return logits
+
+        rows.append(backend.run(forward, np.ascontiguousarray(frame)))
+    return np.stack(rows, 1)
+
+
+def case_a_stream_equals_its_clip_frame_by_frame(backend):
+    video = np.random.default_rng(0).standard_normal((STREAMS, FRAMES, 3, HEIGHT, WIDTH), np.float32)
+    for name, options in BACKBONES:
+        spec = load_spec(name)
+        arch = spec.Arch(num_classes=5, segments=FRAMES, shift_direction="causal", **options)
+        model = backend.set_train(make(backend, name, arch, golden.drawn), False)
+        state = zero_state(backend, spec, arch, STREAMS, HEIGHT, WIDTH)
+        frames = stream(backend, model, state, video)
+        assert golden.relative(frames, backend.run(model.frame_logits, video)) <= EXACT, (name, options)
+        for count in (1, FRAMES - 1, FRAMES):  # the mean of the first logits is the output for a clip of these frames
+            clip = backend.run(model, np.ascontiguousarray(video[:, :count]))
+            assert golden.relative(frames[:, :count].mean(1), clip) <= EXACT, (name, options, count)
+        backwards = stream(backend, model, state, np.ascontiguousarray(video[:, ::-1]))
+        assert golden.relative(backwards[:, ::-1], frames) > 1e-3  # the past matters
+
+
+def case_streams_do_not_mix(backend):
+    spec = load_spec("tsm_mobilenet_v2")
+    arch = spec.Arch(num_classes=5, shift_direction="causal", width=16)
+    model = backend.set_train(make(backend, "tsm_mobilenet_v2", arch, golden.drawn), False)
+    video = np.random.default_rng(1).standard_normal((3, 3, 3, 32, 32), np.float32)
+    together = stream(backend, model, zero_state(backend, spec, arch, 3, 32, 32), video)
+    for i in range(3):
+        alone = stream(backend, model, zero_state(backend, spec, arch, 1, 32, 32), video[i : i + 1])
+        assert golden.relative(alone[0], together[i]) <= EXACT
+
+
+def case_the_online_mobilenet_equals_upstream(backend):
+    """Logits of 8 frames of 2 streams and the last state of mit-han-lab's online_demo; see tests/golden/README.txt."""
+    spec = load_spec("tsm_mobilenet_v2")
+    arch = spec.Arch(num_classes=golden.CLASSES, shift_direction="causal")
+    model = backend.set_train(make(backend, "tsm_mobilenet_v2", arch, golden.drawn), False)
+    with np.load(GOLDEN / "mobilenet_v2_online.npz") as recorded:
+        logits, last = recorded["logits"], recorded["state"]
+    state = zero_state(backend, spec, arch, golden.VIDEOS, golden.SIDE, golden.SIDE)
+    assert golden.relative(stream(backend, model, state, golden.video()), logits) <= EXACT
+    assert golden.relative(backend.run(model.frame_logits, golden.video()), logits) <= EXACT
+
+    def last_state(*frames):
+        current = state
+        for frame in frames:
+            _, current = model.forward_frame(frame, current)
+        return current[-1]
+
+    frames = [np.ascontiguousarray(frame) for frame in np.moveaxis(golden.video(), 1, 0)]
+    assert golden.relative(backend.run(last_state, *frames), last) <= EXACT
+
+
+def case_a_model_that_looks_ahead_has_no_stream(backend):
+    for name, options in (("tsm", dict(depth=18, width=8)), ("tsm_mobilenet_v2", dict(width=8))):
+        for direction in ("future", "past"):
+            arch = load_spec(name).Arch(num_classes=5, shift_direction=direction, **options)
+            model = backend.set_train(make(backend, name, arch), False)
+            with pytest.raises(ValueError, match=f"^shift_direction: .* {direction}"):
+                stream(backend, model, (), np.zeros((1, 1, 3, 32, 32), np.float32))
+
+
+# Padding and epsilon of the ResNets of MindSpore's projects.
+PADDED_CLASSES, PADDED_SIDE, ODD_SIZE = 7, 64, (75, 54)
+PADDED_TOLERANCE = 5e-6  # of the largest logit; measured: up to 2e-6 in evaluation
+DEEP = {"padding": "same", "bn_eps": 1e-4}  # of mindspore-ai/models
+KERNELS = ((3, 1), (3, 2), (7, 1))  # kernel, dilation
+
+
+def images(count, height, width):
+    return np.random.default_rng(2015).standard_normal((count, 3, height, width), np.float32)
+
+
+def difference(backend, key, origin, depth, options, train=False):
+    """Return the largest difference to recorded logits, relative to the largest of them."""
+    with np.load(GOLDEN / "resnets.npz") as arrays:
+        expected = arrays[key]
+    arch = resnet_spec.Arch(depth, PADDED_CLASSES, **options)
+    model = load_model_class("resnet", backend.FRAMEWORK)(arch)
+    file = f"names_{origin}_resnet{depth}"
+    backend.load_tensors(model, layouts.to_canonical(drawn_state_dict(file), origin))
+    size = ODD_SIZE if key.endswith("odd") else (PADDED_SIDE, PADDED_SIDE)
+    logits = backend.run(backend.set_train(model, train), images(len(expected), *size))
+    return np.abs(logits - expected).max() / np.abs(expected).max()
+
+
+def case_mindcv_s_18_layers(backend):
+    assert difference(backend, "mindcv_resnet18_odd", "mindcv", 18, {"padding": "same_pool"}) < PADDED_TOLERANCE
+    assert difference(backend, "mindcv_resnet18", "mindcv", 18, {}) > 0.01
+
+
+def case_mindspore_s_50_layers(backend):
+    assert difference(backend, "mindspore_resnet50_odd", "mindspore", 50, DEEP) < PADDED_TOLERANCE
+
+
+def case_mindspore_s_50_layers_in_training(backend):
+    """The epsilon counts where it normalizes by the statistics of a batch, too."""
+    right, wrong = (
+        difference(backend, "mindspore_resnet50_train", "mindspore", 50, {**DEEP, "bn_eps": eps}, train=True)
+        for eps in (1e-4, 1e-5)
+    )
+    assert right < 1e-4 < 1e-3 < wrong, (right, wrong)
+
+
+def convolution(image, weight, padding, stride, dilation):
+    """Return the convolution of (H, W) with (K, K); padding is left, right, top, bottom."""
+    left, right, top, bottom = padding
+    padded = np.pad(image, ((top, bottom), (left, right)))
+    extent = (len(weight) - 1) * dilation + 1
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (extent, extent))[::stride, ::stride]
+    return (windows[..., ::dilation, ::dilation] * weight).sum((-1, -2))
+
+
+def case_convolutions_of_all_sizes(backend):
+    """Of stride 2, and their gradients, by the rule in numpy; MindSpore's own padding confirms the rule itself."""
+    module, rng = importlib.import_module(f"zoo.models.resnet.{backend.FRAMEWORK}"), np.random.default_rng(0)
+    for kernel, dilation in KERNELS:
+        weight = rng.standard_normal((1, 1, kernel, kernel), np.float32)
+        layer = module.conv7x7(1, 1, True) if kernel == 7 else module.conv3x3(1, 1, 2, dilation, True)
+        backend.load_tensors(layer, {"weight": weight})
+        for size in ((7, 8), (8, 7), (9, 10), (12, 11)):
+            image = rng.standard_normal((1, 1, *size), np.float32)
+            padding = resnet_spec.same_padding(*size, kernel, 2, dilation)
+            expected = convolution(image[0, 0], weight[0, 0], padding, 2, dilation)
+            direction, factor = rng.standard_normal(image.shape, np.float32), rng.standard_normal(expected.shape)
+            output, gradient = backend.gradient(layer, image, factor[None, None].astype(np.float32))
+            np.testing.assert_allclose(output[0, 0], expected, rtol=1e-5, atol=1e-5)
+            change = (convolution(direction[0, 0], weight[0, 0], padding, 2, dilation) * factor).sum()
+            np.testing.assert_allclose((gradient * direction).sum(), change, rtol=1e-4, atol=1e-4)

@@ -1,7 +1,4 @@
-"""Parameter groups of TSM against those recorded from mit-han-lab's implementation; see tests/golden/README.txt.
-
-Its outputs are compared in tests/zoo/models/model_cases.py.
-"""
+"""TSM against outputs and parameter groups recorded from mit-han-lab's implementation; see tests/golden/README.txt."""
 
 import pytest
 import torch
@@ -12,6 +9,7 @@ from tests.zoo.models.tsm.golden import (
     GOLDEN,
     SEGMENTS,
     TOLERANCE,
+    differences,
     drawn,
     recorded,
     relative,
@@ -27,6 +25,30 @@ VARIANTS = {
     "npb_nonlocal": dict(non_local=True),
     "partial_bn_nonlocal": dict(partial_bn=True, non_local=True),
 }
+
+
+SLOW = ("r50_blockres", "r50_nonlocal", "r101_blockres")
+
+
+def build(model_class, arch):
+    model = model_class(arch)
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if not name.endswith("num_batches_tracked"):
+                tensor.copy_(torch.from_numpy(drawn(name, tuple(tensor.shape))))
+    return model
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in CASES]
+)
+@torch.no_grad()
+def test_equals_upstream(case):
+    model = build(Model, Arch(num_classes=CLASSES, segments=SEGMENTS, dropout=0.0, **CASES[case]))
+    evaluated, trained = (model.train(mode)(torch.from_numpy(video())).numpy() for mode in (False, True))
+    statistics = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    measured = differences(case, evaluated, trained, statistics)
+    assert len(measured) == 6 and max(measured.values()) <= TOLERANCE, measured
 
 
 def test_the_recorded_cases_differ():
@@ -54,10 +76,7 @@ def test_non_local_blocks_with_temporal_pool_differ_from_upstream_as_the_convers
     theirs = recorded()["r50_nonlocal_tpool/eval"]
     with torch.no_grad():
         for model_class, is_equal in ((Model, False), (MixedClips, True)):
-            model = model_class(arch).eval()
-            for name, tensor in model.state_dict().items():
-                if not name.endswith("num_batches_tracked"):
-                    tensor.copy_(torch.from_numpy(drawn(name, tuple(tensor.shape))))
+            model = build(model_class, arch).eval()
             difference = relative(model(torch.from_numpy(video())).numpy(), theirs)
             assert difference <= TOLERANCE if is_equal else 0.01 < difference < 0.02
 

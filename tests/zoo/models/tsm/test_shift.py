@@ -58,80 +58,11 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def column(values):
-    """Return values (frames, channels) as a tensor (frames, channels, 1, 1)."""
-    return torch.tensor(values, dtype=torch.float32)[:, :, None, None]
-
-
-def test_values_written_by_hand():
-    # Two clips of three frames and four channels; the digits are clip, frame and channel.
-    x = column(
-        [
-            [110, 111, 112, 113],
-            [120, 121, 122, 123],
-            [130, 131, 132, 133],
-            [210, 211, 212, 213],
-            [220, 221, 222, 223],
-            [230, 231, 232, 233],
-        ]
-    )
-    future = column(
-        [
-            [120, 0, 112, 113],
-            [130, 111, 122, 123],
-            [0, 121, 132, 133],
-            [220, 0, 212, 213],
-            [230, 211, 222, 223],
-            [0, 221, 232, 233],
-        ]
-    )
-    past = column(
-        [
-            [0, 121, 112, 113],
-            [110, 131, 122, 123],
-            [120, 0, 132, 133],
-            [0, 221, 212, 213],
-            [210, 231, 222, 223],
-            [220, 0, 232, 233],
-        ]
-    )
-    assert torch.equal(temporal_shift(x, 3, 4), future)
-    assert torch.equal(temporal_shift(x, 3, 4, "future"), future)
-    assert torch.equal(temporal_shift(x, 3, 4, "past"), past)
-
-
-def test_default_moves_an_eighth_of_the_channels_each_way():
-    x = torch.from_numpy(random(8, 64, 2, 2))
-    out = temporal_shift(x, 8)
-    moved = [c for c in range(64) if not torch.equal(out[:, c], x[:, c])]
-    assert moved == list(range(16))
-    assert torch.equal(out[:7, :8], x[1:, :8]) and not out[7, :8].any()
-    assert torch.equal(out[1:, 8:16], x[:7, 8:16]) and not out[0, 8:16].any()
-
-
 @pytest.mark.parametrize("channels, div", [(1, 2), (3, 4), (7, 8)])
 def test_fewer_channels_than_div_are_not_shifted(channels, div):
     x = torch.from_numpy(random(6, channels, 2, 2))
     out = temporal_shift(x, 3, div)
     assert torch.equal(out, x) and out.data_ptr() != x.data_ptr()
-
-
-@pytest.mark.parametrize("direction", ["future", "past"])
-def test_a_single_frame_loses_all_moved_channels(direction):
-    x = torch.from_numpy(random(3, 8, 1, 1))
-    out = temporal_shift(x, 1, 4, direction)
-    assert not out[:, :4].any() and torch.equal(out[:, 4:], x[:, 4:])
-
-
-def test_two_folds_may_be_all_channels():
-    x = column([[1, 2], [3, 4], [5, 6]])
-    assert torch.equal(temporal_shift(x, 3, 2), column([[3, 0], [5, 2], [0, 4]]))
-
-
-def test_channels_not_divisible_by_div_round_down():
-    x = torch.from_numpy(random(4, 11, 1, 1))
-    out = temporal_shift(x, 4, 4)  # folds of 2, 7 channels stay
-    assert torch.equal(out[:, 4:], x[:, 4:]) and torch.equal(out[:3, :2], x[1:, :2])
 
 
 @pytest.mark.parametrize("div", [1, 0, -8])
@@ -217,28 +148,6 @@ def test_every_dtype_is_preserved_and_exact(dtype):
     assert np.array_equal(out.to(torch.int64).numpy(), reference_shift(values, 4, 3, "future"))
 
 
-def operator(size, segments, div, direction):
-    """Return the shift as the matrix of a linear map, computed by the reference."""
-    basis = np.eye(int(np.prod(size)), dtype=np.float64)
-    return np.stack([reference_shift(e.reshape(size), segments, div, direction).ravel() for e in basis], axis=1)
-
-
-@pytest.mark.parametrize("direction", ["future", "past", "causal"])
-@pytest.mark.parametrize("segments, channels, div", [(3, 5, 2), (1, 4, 4), (2, 4, 4), (6, 4, 4)])
-def test_gradient_is_the_transpose(segments, channels, div, direction):
-    size = (6, channels, 1, 1)
-    matrix = operator(size, segments, div, direction)
-    assert ((matrix == 0) | (matrix == 1)).all()
-    backward = np.zeros_like(matrix)
-    for row, e in enumerate(torch.eye(len(matrix), dtype=torch.float64)):
-        x = torch.from_numpy(random(*size).astype(np.float64)).requires_grad_()
-        out = temporal_shift(x, segments, div, direction)
-        assert np.allclose(out.detach().numpy().ravel(), matrix @ x.detach().numpy().ravel(), atol=0, rtol=1e-15)
-        out.backward(e.reshape(size))
-        backward[row] = x.grad.numpy().ravel()
-    assert np.array_equal(backward, matrix)  # row i is matrix.T @ e_i
-
-
 @pytest.mark.parametrize("direction", ["future", "past", "causal"])
 def test_first_and_second_derivatives(direction):
     x = torch.from_numpy(random(4, 5, 1, 2).astype(np.float64)).requires_grad_()
@@ -257,28 +166,6 @@ def test_equals_the_reference(n, t, c, h, w, div, direction, seed):
     assert np.array_equal(temporal_shift(with_gradient, t, div, direction).detach().numpy(), expected)
 
 
-@settings(max_examples=40, deadline=None)
-@given(**SIZES)
-def test_is_linear_and_symmetric_in_time(n, t, c, h, w, div, direction, seed):
-    x, y = (torch.from_numpy(random(n * t, c, h, w, seed=seed + i)) for i in (0, 1000))
-
-    def shift(x, direction=direction):
-        return temporal_shift(x, t, div, direction)
-
-    def reverse(x):
-        return x.unflatten(0, (n, t)).flip(1).flatten(0, 1)
-
-    assert torch.equal(shift(2 * x - y), 2 * shift(x) - shift(y))
-    if direction != "causal":  # it has no opposite
-        other = "past" if direction == "future" else "future"
-        assert torch.equal(reverse(shift(reverse(x))), shift(x, other))
-
-
-def test_pool_values_written_by_hand():
-    x = column([[1, -9], [5, -8], [2, -7], [0, -6], [7, 1], [3, 1], [3, 2], [4, 0]])
-    assert torch.equal(temporal_pool(x, 4), column([[5, -8], [5, -6], [7, 1], [4, 2]]))
-
-
 @settings(max_examples=30, deadline=None)
 @given(n=st.integers(1, 3), half=st.integers(1, 4), c=st.integers(1, 4), seed=st.integers(0, 999))
 def test_pool_equals_reference_and_max_pool3d(n, half, c, seed):
@@ -293,21 +180,6 @@ def test_pool_equals_reference_and_max_pool3d(n, half, c, seed):
     out.backward(gradient)
     expected.backward(gradient)
     assert torch.allclose(x.grad, clips.grad, atol=1e-6)
-
-
-def test_pool_keeps_the_dtype_and_nonfinite_values_in_their_clip():
-    x = torch.ones(12, 2, 1, 1, dtype=torch.bfloat16)
-    x[4:8] = float("nan")
-    kept = x.clone()
-    out = temporal_pool(x, 4)
-    assert out.dtype == torch.bfloat16 and torch.equal(out[:2], x[:2]) and torch.equal(out[4:], x[:2])
-    assert torch.isnan(out[2:4]).all() and torch.equal(torch.isnan(x), torch.isnan(kept))
-
-
-@pytest.mark.parametrize("segments", [1, 3, 5])
-def test_pool_refuses_an_odd_number_of_frames(segments):
-    with pytest.raises((ValueError, RuntimeError)):
-        temporal_pool(torch.zeros(2 * segments, 4, 1, 1), segments)
 
 
 def shifts_per_layer(**arch):
@@ -361,12 +233,6 @@ def test_only_blockres_leaves_the_shortcut_unshifted():
         assert torch.equal(out, x if place == "blockres" else temporal_shift(x, 4, 8))
 
 
-def test_gradient_of_a_block_with_its_shortcut():
-    model = small_model().double().eval()
-    x = torch.from_numpy(random(4, 16, 2, 2).astype(np.float64)).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: model.run_block(model.layer1[1], x, 4, True), x, fast_mode=True)
-
-
 @pytest.mark.parametrize(
     "arch",
     [
@@ -385,27 +251,6 @@ def test_a_clip_is_independent_of_the_rest_of_the_batch(arch):
         alone = torch.cat([model(clip[None]) for clip in video])
     assert torch.allclose(together, alone, atol=1e-5)
     assert not torch.allclose(together[0], together[1], atol=1e-3)
-
-
-def test_opposite_direction_is_the_reversed_clip():
-    model, video = small_model().eval(), torch.from_numpy(random(2, 4, 3, 32, 32))
-    other = small_model(shift_direction="past").eval()
-    other.load_state_dict(model.state_dict())
-    with torch.no_grad():
-        assert torch.allclose(other(video), model(video.flip(1)), atol=1e-5)
-        assert not torch.allclose(model(video), model(video.flip(1)), atol=1e-4)
-
-
-class Shift(torch.nn.Module):
-    def forward(self, x):
-        return temporal_shift(x, 4, 4)
-
-
-@pytest.mark.parametrize("needs_gradient", [False, True])
-def test_export_of_the_function(needs_gradient):
-    x = torch.from_numpy(random(8, 8, 2, 2)).requires_grad_(needs_gradient)
-    exported = torch.export.export(Shift(), (x,)).module()
-    assert torch.equal(exported(x), temporal_shift(x, 4, 4))
 
 
 def test_export_of_the_model():
