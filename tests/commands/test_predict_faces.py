@@ -1,7 +1,5 @@
 """tools/predict.py with faces: the embeddings of an evaluation, the similarity of two, a search; little memory."""
 
-import importlib.util
-import json
 import os
 import re
 import tracemalloc
@@ -11,8 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers.cli import call_zoo
-from tests.helpers.paths import ROOT
-from tests.helpers.predicting import evaluation_outputs, run_predict, run_script, train
+from tests.helpers.predicting import evaluation_outputs, run_predict, train
 from zoo.commands import predict
 from zoo.data.datasets import synthetic
 from zoo.data.demo import portraits
@@ -207,25 +204,6 @@ def test_millions_of_classes_take_no_memory(random_face_model, tmp_path, capsys)
     record, cfg, _ = trained.read_checkpoint(weights, "torch", "cpu", [])
     model = trained.load(weights, record, cfg, "arcface", fields)
     assert {param.name: param.shape for param in model.trainer.params}[face.HEAD_WEIGHT] == (1, WIDTH)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("framework", ["paddle", "mindspore"])
-def test_the_same_in_another_framework(portrait_model, framework, tmp_path, capsys):
-    if importlib.util.find_spec(framework) is None:
-        pytest.skip(f"{framework} is not installed")
-    weights, root = portrait_model
-    words = [root / "0000/000.jpg", root / "0001/000.jpg", "--weights", weights, "--search", root / "0002"]
-    _, here, _, _ = run_predict(capsys, tmp_path / "torch", *words)
-    done = run_script(
-        ROOT / "tools/predict.py", *words, "--framework", framework, "--device", "cpu", "--out", tmp_path / "other"
-    )
-    assert done.returncode == 0, done.stderr
-    there = json.loads((tmp_path / "other" / results.FILE_NAME).read_text())
-    assert there["framework"] == framework and abs(there["cosine"] - here["cosine"]) < 1e-5
-    for one, other in zip(here["files"], there["files"]):
-        np.testing.assert_allclose(one["embedding"], other["embedding"], atol=1e-5)
-        np.testing.assert_allclose(*([hit["cosine"] for hit in row["most_similar"]] for row in (one, other)), atol=1e-5)
 
 
 def test_weights_that_are_not_finite(portrait_model, tmp_path, capsys):
