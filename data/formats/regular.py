@@ -105,7 +105,10 @@ def check_clip(width: int, height: int, frames: int) -> None:
 
 # Estimate of the memory that values take, from the characters that separate them.
 BYTES_PER_CHARACTER, BYTES_PER_ITEM, BYTES_PER_OBJECT = 4, 64, 256
-FREE_BYTES, EXPANSION = 128 << 20, 16  # limit of the estimate: the greater of the first, and so many times the size
+JSON_FREE_BYTES, JSON_EXPANSION = (
+    128 << 20,
+    16,
+)  # limit of the estimate: the greater of the first, and so many times the size
 
 
 def parse_json(text: str, finite: bool = False) -> Any:
@@ -120,7 +123,7 @@ def parse_json(text: str, finite: bool = False) -> Any:
     """
     items = text.count(",") + text.count("[")
     size = len(text) * BYTES_PER_CHARACTER + items * BYTES_PER_ITEM + text.count("{") * BYTES_PER_OBJECT
-    if size > max(FREE_BYTES, EXPANSION * len(text)):
+    if size > max(JSON_FREE_BYTES, JSON_EXPANSION * len(text)):
         raise ValueError("it would take more memory than a file of its size should")
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite) if finite else json.loads(text)

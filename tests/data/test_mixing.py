@@ -107,7 +107,7 @@ def test_all_frames_of_clips_get_the_same_box():
     assert (mixed[:, 2:5, 1:4] == 9).all() and mixed.sum() == 3 * 9 * 3 * 9 and not clip.any()
 
 
-@pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
+@pytest.mark.parametrize("alpha", [0.2, 4.0])
 def test_weights_have_the_beta_distribution(alpha):
     rng = np.random.default_rng(0)
     weights = np.array([mixing.draw(settings(mixup=alpha), 8, 6, rng).weight for _ in range(4000)])
@@ -145,7 +145,7 @@ def test_a_sample_is_mixed_with_its_neighbor_in_the_order_of_the_run():
     assert len(set(weights)) == 48
 
 
-@pytest.mark.parametrize("batch_size, world_size", [(3, 1), (12, 1), (1, 1), (4, 2), (3, 2), (1, 4)])
+@pytest.mark.parametrize("batch_size, world_size", [(3, 1), (3, 2), (1, 4)])
 def test_mixed_samples_depend_neither_on_ranks_nor_on_batches(batch_size, world_size):
     keys = {"mixup": 0.4, "cutmix": 1.0, "unreadable": (4, 5)}
     masks = (DropoutMask("mask", (3,), 0.5),)
