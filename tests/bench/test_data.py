@@ -14,14 +14,14 @@ from zoo.data import loaders, order
 from zoo.data.dataset import LoaderSettings, Pending
 from zoo.data.stages import STAGES
 from zoo.data.transforms.geometry import Geometry
-from zoo.run.loading import Loading
+from zoo.run.pipeline import Loading
 
 FIRST = order.permutation(0, 0, 8).tolist()
 
 
 @pytest.fixture
 def job(monkeypatch):
-    monkeypatch.setattr(data.loading, "plan", lambda job: Loading("reference", 0, 2, ("a note",)))
+    monkeypatch.setattr(data.pipeline, "plan_loading", lambda job: Loading("reference", 0, 2, ("a note",)))
     monkeypatch.setattr(loaders, "is_installed", lambda loader: loader == "reference")
     return SimpleNamespace(
         train_set=Numbers(8, settings=LoaderSettings(workers="auto")),

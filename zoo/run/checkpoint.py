@@ -89,8 +89,8 @@ def save_checkpoint(
             raise
         os.rename(temporary, path)
         durable.sync_folder(folder)  # before an old checkpoint is removed
-    _link(folder, "last", path)
-    _remove_old(folder, keep)
+    _link(run, "last", step)
+    remove_old(run, keep)
     return path
 
 
@@ -138,9 +138,9 @@ def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool,
     folder, path = os.path.join(run, FOLDER), path_of(run, step)
     replace(path, EVALUATION, journal.json_text({"step": step, **metrics}, indent=1).encode())
     if best:
-        _link(folder, "best", path)
+        _link(run, "best", step)
         durable.sync_folder(folder)  # before the checkpoint that was the best is removed
-        _remove_old(folder, keep)
+        remove_old(run, keep)
 
 
 class Best(NamedTuple):
@@ -174,10 +174,10 @@ def restore_links(folder: str, journal: Journal | NullJournal, evaluations: Mapp
         step: updates done so far.
     """
     if step:
-        _link(os.path.join(folder, FOLDER), "last", path_of(folder, step))
+        _link(folder, "last", step)
     best, told, evaluated = find_best(folder, evaluations), journal.last("best"), journal.last("eval")
     if best:
-        _link(os.path.join(folder, FOLDER), "best", path_of(folder, best.step))
+        _link(folder, "best", best.step)
         is_told = told is not None and told["step"] == best.step
         is_repeated = best.step == step and (evaluated is None or evaluated["step"] != step)
         if not is_told and not is_repeated:
@@ -190,15 +190,20 @@ def replace(path: str, name: str, content: bytes) -> None:
 
 
 def remove_old(run: str, keep: int) -> None:
-    """Remove what a kill has kept from being removed: all checkpoints but the newest `keep` and the best."""
+    """Remove all checkpoints but the newest `keep` and the best, and what a kill has left of others."""
     folder = os.path.join(run, FOLDER)
-    if os.path.isdir(folder):
-        _remove_old(folder, keep)
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        if name.startswith(".dropping-"):
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    best = os.path.realpath(recorded.resolve_pointer(os.path.join(folder, "best")))
+    for path in _all(run)[:-keep]:
+        if os.path.realpath(path) != best:
+            _drop(path)
 
 
 def steps(run: str) -> list[tuple[int, str]]:
     """Return step and folder of every checkpoint of a run."""
-    return [(int(os.path.basename(path)[5:]), path) for path in _all(os.path.join(run, FOLDER))]
+    return [(int(os.path.basename(path)[5:]), path) for path in _all(run)]
 
 
 def names_by_file(tensors: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -230,7 +235,7 @@ def has_averages(path: str) -> bool:
 
 def latest(run: str) -> str | None:
     """Return the newest checkpoint folder of a run, None if there is none."""
-    paths = _all(os.path.join(run, FOLDER))
+    paths = _all(run)
     return paths[-1] if paths else None
 
 
@@ -270,7 +275,7 @@ def set_damaged_aside(run: str) -> list[str]:
         UserError: there are checkpoints, but none is whole; none is renamed.
     """
     damaged: list[tuple[str, DamagedFile]] = []
-    for path in reversed(_all(os.path.join(run, FOLDER))):
+    for path in reversed(_all(run)):
         try:
             check_whole(path)
             break
@@ -352,35 +357,27 @@ def _set_aside(path: str) -> str:
     return aside
 
 
-def _all(folder: str) -> list[str]:
+def _all(run: str) -> list[str]:
+    folder = os.path.join(run, FOLDER)
     names = os.listdir(folder) if os.path.isdir(folder) else []
     steps = sorted((int(name[5:]), name) for name in names if re.fullmatch(r"step-\d{8,}", name))
     return [os.path.join(folder, name) for _, name in steps]
 
 
-def _link(folder: str, name: str, target: str) -> None:
-    """Point folder/name at a checkpoint by one rename, so that the link is never missing."""
+def _link(run: str, name: str, step: int) -> None:
+    """Point `last` or `best` at the checkpoint of a step by one rename, so that the link is never missing."""
+    folder, target = os.path.split(path_of(run, step))
     temporary = os.path.join(folder, f".{name}")
     if os.path.lexists(temporary):
         os.remove(temporary)
     try:
-        os.symlink(os.path.basename(target), temporary)
+        os.symlink(target, temporary)
     except OSError:  # a file system without links
-        durable.write(temporary, os.path.basename(target).encode())
+        durable.write(temporary, target.encode())
     path = os.path.join(folder, name)
     if os.path.isdir(path) and not os.path.islink(path):  # a copy of a checkpoint, made by copying the run
         _drop(path)
     os.replace(temporary, path)
-
-
-def _remove_old(folder: str, keep: int) -> None:
-    for name in os.listdir(folder):
-        if name.startswith(".dropping-"):  # left by a kill
-            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-    best = os.path.realpath(recorded.resolve_pointer(os.path.join(folder, "best")))
-    for path in _all(folder)[:-keep]:
-        if os.path.realpath(path) != best:
-            _drop(path)
 
 
 def _drop(path: str) -> None:

@@ -75,15 +75,6 @@ class Window:
         """Updates of the whole run."""
         return self.drop + self.count
 
-    def last_step(self, steps: int) -> int:
-        """Return the number of updates after which a speed run ends. Raises UserError if the recipe's run has fewer."""
-        if self.steps > steps:
-            raise UserError(
-                f"--speed: {self.steps} updates ({self.drop} dropped, {self.count} timed), but the recipe's run has "
-                f"{steps}; lower --drop and --count, or raise train.epochs or train.steps"
-            )
-        return self.steps
-
 
 class Request(NamedTuple):
     """A resolved recipe and what to do with it."""

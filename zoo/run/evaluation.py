@@ -14,8 +14,7 @@ from zoo.data.loaders.dali_graph import DeviceDecoder, DeviceImages
 from zoo.data.stream import EvaluationBatches, EvaluationReader, LoadedBatch, UnreadableSample
 from zoo.distributed.group import Group, Polling
 from zoo.run.job import Job
-from zoo.run.loading import Loading
-from zoo.run.pipeline import BackgroundMap, Decoded, DecodedStream
+from zoo.run.pipeline import BackgroundMap, Decoded, DecodedStream, Loading
 from zoo.run.stopping import EvaluationStopped, StopSignal
 from zoo.tasks import TaskMetric
 from zoo.trainer.protocol import DeviceBatch, Inference

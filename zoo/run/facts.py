@@ -18,7 +18,7 @@ from zoo.distributed.group import RANK_SPECIFIC_KEYS
 from zoo.run import schedule
 from zoo.run.cli import Request
 from zoo.run.job import Job
-from zoo.run.loading import Loading
+from zoo.run.pipeline import Loading
 
 GIT_TIMEOUT = 10.0  # seconds
 CODE = ("train.py", "zoo", "data", "tools", "configs")  # what a run consists of

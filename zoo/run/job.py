@@ -1,19 +1,15 @@
 """Assembly of a recipe: data, schedule, trainer and its first tensors, for train.py and the tools alike."""
 
 import math
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
-from zoo import data, tasks
+from zoo import tasks
 from zoo.config.schema import Config, GroupRule, Optim
-from zoo.data import audit, order
+from zoo.data import order
 from zoo.data.batch import PAIR, DropoutMask, Field, collate
 from zoo.data.errors import UserError
-from zoo.data.record import DataRecord
 from zoo.distributed import environment, rendezvous
 from zoo.distributed import group as groups
 from zoo.distributed.group import Group
@@ -21,7 +17,7 @@ from zoo.models import Spec, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
 from zoo.run import checkpoint, resume, schedule, weights
 from zoo.run.cli import Request
-from zoo.run.progress import FilesOf
+from zoo.run.dataset import Data, load_data
 from zoo.tasks import Task
 from zoo.trainer import load_backend, load_onnx_backend, state
 from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
@@ -33,40 +29,6 @@ from zoo.weights.match import match_state_dict
 
 STATISTICS = (".running_mean", ".running_var")
 EXAMPLES = 3  # names in a message
-CHECK_TIMEOUT = 600.0  # seconds; what is looked at is bounded (data/audit), but a file system may be slow
-
-
-class DataCheck(NamedTuple):
-    """What the check found.
-
-    Attributes:
-        lines: for the log; none on other ranks, and none for data without files.
-        table: samples of every class as CSV, "" if they are not known.
-    """
-
-    lines: tuple[str, ...] = ()
-    table: str = ""
-
-
-class Data(NamedTuple):
-    """The data set of a run, checked.
-
-    Attributes:
-        train_set, val_set: its splits.
-        check: classes and sizes.
-        record: names and digests.
-        verdict: of the comparison with those of the run to resume, with the progress of this.
-        files_of: returns the items that a sample is made of.
-        loaded_at: seconds of the monotonic clock.
-    """
-
-    train_set: Any
-    val_set: Any
-    check: DataCheck
-    record: DataRecord
-    verdict: resume.Verdict
-    files_of: FilesOf
-    loaded_at: float
 
 
 class Job(NamedTuple):
@@ -173,28 +135,6 @@ def assemble(request: Request, group: Group) -> Job:
     lr = schedule.lr_schedule(cfg.optim, train, clock)
     framework = weights.ONNX if graph else cfg.framework
     return Job(framework, model, spec, arch, loaded, batch_plan, clock, lr, notes, plan, group, world, trainer)
-
-
-def load_data(request: Request, group: Group) -> Data:
-    """Load both splits of the data set, check them, and compare them with those of the run to resume.
-
-    Args:
-        request: the recipe.
-        group: all ranks.
-
-    Raises:
-        UserError: they cannot be read, are not the same on all ranks, or not those of the run.
-    """
-    cfg, dataset = request.config, data.find(request.resolved["data.name"].value)
-    train_set, val_set = dataset.load(cfg.data)
-    checked = audit_data(group, cfg.data, train_set, val_set, request.eval_only)
-    record, loaded_at = dataset.describe(train_set, val_set), time.monotonic()
-    groups.assert_same(group, "the data set (its checksum)", record.checksum)
-    run = None if request.eval_only else request.resume
-    files_of = getattr(dataset, "files_of", lambda sample: [sample])
-    describe = partial(dataset.describe, train_set, val_set)
-    verdict = resume.check_data(group, run, record, describe, files_of, request.accept_changed_data)
-    return Data(train_set, val_set, checked, record, verdict, files_of, loaded_at)
 
 
 def _check_task(spec: Spec, model: str, name: str, train_set: Any, val_set: Any) -> None:
@@ -361,34 +301,6 @@ def sample_batch(job: Job) -> DeviceBatch:
         masks = {mask.name: mask.sample(order.generator(0, mask.name, index)) for mask in job.dropout_masks}
         rows.append({**row, **masks})
     return job.trainer.to_device(collate(rows, len(rows)))
-
-
-def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_only: bool = False) -> DataCheck:
-    """Check both splits by names and sizes. A collective call.
-
-    Args:
-        settings: the section `data` of the recipe.
-        train_set, val_set: the splits.
-        eval_only: whether the run only evaluates, perhaps some of the classes: then missing ones pass.
-
-    Raises:
-        UserError: on rank 0, if a class is missing from a split and the recipe does not allow it.
-    """
-    found = DataCheck()
-    with group.time_limit(CHECK_TIMEOUT, "the check of the data by rank 0"):
-        if group.rank == 0:
-            allowed_by = audit.KEY if settings.allow_missing_classes else "--eval-only" if eval_only else ""
-            result = audit.examine(train_set, val_set)
-            found = DataCheck(audit.lines(result, allowed_by), result.table) if result else found
-        group.all_gather(None)
-    return found
-
-
-def write_table(found: DataCheck, folder: str) -> None:
-    """Write the table into the folder of a run, if there is one."""
-    if found.table:
-        with open(os.path.join(folder, audit.TABLE_NAME), "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(found.table)
 
 
 def param_groups(spec: Spec, arch: Any, optim: Optim) -> Callable[[str], ParamGroup]:

@@ -1,29 +1,25 @@
-"""Going on with a run from its newest checkpoint: its tensors, settings and progress, and whether the data changed.
+"""Going on with a run from its newest checkpoint: its tensors, settings and progress.
 
 All of that is in the folder of the checkpoint. Runs that older versions began have their record of the data in the
 folder of the run, and their progress and loader in its events alone.
 """
 
-import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import save
 
-from zoo.data import record
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
-from zoo.data.record import DataRecord, SplitChange, SplitRecord
 from zoo.distributed.group import Group
 from zoo.logs import journal
-from zoo.logs.journal import Journal, NullJournal
-from zoo.run import checkpoint, progress, weights
+from zoo.logs.journal import Event, Journal, NullJournal
+from zoo.run import checkpoint, weights
 from zoo.run.folder import FolderLock
-from zoo.run.progress import FilesOf, Progress
 from zoo.run.weights import Print
 from zoo.trainer import state
 from zoo.trainer.plan import Plan
@@ -32,10 +28,56 @@ from zoo.trainer.update import SCALE_KEY
 from zoo.weights import files
 from zoo.weights.match import require_match
 
-DATA_FORMAT = "1"
-SPLITS = {"train": "training", "val": "validation"}
-ACCEPT = "--accept-changed-data"
 KEPT = ("framework", "channels_last", "loader")  # which a run keeps where its recipe leaves them open
+
+
+FilesOf = Callable[[str], Sequence[str]]  # name of a sample -> names of its items
+
+
+@dataclass
+class Progress:
+    """Progress of a run; that of rank 0 counts.
+
+    Attributes:
+        evaluations: accuracy by step, in order; NaN where it was not finite.
+        unreadable: items of the data that could not be read and have not been mended since.
+    """
+
+    evaluations: dict[int, float] = field(default_factory=dict)
+    unreadable: set[str] = field(default_factory=set)
+
+    def best(self) -> float | None:
+        """Return the best finite accuracy so far, None without one."""
+        return max(filter(math.isfinite, self.evaluations.values()), default=None)
+
+    def without_improvement(self) -> int:
+        """Return the number of evaluations after the one that reached the best accuracy first.
+
+        An accuracy that is not finite improves nothing.
+        """
+        best, count = -math.inf, 0
+        for accuracy in self.evaluations.values():
+            best, count = (accuracy, 0) if accuracy > best else (best, count + 1)
+        return count
+
+    def early_end(self, limit: int | None) -> str | None:
+        """Return why a run ends after its last evaluation, None if it goes on.
+
+        Args:
+            limit: evaluations in a row without a better accuracy that end a run; None: no number of them does.
+        """
+        count = self.without_improvement()
+        if limit is None or count < limit:
+            return None
+        last = f"the last {count} evaluations" if count > 1 else "the last evaluation"
+        best = self.best()
+        before = "none was finite" if best is None else f"the best is {best:.4f}"
+        return f"the metric has not improved in {last} ({before}; train.early_stopping={limit})"
+
+    def content(self) -> bytes:
+        """Return the progress as JSON."""
+        values = {"evaluations": list(self.evaluations.items()), "unreadable": sorted(self.unreadable)}
+        return journal.json_text(values, indent=1).encode()
 
 
 def claim(run: str, lock: FolderLock) -> list[str]:
@@ -107,7 +149,7 @@ def load(
 
 
 def add_events(
-    log: Journal | NullJournal, folder: str, first_step: int, path: str | None, verdict: "Verdict", **changeable: Any
+    log: Journal | NullJournal, folder: str, first_step: int, path: str | None, progress: Progress, **changeable: Any
 ) -> None:
     """Add `resume`, and the events that a kill has prevented; link `last` and `best`.
 
@@ -116,170 +158,14 @@ def add_events(
         folder: of the run.
         first_step: updates done so far.
         path: of the checkpoint to go on from, if any.
-        verdict: on the data.
+        progress: of the run.
         changeable: fields of `resume`.
     """
     log.add("resume", step=first_step, path=path, **changeable)
-    if verdict.change:
-        log.add("data_changed", first_step=first_step, **verdict.change)
     last = log.last("save")
     if first_step and (last is None or last["step"] < first_step):
         log.add("save", step=first_step, path=path)  # a kill came after the checkpoint
-    checkpoint.restore_links(folder, log, verdict.progress.evaluations, first_step)
-
-
-class Verdict(NamedTuple):
-    """Data and progress of a run, on rank 0.
-
-    Attributes:
-        record: of the data, for the next checkpoints; its contents are read as when the run began.
-        progress: of the run, without what was mended.
-        lines: for the console.
-        change: fields of the event `data_changed`; None if the data are the same.
-    """
-
-    record: DataRecord
-    progress: Progress
-    lines: tuple[str, ...] = ()
-    change: dict[str, Any] | None = None
-
-    def files(self) -> dict[str, bytes]:
-        """Return the contents of the files for a checkpoint, by name."""
-        return {checkpoint.DATA: _data_content(self.record), checkpoint.PROGRESS: self.progress.content()}
-
-
-def check_data(
-    group: Group,
-    run: str | None,
-    current: DataRecord,
-    describe: Callable[[str], DataRecord],
-    files_of: FilesOf,
-    accept: bool,
-) -> Verdict:
-    """Compare the data with those of the checkpoint that a run goes on from. A collective call.
-
-    Args:
-        group: all ranks.
-        run: folder of the run to resume, None for a new run.
-        current: record of the data.
-        describe: returns it with contents read by another method, `sampled` or `full`.
-        files_of: returns the items that a sample is made of.
-        accept: whether the run goes on with other data.
-
-    Raises:
-        UserError: on every rank, the data are not those of the run, and that is not accepted.
-    """
-    verdict, refusal = Verdict(current, Progress()), None
-    if run and group.rank == 0:
-        try:
-            verdict = _compare_data(run, current, describe, files_of, accept)
-        except UserError as error:
-            refusal = str(error)
-    refusal = group.all_gather(refusal)[0]
-    if refusal:
-        raise UserError(refusal)
-    return verdict
-
-
-def read_progress(run: str, path: str, files_of: FilesOf) -> Progress:
-    """Read the progress of a run from its checkpoint, that of an older version from its events."""
-    file = os.path.join(path, checkpoint.PROGRESS)
-    return progress.read(file) if os.path.exists(file) else progress.of_events(journal.history(run), files_of)
-
-
-def read_data_record(run: str, path: str) -> DataRecord | None:
-    """Read the record of the data from a checkpoint, that of an older version from its run; None if there is none.
-
-    Raises:
-        UserError: it is damaged, or of another version of this program.
-    """
-    candidates = [os.path.join(folder, checkpoint.DATA) for folder in (path, run)]
-    file_path = next(filter(os.path.exists, candidates), None)
-    if file_path is None:
-        return None
-    with parsing(f"{file_path} cannot be read"):
-        with safe_open(file_path, "numpy") as file:
-            metadata = file.metadata() or {}
-            if metadata["format"] != DATA_FORMAT:
-                raise ValueError(f"its format is {metadata['format']}")
-            splits = []
-            for name in SPLITS:
-                facts = regular.parse_json(metadata[name])
-                text, digests = file.get_tensor(f"{name}.text"), file.get_tensor(f"{name}.digests")
-                if digests.dtype != np.uint32 or digests.ndim != 1 or text.dtype != np.uint8:
-                    raise ValueError(f"{name}: tensors of other types")
-                classes = facts["classes"]
-                names = classes if isinstance(classes, int) else tuple(map(str, classes))
-                splits.append(SplitRecord(int(facts["samples"]), names, text.tobytes(), digests))
-                record.items(splits[-1])
-        return DataRecord(metadata["checksum"], metadata["method"], *splits)
-
-
-def _data_content(data: DataRecord) -> bytes:
-    metadata = {"format": DATA_FORMAT, "checksum": data.checksum, "method": data.method}
-    tensors = {}
-    for name in SPLITS:
-        split: SplitRecord = getattr(data, name)
-        metadata[name] = json.dumps({"samples": split.samples, "classes": split.classes})
-        tensors[f"{name}.text"], tensors[f"{name}.digests"] = np.frombuffer(split.text, np.uint8), split.digests
-    return save(tensors, metadata)
-
-
-def _compare_data(
-    run: str, current: DataRecord, describe: Callable[[str], DataRecord], files_of: FilesOf, accept: bool
-) -> Verdict:
-    path = checkpoint.latest(run)
-    if path is None:  # nothing was trained that could go on
-        return Verdict(current, Progress())
-    done, before, notes = read_progress(run, path, files_of), read_data_record(run, path), list[str]()
-    if before is None:  # an older version was killed before it wrote one
-        return Verdict(current, done)
-    if before.method != current.method:
-        current = describe(before.method)
-    if before.checksum == current.checksum:
-        return Verdict(before, done)
-    changes = {
-        name: record.compare(getattr(before, name), getattr(current, name), done.unreadable.__contains__)
-        for name in SPLITS
-    }
-    lines = [line for name, title in SPLITS.items() for line in record.explain(title, changes[name])]
-    if lines and not accept:
-        raise _refusal(lines)
-    mended = [name for change in changes.values() for name in change.mended]
-    if mended:
-        notes.append(f"data: mended since they could not be read, which is no change: {record.shorten(mended)}")
-    if lines:
-        notes += ["data: changed since the run began, and accepted:", *(f"  {line}" for line in lines)]
-    if not lines and not mended:  # the same contents in another form, such as packs
-        return Verdict(before, done)
-    done.unreadable.difference_update(mended)
-    return Verdict(current, done, tuple(notes), _event(current, changes, bool(lines)))
-
-
-def _refusal(lines: Sequence[str]) -> UserError:
-    return UserError(
-        "\n  ".join(
-            [
-                "--resume: the data are not those of this run any more:",
-                *lines,
-                f"restore them, or go on with them as they are by {ACCEPT}, which is recorded",
-            ]
-        )
-    )
-
-
-def _event(current: DataRecord, changes: dict[str, SplitChange], accepted: bool) -> dict[str, Any]:
-    counts = {name: change.counts for name, change in changes.items()}
-    mended = [name for change in changes.values() for name in change.mended]
-    return {
-        "checksum": current.checksum,
-        "checksum_method": current.method,
-        "train_samples": current.train.samples,
-        "val_samples": current.val.samples,
-        "accepted": accepted,
-        "counts": counts,
-        "mended": mended,
-    }
+    checkpoint.restore_links(folder, log, progress.evaluations, first_step)
 
 
 def check_record(record: Mapping[str, Any], path: str) -> None:
@@ -319,3 +205,35 @@ def _match_statistics(
         print_line(f"this loss has no running statistics: those in {path} are dropped ({', '.join(found)})")
         return {key: array for key, array in tensors.items() if key not in found}, shapes
     return tensors, shapes
+
+
+def read_progress(run: str, path: str, files_of: FilesOf) -> Progress:
+    """Read the progress of a run from its checkpoint, that of an older version from its events."""
+    file = os.path.join(path, checkpoint.PROGRESS)
+    return parse_progress(file) if os.path.exists(file) else progress_of_events(journal.history(run), files_of)
+
+
+def parse_progress(path: str) -> Progress:
+    """Read a file with the `content` of a progress. Raises UserError if it cannot be read."""
+    with parsing(f"{path} cannot be read", "restore it from a copy, or go on from another checkpoint"):
+        values = regular.load_json(path)
+        evaluations = {int(step): math.nan if value is None else float(value) for step, value in values["evaluations"]}
+        return Progress(evaluations, set(map(str, values["unreadable"])))
+
+
+def progress_of_events(events: Sequence[Event], files_of: FilesOf) -> Progress:
+    """Return the progress of a run whose checkpoints are those of an older version and lack it.
+
+    Args:
+        events: of the run, as `journal.history` returns them.
+        files_of: returns the items that a sample is made of.
+    """
+    progress = Progress()
+    for event in events:
+        if event["event"] == "eval":
+            progress.evaluations[event["step"]] = event["accuracy"]
+        elif event["event"] in ("bad", "unreadable"):
+            progress.unreadable.update(files_of(event["name"]))
+        elif event["event"] == "data_changed":
+            progress.unreadable.difference_update(event["mended"])
+    return progress

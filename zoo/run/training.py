@@ -1,7 +1,8 @@
 """The training loop, and a run from its start to its end."""
 
 from zoo.run.cli import Request
-from zoo.run.session import Run, start
+from zoo.run.session import Run
+from zoo.run.start import start
 
 
 def execute(request: Request) -> Run:

@@ -4,7 +4,7 @@ import sys
 
 from zoo import cli
 from zoo.data.loaders.dali_graph import DeviceDecoder
-from zoo.run import loading
+from zoo.run import pipeline
 
 DECODED = "arrays decoded in the training process: "  # how many: the last line
 
@@ -19,7 +19,7 @@ if __name__ == "__main__":
         return arrays, images
 
     DeviceDecoder.decode = count
-    loading.uses_gpu = lambda job: True
+    pipeline.uses_gpu = lambda job: True
     code = cli.main(["train", *sys.argv[1:]])
     print(f"{DECODED}{decoded}")
     sys.exit(code)

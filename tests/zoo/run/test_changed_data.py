@@ -10,7 +10,7 @@ from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.data.demo import shapes
 from zoo.data.errors import UserError
-from zoo.run import checkpoint, cli, resume
+from zoo.run import checkpoint, cli, dataset
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
 slow = pytest.mark.slow
@@ -154,12 +154,12 @@ def test_a_row_of_unreadable_files_saves_what_was_done(run, root, images):
 @slow
 def test_the_same_files_elsewhere_and_read_by_another_method_are_no_change(run, root, tmp_path):
     folder = run(max_steps=2)
-    record = resume.read_data_record(str(folder), str(folder / "checkpoints/last"))
+    record = dataset.read_data_record(str(folder), str(folder / "checkpoints/last"))
     shutil.move(root, tmp_path / "elsewhere")
     run(max_steps=4, data__root=str(tmp_path / "elsewhere"))
     run(data__root=str(tmp_path / "elsewhere"), data__checksum="full")
     assert steps(folder) == [1, 2, 3, 4, 5, 6] and not events(folder, "data_changed")
-    now = resume.read_data_record(str(folder), str(folder / "checkpoints/last"))
+    now = dataset.read_data_record(str(folder), str(folder / "checkpoints/last"))
     assert (now.checksum, now.method) == (record.checksum, "sampled")
 
 

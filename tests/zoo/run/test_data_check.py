@@ -9,7 +9,7 @@ import pytest
 from tests.helpers import layouts, training
 from tests.helpers.paths import CONFIGS
 from zoo.data.errors import UserError
-from zoo.run import cli, job
+from zoo.run import cli, dataset
 from zoo.run.job import assemble, join
 
 RECIPES = {
@@ -119,9 +119,9 @@ def settings(**keys):
 def test_rank_0_checks_and_the_others_wait_with_a_limit(tmp_path):
     layouts.folders(tmp_path, "image", a=(3, 2), b=(2, 2))
     ranks = [Group(0), Group(1)]
-    found = job.audit_data(ranks[0], settings(), *layouts.load("image", tmp_path))
+    found = dataset.audit_data(ranks[0], settings(), *layouts.load("image", tmp_path))
     assert found.lines == ("data: train 5 (2/2.5/3 per class: min/median/max), val 4 (2/2/2), 2 classes",)
-    assert job.audit_data(ranks[1], settings(), Unreadable(), Unreadable()) == job.DataCheck()
+    assert dataset.audit_data(ranks[1], settings(), Unreadable(), Unreadable()) == dataset.DataCheck()
     assert ranks[0].calls == ranks[1].calls == ["at most 600 s", "all_gather", "in time"]
 
 
@@ -129,16 +129,16 @@ def test_the_key_and_an_evaluation_alone_let_missing_classes_pass(tmp_path):
     layouts.folders(tmp_path, "image", a=(3, None), b=(2, 2))
     splits = layouts.load("image", tmp_path)
     with pytest.raises(UserError, match="train/a: val has no sample of it"):
-        job.audit_data(Group(0), settings(), *splits)
-    found = job.audit_data(Group(0), settings(allow_missing_classes=True), *splits)
+        dataset.audit_data(Group(0), settings(), *splits)
+    found = dataset.audit_data(Group(0), settings(allow_missing_classes=True), *splits)
     problem = "train/a: val has no sample of it (label 0: 3 samples)"
     assert found.lines[1:] == (f"data: passed by data.allow_missing_classes: {problem}",)
-    found = job.audit_data(Group(0), settings(), *splits, eval_only=True)
+    found = dataset.audit_data(Group(0), settings(), *splits, eval_only=True)
     assert found.lines[1:] == (f"data: passed by --eval-only: {problem}",)
 
 
 def test_the_table_is_a_file_of_the_run(tmp_path):
-    job.write_table(job.DataCheck(), str(tmp_path))
+    dataset.write_table(dataset.DataCheck(), str(tmp_path))
     assert os.listdir(tmp_path) == []
-    job.write_table(job.DataCheck(("line",), "label,class,train\n0,a,2\n"), str(tmp_path))
+    dataset.write_table(dataset.DataCheck(("line",), "label,class,train\n0,a,2\n"), str(tmp_path))
     assert (tmp_path / "classes.csv").read_text() == "label,class,train\n0,a,2\n"

@@ -43,10 +43,9 @@ def dali_runs(demo_sets, tmp_path_factory):
     return {model: folder / model for model in MODELS}
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_two_processes_follow_one(demo_sets, dali_runs, tmp_path, model):
-    run("torchrun", 2, tmp_path, arguments(demo_sets, model, tmp_path / "run"))
-    assert_same_run(tmp_path / "run", dali_runs[model], {"deeplabv3plus": 6}.get(model, 12), atol=1e-7)
+def test_two_processes_follow_one(demo_sets, dali_runs, tmp_path):
+    run("torchrun", 2, tmp_path, arguments(demo_sets, "deeplabv3plus", tmp_path / "run"))
+    assert_same_run(tmp_path / "run", dali_runs["deeplabv3plus"], 6, atol=1e-7)
 
 
 @pytest.mark.parametrize("model", MODELS)

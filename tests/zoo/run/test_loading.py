@@ -18,7 +18,7 @@ from zoo.data.loaders import dali_graph
 from zoo.data.stages import DECODE, TRANSFORM, total
 from zoo.data.stream import ReadTimes
 from zoo.data.transforms.geometry import Geometry
-from zoo.run import loading, monitor
+from zoo.run import monitor, pipeline
 
 HERE, THERE = {"host": "here", "cores": list(range(8))}, {"host": "there", "cores": list(range(4))}
 
@@ -57,7 +57,7 @@ def job(workers=2, group=None, loader="reference", cuda_index=None, dali_device=
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
     """Eight cores, and a DALI that every GPU can use."""
-    monkeypatch.setattr(loading.socket, "gethostname", lambda: "here")
+    monkeypatch.setattr(pipeline.socket, "gethostname", lambda: "here")
     monkeypatch.setattr(loaders, "is_installed", lambda loader: True)
     monkeypatch.setattr(dali_graph, "require_device", lambda device: None)
     monkeypatch.setattr(host, "cores", lambda: list(range(8)))
@@ -65,11 +65,11 @@ def machine(monkeypatch):
 
 
 def test_numbers_of_workers():
-    assert loading.plan(job(3)) == ("reference", 3, 8, (), False)
-    plan = loading.plan(job("auto"))
+    assert pipeline.plan_loading(job(3)) == ("reference", 3, 8, (), False)
+    plan = pipeline.plan_loading(job("auto"))
     assert plan.workers == 7 and "data.workers: auto takes 7" in plan.notes[0]
     # Ranks of a host share its cores, and all ranks take the smallest number.
-    plan = loading.plan(job("auto", Ranks(2, [HERE, THERE, None, THERE], [3, 2, None, 1])))
+    plan = pipeline.plan_loading(job("auto", Ranks(2, [HERE, THERE, None, THERE], [3, 2, None, 1])))
     assert (plan.workers, plan.cores) == (1, 4)
 
 
@@ -87,40 +87,40 @@ def test_numbers_of_workers():
     ],
 )
 def test_dali_decodes_on_the_device_of_the_run(loader, dali_device, cuda_index, expected):
-    plan = loading.plan(job(1, None, loader, cuda_index, dali_device))
+    plan = pipeline.plan_loading(job(1, None, loader, cuda_index, dali_device))
     assert plan.stream_loader == expected and plan.on_device == (expected == "encoded")
-    assert (loading.open_decoder(job(1, None, loader, cuda_index, dali_device), plan) is None) != plan.on_device
+    assert (pipeline.open_decoder(job(1, None, loader, cuda_index, dali_device), plan) is None) != plan.on_device
     notes = [note.partition(":")[0] for note in plan.notes]
     assert notes == ["data.loader"] * (loader == "auto") + ["data.dali_device"] * plan.on_device
 
 
 def test_samples_that_are_mixed_are_decoded_where_they_are_read():
-    assert loading.plan(job(loader="dali", cuda_index=0, mixup=0.2)).stream_loader == "dali"
-    assert loading.plan(job(loader="auto", cuda_index=0, mixup=0.2)).stream_loader == "reference"
+    assert pipeline.plan_loading(job(loader="dali", cuda_index=0, mixup=0.2)).stream_loader == "dali"
+    assert pipeline.plan_loading(job(loader="auto", cuda_index=0, mixup=0.2)).stream_loader == "reference"
 
 
 def test_a_deterministic_run():
-    assert loading.plan(job(loader="auto", cuda_index=0), deterministic=True).stream_loader == "reference"
-    plan = loading.plan(job(loader="dali", cuda_index=0), deterministic=True)
+    assert pipeline.plan_loading(job(loader="auto", cuda_index=0), deterministic=True).stream_loader == "reference"
+    plan = pipeline.plan_loading(job(loader="dali", cuda_index=0), deterministic=True)
     assert plan.stream_loader == "dali" and "train.deterministic" in plan.notes[0]
     with pytest.raises(UserError, match=r"data.dali_device: .*train.deterministic"):
-        loading.plan(job(loader="dali", cuda_index=0, dali_device="gpu"), deterministic=True)
+        pipeline.plan_loading(job(loader="dali", cuda_index=0, dali_device="gpu"), deterministic=True)
 
 
 def test_no_gpu_for_dali_is_an_error_before_training():
     with pytest.raises(UserError, match=r"data.dali_device: gpu .* data.dali_device=auto"):
-        loading.plan(job(loader="dali", dali_device="gpu"))
+        pipeline.plan_loading(job(loader="dali", dali_device="gpu"))
 
 
 def test_a_host_without_dali_decides_for_all():
     group = Ranks(0, [HERE, THERE], [None, None], [None, "DALI is not installed"])
-    assert loading.plan(job(1, group, "auto", 0)).loader == "reference"
+    assert pipeline.plan_loading(job(1, group, "auto", 0)).loader == "reference"
 
 
 def test_videos_are_not_left_to_dali():
     videos = job(loader="auto", cuda_index=0)
     videos.train_set.pending = False
-    assert loading.plan(videos).loader == "reference"
+    assert pipeline.plan_loading(videos).loader == "reference"
 
 
 def write_record(run, values):
@@ -136,7 +136,9 @@ def test_a_resumed_run_keeps_its_loader(tmp_path, loader, version):
     resumes = [{"event": "resume", "step": 10, "path": None, "loader": loader}, *evaluations(0.5)]
     run = write_journal(tmp_path, [{**BEGIN, "loader": other}, *resumes])
     write_record(run, {} if version == "older" else {"loader": loader})
-    assert loading.plan(job(loader="auto", cuda_index=0 if loader == "reference" else None), run).loader == loader
+    assert (
+        pipeline.plan_loading(job(loader="auto", cuda_index=0 if loader == "reference" else None), run).loader == loader
+    )
 
 
 def test_a_run_that_needs_dali(tmp_path, monkeypatch):
@@ -145,8 +147,8 @@ def test_a_run_that_needs_dali(tmp_path, monkeypatch):
     write_record(run, {})
     for arguments in ((job(loader="auto"), run), (job(loader="dali"),)):
         with pytest.raises(UserError, match=r"data.loader: .*-o data.loader=reference"):
-            loading.plan(*arguments)
-    assert loading.plan(job(), run).notes == ()
+            pipeline.plan_loading(*arguments)
+    assert pipeline.plan_loading(job(), run).notes == ()
 
 
 def test_an_interval_is_a_difference():

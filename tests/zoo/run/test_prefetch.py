@@ -105,14 +105,6 @@ def test_an_error_comes_after_the_batches_before_it():
     assert loader.closed == 1
 
 
-def test_an_error_of_the_copy_reaches_the_loop():
-    loader = Source(2)
-    loader.to_device = None
-    with pytest.raises(TypeError):
-        prefetcher(loader, loader)
-    assert loader.closed == 1
-
-
 def test_no_thread_is_left():
     loader = Source(100)
     batches = prefetcher(loader, loader)

@@ -6,8 +6,7 @@ import pytest
 
 from zoo.data.errors import UserError
 from zoo.logs.journal import append
-from zoo.run import progress
-from zoo.run.progress import Progress
+from zoo.run.resume import Progress, parse_progress, progress_of_events
 
 
 def evaluated(*accuracies):
@@ -44,12 +43,12 @@ def test_a_run_ends_with_the_evaluation_that_reaches_the_limit():
 def test_its_file_gives_it_again(tmp_path):
     path, written = tmp_path / "progress.json", Progress({3: 0.5, 6: math.nan}, {"b", "\udcff.jpg"})
     path.write_bytes(written.content())
-    found = progress.read(str(path))
+    found = parse_progress(str(path))
     assert list(found.evaluations) == [3, 6] and math.isnan(found.evaluations[6]) and found.best() == 0.5
     assert found.unreadable == written.unreadable
     path.write_text("[]")
     with pytest.raises(UserError, match="progress.json cannot be read"):
-        progress.read(str(path))
+        parse_progress(str(path))
 
 
 def test_the_events_of_an_older_run_give_it_without_what_a_resume_reverts_and_what_was_mended():
@@ -62,5 +61,5 @@ def test_the_events_of_an_older_run_give_it_without_what_a_resume_reverts_and_wh
         {"event": "data_changed", "mended": ["b0"]},
     ):
         append(events, event)
-    found = progress.of_events(events, lambda sample: [f"{sample}0", f"{sample}1"])
+    found = progress_of_events(events, lambda sample: [f"{sample}0", f"{sample}1"])
     assert found == Progress({1: 1.0, 2: 0.5}, {"a0", "a1", "b1"})

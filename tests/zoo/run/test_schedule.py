@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -121,11 +120,6 @@ def test_a_batch_that_reaches_into_the_next_epoch_does_not_blur_the_count():
     assert run_clock.epochs_done(HALF, 2) == Fraction(1, 2)
 
 
-def test_a_set_smaller_than_the_batch():
-    run_clock = clock(Train(epochs=3, batch=64), 10, 1)
-    assert run_clock.steps == 1 and due(run_clock, EPOCH) == [1]
-
-
 @pytest.mark.parametrize("size, peak", [(1, 0.0025), (8, 0.02), (16, 0.04), (32, 0.08)])
 def test_the_rate_grows_with_the_global_batch(size, peak):
     train = Train(epochs=50, batch=16)
@@ -141,12 +135,6 @@ def test_decay_begins_with_epoch_20_and_40_counted_from_0():
     first = [math.ceil(Fraction(epoch * 160, 128)) for epoch in (20, 40)]
     assert first == [25, 50] and len(got) == 63
     assert got == pytest.approx([0.02] * 25 + [0.002] * 25 + [0.0002] * 13, rel=1e-12)
-
-
-def test_decay_where_an_epoch_ends_within_a_step():
-    got = rates(Train(epochs=4, batch=30), 100, lr=1.0, base_batch=30, milestones=(1, 2.5), gamma=0.5)
-    # a step decays once it starts at or behind the milestone: 100 / 30 -> step 4, 250 / 30 -> step 9
-    assert got == [1.0] * 4 + [0.5] * 5 + [0.25] * 5
 
 
 def test_milestones_in_steps_where_the_length_is_in_steps():
@@ -233,16 +221,6 @@ def test_epochs_that_a_learning_rate_per_epoch_cannot_use(train, optim, message)
 def test_a_floor_above_the_peak_or_of_another_schedule(wrong):
     with pytest.raises(ValueError, match="^min_lr:"):
         optim_settings(**{"lr": 0.1, "schedule": "cosine", **wrong})
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "poly"])
-def test_falling_schedules_begin_at_the_peak_and_would_end_at_nothing(schedule):
-    train = Train(epochs=7, batch=16)
-    run_clock = clock(train, 333, 1)
-    lr = lr_schedule(Optim(lr=0.1, base_batch=16, schedule=schedule), train, run_clock)
-    assert lr(0) == pytest.approx(0.1) and lr(run_clock.steps) == pytest.approx(0, abs=1e-12)
-    got = [lr(step) for step in range(run_clock.steps)]
-    assert all(before > after > 0 for before, after in pairwise(got))
 
 
 def test_warm_up_is_linear_up_to_the_schedule():

@@ -22,10 +22,9 @@ from zoo.data.readers import batches_per_worker
 from zoo.data.stages import COLLATE, STAGES, stage
 from zoo.data.stages import measure as measure_stages
 from zoo.data.stream import open_training, training_samples
-from zoo.run import cli, loading
+from zoo.run import cli, pipeline
 from zoo.run.job import Job, assemble, join
-from zoo.run.loading import Loading, open_decoder
-from zoo.run.pipeline import DecodedStream
+from zoo.run.pipeline import DecodedStream, Loading, open_decoder
 from zoo.table import table
 
 EPILOG = """\
@@ -68,7 +67,7 @@ def measure(job: Job, count: int) -> Report:
     Returns:
         What was measured, of JSON's types: seconds, samples per second, and milliseconds per sample.
     """
-    plan = loading.plan(job)
+    plan = pipeline.plan_loading(job)
     samples = min(len(job.train_set), max(count, MIN_SAMPLES, job.batch_plan.batch))
     return {
         "dataset": type(job.train_set).__module__,
@@ -221,7 +220,7 @@ def measure_device(job: Job, count: int, plan: Loading) -> Report:
         count: batches per pass.
         plan: reader processes; DALI decodes in this process.
     """
-    dataset, batch, threads = job.train_set, job.batch_plan.batch, loading.dali_threads(plan.cores)
+    dataset, batch, threads = job.train_set, job.batch_plan.batch, pipeline.dali_threads(plan.cores)
     in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads) + AT_A_TIME  # at a pass's start
     stream = _open(job, plan, DEVICE_PASSES * (in_flight + count) + in_flight)
     decoded = DecodedStream(stream, open_decoder(job, plan), stream.batches)

@@ -16,7 +16,7 @@ import numpy as np
 from zoo.data.errors import UserError
 from zoo.data.readers import batches_per_worker
 from zoo.data.stream import open_training
-from zoo.run import cli, loading
+from zoo.run import cli, pipeline
 from zoo.run.job import Job, assemble, join
 
 PASSES = 3  # over the input, and rounds of all-reduces
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def input_rates(job: Job, seed: int) -> list[float]:
     """Return the samples per second that all ranks read together, of each pass. A collective call."""
-    plan = loading.plan(job)
+    plan = pipeline.plan_loading(job)
     dataset, batch = job.train_set, job.batch_plan.batch
     in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads)
     count = max(BATCHES, 2 * in_flight)

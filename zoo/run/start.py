@@ -1,0 +1,147 @@
+"""A run from its parts: the processes join, the job is assembled, its tensors are restored, folder and logs opened."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from zoo.config import loader
+from zoo.data import cache
+from zoo.data.errors import UserError
+from zoo.distributed import group as groups
+from zoo.logs.journal import Journal, NullJournal
+from zoo.run import facts, folder, monitor, pipeline, resume, weights
+from zoo.run.cli import Request
+from zoo.run.dataset import write_table
+from zoo.run.evaluation import Evaluations
+from zoo.run.folder import FolderLock
+from zoo.run.job import Job, assemble, join, restore
+from zoo.run.monitor import Visualizer
+from zoo.run.pipeline import Loading
+from zoo.run.session import Run
+from zoo.run.stopping import StopSignal
+
+if TYPE_CHECKING:
+    from zoo.logs.console import Console
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def start(request: Request) -> Iterator["Run"]:
+    """Join the processes, assemble the job, restore its tensors and open the logs; tear everything down on the way out.
+
+    Raises:
+        UserError: anything that the user can fix. The other ranks end with the same message.
+    """
+    graph = weights.exported_model(request.config)
+    if graph:
+        weights.check_exported_use(graph, request.eval_only, request.resume)
+    group = run = None
+    lock = FolderLock()
+    try:
+        group = join(request, os.environ)
+        claimed = None if group.rank or request.eval_only else request.resume
+        damaged = resume.claim(claimed, lock) if claimed else []
+        request = request._replace(notes=[*request.notes, *group.all_gather(damaged)[0]])
+        job = assemble(request, group)
+        run = _open(request, job, lock)
+        with run.journal:
+            yield run
+        run.close()
+        job.world.close()
+        group.close()
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            error = UserError(
+                f"the run's folder cannot be written to: {error.strerror}. What was saved before is complete; make "
+                "room and continue with --resume"
+            )
+        if group:
+            reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            group.fail(reason)
+        if run:
+            run.close()
+        raise error
+    finally:
+        if run:
+            run.stop_signal.restore()
+        lock.release()
+
+
+def _open(request: Request, job: Job, lock: FolderLock) -> Run:
+    """Restore the tensors, choose who reads the data, make the folder, open the logs, and describe it all."""
+    from zoo.logs.console import Console  # and rich, which other programs do without
+
+    cfg, group, is_root = request.config, job.group, job.group.rank == 0
+    last_step = _last_step(request, job.clock.steps)
+    console = Console(last_step, None if is_root else open(os.devnull, "w"))  # noqa: SIM115
+    for note in request.notes:
+        console.print(note)
+    first_step, origin = restore(cfg, job, request.resume, console.print, request.eval_only)
+    groups.assert_same(group, "the step to go on from", first_step)
+    recipe, described = loader.render(request.resolved), facts.describe(job, cfg, origin)
+    reading = pipeline.plan_loading(job, request.resume, cfg.train.deterministic)
+    decoder, stop_signal = pipeline.open_decoder(job, reading), StopSignal()
+    train_samples = 0 if request.eval_only else cfg.train.eval_train_samples
+    evaluations = Evaluations(job, cfg, reading, decoder, console.track, train_samples, stop_signal)
+    folder: str | None = None
+    journal: Journal | NullJournal = NullJournal()
+    viewers: list[Any] = []
+    if is_root and not request.eval_only:  # after all that may refuse the run
+        folder, journal, viewers = _open_folder(request, job, recipe, console, lock)
+    visualizer = Visualizer(job, cfg, viewers)
+    _describe(request, job, console, described, reading)
+    return Run(
+        request,
+        job,
+        console,
+        first_step,
+        last_step,
+        recipe,
+        described,
+        reading,
+        decoder,
+        evaluations,
+        folder,
+        journal,
+        visualizer,
+        stop_signal,
+    )
+
+
+def _open_folder(
+    request: Request, job: Job, recipe: str, console: "Console", lock: FolderLock
+) -> tuple[str, Journal, list[Any]]:
+    """Make or take the run's folder, lock it and open the logs; return it, the journal and the viewers."""
+    path = folder.open_folder(request.resume, request.config.out, request.recipe, recipe, lock)
+    journal, viewers = monitor.open_logs(path, request, recipe, console)
+    begin = journal.last("begin")
+    if begin and begin.get("speed"):
+        raise UserError(f"--resume: {path} is a run of --speed, which leaves no checkpoint to go on from; start anew")
+    write_table(job.data.check, path)
+    return path, journal, viewers
+
+
+def _describe(request: Request, job: Job, console: "Console", described: dict[str, Any], reading: Loading) -> None:
+    """Show what the run is. A collective call."""
+    ranks = groups.describe_ranks(job.group, job.world.device, job.framework)
+    if job.group.size > 1:
+        console.print_ranks(job.group.launch.launcher, ranks)
+    notes = (*job.train_set.notes, *job.data.check.lines, *job.data.verdict.lines, *cache.notes(request.config.data))
+    console.describe(described, request.changed, notes)
+    for note in (*job.notes, *reading.notes):
+        console.print(note)
+
+
+def _last_step(request: Request, steps: int) -> int:
+    window = request.speed
+    if window and window.steps > steps:
+        raise UserError(
+            f"--speed: {window.steps} updates ({window.drop} dropped, {window.count} timed), but the recipe's run has "
+            f"{steps}; lower --drop and --count, or raise train.epochs or train.steps"
+        )
+    if window:
+        return window.steps
+    return min(steps, request.max_steps or steps)
