@@ -119,13 +119,16 @@ def compute(trainer, batches: list[Arrays], lrs: tuple[float, ...] = LRS) -> Arr
     return {"rows": np.array(rows), "prediction": prediction, **arrays}
 
 
-def main(framework: str, path: str) -> None:
+def compute_all(framework: str) -> Arrays:
+    """Return the arrays of every case."""
     arrays = {}
     for name, case in CASES.items():
         trainer, batches = build(framework, case, framework == "mindspore" and name in COMPILED)
-        arrays.update((f"{name}/{key}", array) for key, array in compute(trainer, batches).items())
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+        arrays.update(
+            (f"{name}/{key}", np.ascontiguousarray(array)) for key, array in compute(trainer, batches).items()
+        )
+    return arrays
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    save_file(compute_all(sys.argv[1]), sys.argv[2])

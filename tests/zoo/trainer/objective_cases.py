@@ -1,10 +1,66 @@
 """Losses and predictions of segmentation in numpy and float64, one body over all frameworks (test_trainer.py)."""
 
+import importlib
+from types import SimpleNamespace
+
 import numpy as np
 
 from tests.zoo.trainer import segment_worker
-from tests.zoo.trainer.test_segment_parity import class_scores, reference
 from zoo.tasks import segment
+
+
+def reference(name: str, content: str):
+    """Return total, count and gradients of an objective in float64, by the definitions in zoo/tasks/segment.py."""
+    settings, label = segment_worker.OBJECTIVES[name], segment_worker.random_mask(content)
+    valid = label != segment.IGNORE_INDEX
+    total, gradients = 0.0, []
+    for head, logits in enumerate((segment_worker.random_logits(2), segment_worker.random_logits(3))):
+        powers = np.exp(logits.astype(np.float64))
+        probabilities = powers / powers.sum(1, keepdims=True)
+        one_hot = np.moveaxis(np.eye(segment_worker.CLASSES)[np.where(valid, label, 0)], -1, 1)
+        target_probabilities = (probabilities * one_hot).sum(1)
+        target = (1 - settings.label_smoothing) * one_hot + settings.label_smoothing / segment_worker.CLASSES
+        losses = -(target * np.log(probabilities)).sum(1)
+        weights = valid.astype(np.float64) * (settings.aux_weight if head else 1)
+        if head == 0 and settings.ohem_kept:
+            kept = settings.ohem_kept * len(label)
+            if settings.ohem_threshold is not None:
+                hardest = np.sort(target_probabilities[valid])
+                edge = hardest[min(kept, len(hardest) - 1)] if len(hardest) else 0
+                weights *= target_probabilities < max(edge, settings.ohem_threshold)
+            elif valid.any():
+                hardest = np.sort(losses[valid])[::-1]
+                weights *= losses >= hardest[min(kept, len(hardest)) - 1]
+        total += (weights * losses).sum()
+        gradients.append(weights[:, None] * (probabilities - target))
+    return total, label.size if settings.average == "all" else valid.sum(), gradients
+
+
+def resize(values: np.ndarray, size) -> np.ndarray:
+    """Resize (N, K, h, w) to (N, K, *size), bilinear with aligned corners, in float64."""
+    for axis, length in zip((2, 3), size):
+        positions = np.linspace(0, values.shape[axis] - 1, length)
+        low = np.minimum(positions.astype(int), values.shape[axis] - 2)
+        fraction = (positions - low).reshape([-1 if i == axis else 1 for i in range(4)])
+        values = values.take(low, axis) * (1 - fraction) + values.take(low + 1, axis) * fraction
+    return values
+
+
+def class_scores(settings, images, size) -> np.ndarray:
+    """Return the scores behind a class map, (N, K, H, W), by the definition in zoo/tasks/segment.py."""
+    output, total, passes = segment.output(settings), 0, len(images) * (1 + settings.flip)
+    for image in images:
+        for mirrored in (False, True)[: 1 + settings.flip]:
+            view = image[:, :, ::-1] if mirrored else image
+            shape = (len(view), segment_worker.CLASSES, *view.shape[1:3])
+            scores, counts = np.zeros(shape), np.zeros(view.shape[1:3])
+            for top, bottom, left, right in segment.windows(view.shape[1:3], output):
+                scores[:, :, top:bottom, left:right] += segment_worker.fixed_model(view[:, top:bottom, left:right])
+                counts[top:bottom, left:right] += 1
+            scores = scores / counts
+            scores = resize(scores[..., ::-1] if mirrored else scores, size)
+            total = total + (scores if passes == 1 else np.exp(scores) / np.exp(scores).sum(1, keepdims=True))
+    return total
 
 
 def check_losses(backend, name):
@@ -28,17 +84,39 @@ def case_losses_of_all_pixels(backend):
 
 
 def case_losses_of_the_hardest_pixels(backend):
-    for name in ("hardest", "threshold", "threshold_many", "smoothed_hardest", "smoothed_threshold"):
+    names = ("hardest", "threshold", "threshold_many", "smoothed_hardest", "smoothed_threshold")
+    kept = {name: np.count_nonzero(reference(name, "mixed")[2][0].any(1)) for name in (*names, "valid")}
+    assert kept["hardest"] == kept["smoothed_hardest"] == 600 and kept["threshold_many"] == 2 * 700
+    assert kept["threshold"] > 2 * 30 and kept["valid"] == np.count_nonzero(segment_worker.random_mask("mixed") != 255)
+    for name in names:
         check_losses(backend, name)
 
 
 def case_class_maps_follow_their_definition(backend):
-    arrays = segment_worker.Worker(backend.FRAMEWORK).class_maps()
+    """Of one image, at two scales, and larger than the input; every option changes the map."""
+    images, small = segment_worker.random_images(), segment_worker.random_small_images()
+    ops, maps = importlib.import_module(f"zoo.trainer.{backend.FRAMEWORK}.ops"), []
+    arch = SimpleNamespace(num_classes=segment_worker.CLASSES, align_corners=True)
+
+    def model(x):
+        return backend.to_tensor(segment_worker.fixed_model(backend.to_array(x)))
+
     for name, settings in segment_worker.OUTPUTS.items():
-        scores = class_scores(settings, [segment_worker.random_images()], segment_worker.SIZE)
-        ranked = np.sort(scores, 1)
-        clear = ranked[:, -1] - ranked[:, -2] > 1e-5  # elsewhere rounding may decide
-        assert np.array_equal(arrays[f"{name}/one"][clear], scores.argmax(1)[clear]), name
+        for case, scales, size in (
+            ("one", [images], segment_worker.SIZE),
+            ("two", [images, small], segment_worker.SIZE),
+            ("larger", [images], (55, 80)),
+        ):
+            tensors = [backend.to_tensor(image) for image in scales]
+            found = backend.to_array(segment.output(settings).predict(ops, arch, model, tensors, size))
+            scores = class_scores(settings, scales, size)
+            assert found.dtype == np.uint8 and found.shape == (2, *size)
+            ranked = np.sort(scores, 1)
+            clear = ranked[:, -1] - ranked[:, -2] > 1e-5  # elsewhere rounding may decide
+            assert clear.mean() > 0.99 and len(np.unique(found)) == segment_worker.CLASSES
+            assert np.array_equal(found[clear], scores.argmax(1)[clear]), (name, case)
+            maps += [found] if case != "larger" else []
+    assert all((a != b).mean() > 0.01 for i, a in enumerate(maps) for b in maps[:i])
 
 
 def case_the_settings_reach_the_objective(backend):

@@ -1,7 +1,6 @@
 """Compute TSM and ResNet in one framework for tests/zoo/trainer/test_parity.py; the arrays go into a folder.
 
 python -m tests.zoo.trainer.parity_worker FRAMEWORK FOLDER [FOLDER OF THE PREVIOUS FRAMEWORK]
-python -m tests.zoo.trainer.parity_worker FRAMEWORK FOLDER --reload FOLDER
 """
 
 import math
@@ -59,7 +58,6 @@ SMALL_IMAGES, SMALL_CLIPS = (8, 3, 32, 32), (2, 4, 3, 32, 32)
 UPDATES = {
     "tsm": (Case("tsm", dict(depth=18, width=8, dropout=0.5), SMALL_CLIPS), 0.0),
     "resnet": (Case("resnet", dict(depth=18, width=8), SMALL_IMAGES, seed=200), 0.1),
-    "all": (Case("resnet", dict(depth=50, width=8, decay="all"), SMALL_IMAGES), 0.1),
     "nonlocal": (Case("tsm", dict(depth=50, width=8, non_local=True, dropout=0.0), SMALL_CLIPS), 0.0),
 }
 COMPILED = ("tsm",)  # where the framework prefers that; the others run eagerly, which starts sooner
@@ -190,13 +188,9 @@ def relay(worker: Worker, trainer, folder: str, previous: str | None) -> np.ndar
     rows = run(trainer, case, first, HANDOVER[worker.framework])
     save_arrays(trainer.state_dict(), folder, "handover.safetensors")
     if previous:  # from torch to paddle to mindspore to torch
-        load(trainer, wait_for(previous, "passed.safetensors"))
+        trainer.load_state_dict(load_file(wait_for(previous, "passed.safetensors")))
     save_arrays(trainer.state_dict(), folder, "passed.safetensors")
     return rows
-
-
-def load(trainer, path: str) -> None:
-    trainer.load_state_dict(load_file(path))
 
 
 def save_arrays(arrays: Arrays, folder: str, name: str) -> None:
@@ -225,12 +219,6 @@ def parameters(worker: Worker) -> Arrays:
 
 def main(framework: str, folder: str, *rest: str) -> None:
     worker = Worker(framework)
-    if rest[:1] == ("--reload",):
-        case, smoothing = UPDATES[RELAY]
-        trainer = worker.trainer(case, smoothing)
-        load(trainer, os.path.join(rest[1], "passed.safetensors"))
-        save_arrays(trainer.state_dict(), folder, "reloaded.safetensors")
-        return
     np.savez(
         os.path.join(folder, "arrays.npz"),
         **updates(worker, folder, rest[0] if rest else None),

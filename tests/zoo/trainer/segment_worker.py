@@ -3,7 +3,6 @@
 python -m tests.zoo.trainer.segment_worker FRAMEWORK FILE
 """
 
-import importlib
 import sys
 
 import numpy as np
@@ -111,46 +110,13 @@ class Worker:
         arrays.update((f"after/{key}", value) for key, value in trainer.state_dict().items() if ".running_" in key)
         return {f"{name}/{key}": value for key, value in arrays.items()}
 
-    def objective(self, name: str, content: str) -> Arrays:
-        """Return total, count and the gradient of the total by both logits."""
-        values = self.backend.loss_of_logits(
-            OBJECTIVES[name], [random_logits(2), random_logits(3)], random_mask(content)
-        )
-        keys = ("total", "count", "to_first", "to_second")
-        return {f"{name}/{content}/{key}": np.asarray(value) for key, value in zip(keys, values)}
-
-    def class_maps(self) -> Arrays:
-        """Return the class maps of a fixed function of the pixels, at one scale, at two, and of another size."""
-        trainer, _ = self.trainer("mmseg")
-        ops = importlib.import_module(f"zoo.trainer.{self.framework}.ops")
-        arch = load_spec("deeplabv3plus").Arch(num_classes=CLASSES, align_corners=True)
-
-        def model(x):
-            return self.backend.to_tensor(fixed_model(self.backend.to_array(x)))
-
-        arrays = {}
-        for name, settings in OUTPUTS.items():
-            output = segment.output(settings)
-            for case, images, size in (
-                ("one", [random_images()], SIZE),
-                ("two", [random_images(), random_small_images()], SIZE),
-                ("larger", [random_images()], (55, 80)),
-            ):
-                device_batch = trainer.to_device({str(i): image for i, image in enumerate(images)})
-                found = output.predict(ops, arch, model, list(device_batch.values()), size)
-                arrays[f"{name}/{case}"] = self.backend.to_array(found)
-        return arrays
-
     def update(self) -> Arrays:
-        """Do one update with a mask that has ignored pixels, and one with a mask that has no others."""
-        arrays = {}
-        for content in MASKS:
-            trainer, batch = self.trainer("mmseg", compiled=self.framework == "mindspore")
-            batch["label"] = random_mask(content, batch["label"].shape[1:])
-            numbers = trainer.read(trainer.step([trainer.to_device(batch)], LR, 0))
-            numbers = {key: np.asarray(numbers[key]) for key in ("loss", "grad_norm")}
-            arrays.update((f"update/{content}/{key}", x) for key, x in {**trainer.state_dict(), **numbers}.items())
-        return arrays
+        """Do one update with a mask that has ignored pixels alone."""
+        trainer, batch = self.trainer("mmseg", compiled=self.framework == "mindspore")
+        batch["label"] = random_mask("ignored", batch["label"].shape[1:])
+        numbers = trainer.read(trainer.step([trainer.to_device(batch)], LR, 0))
+        numbers = {key: np.asarray(numbers[key]) for key in ("loss", "grad_norm")}
+        return {f"update/{key}": value for key, value in {**trainer.state_dict(), **numbers}.items()}
 
 
 def fixed_model(pixels: np.ndarray) -> np.ndarray:
@@ -172,10 +138,7 @@ def main(framework: str, path: str) -> None:
     worker, arrays = Worker(framework), {}
     for name in MODELS:
         arrays.update(worker.logits(name))
-    for name in OBJECTIVES:
-        for content in MASKS:
-            arrays.update(worker.objective(name, content))
-    np.savez(path, **arrays, **worker.class_maps(), **worker.update())
+    np.savez(path, **arrays, **worker.update())
 
 
 if __name__ == "__main__":

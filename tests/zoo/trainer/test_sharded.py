@@ -1,4 +1,4 @@
-"""A class matrix that is sharded over 2, 3 and 4 ranks is trained as on one rank, in every framework.
+"""A class matrix that is sharded over 2 and 3 ranks is trained as on one rank, in every framework.
 
 So are linear models with every loss on 2 ranks (loss_ranks.py).
 """
@@ -17,9 +17,7 @@ from zoo.frameworks import FRAMEWORKS
 
 pytestmark = pytest.mark.slow
 
-SIZES = (2, 3, 4)
-RANKS = [(framework, size) for framework in FRAMEWORKS for size in (1, *SIZES)]
-RANKS.remove(("mindspore", 4))  # four processes compile for a minute
+RANKS = [(framework, size) for framework in FRAMEWORKS for size in (1, 2, 3)]
 
 
 @pytest.fixture(scope="module")
