@@ -2,20 +2,12 @@
 
 import pytest
 
+from tests.bench.test_extract import PUBLISHED, ranks_of
 from tests.helpers.report_runs import speed_events, training_events, write
 from zoo.bench.report import runs, tables
 from zoo.bench.report.results import group, ratios, speed_up, time_speed_up
 
-# The runs of the ResNet50 report (MindSpore, fp32, batch 128): case -> samples/s, then median and speed-up as printed.
-REPORT = {
-    (1, 1): ((369.81, 371.31, 369.02, 371.01, 369.0), 369.81, 1.0),
-    (1, 2): ((710.96, 710.68, 709.28, 710.7, 709.78), 710.68, 1.92),
-    (1, 4): ((1418.66, 1419.13, 1419.97, 1418.08, 1417.93), 1418.66, 3.84),
-    (1, 8): ((2788.99, 2762.27, 2778.1, 2768.28, 2773.82), 2773.82, 7.5),
-    (2, 16): ((5483.22, 5480.69, 5484.01, 5499.46, 5474.62), 5483.22, 14.83),
-    (4, 32): ((10724.0, 10716.94, 10731.78, 10758.88, 10757.37), 10731.78, 29.02),
-}
-AVERAGES = {"1n1g": 370.03, "1n2g": 710.28, "1n4g": 1418.75, "1n8g": 2774.29, "2n8g": 5484.4, "4n8g": 10737.79}
+REPORT = PUBLISHED["rn50"]  # of MindSpore, fp32, batch 128: case -> samples/s, then average, median and speed-up
 
 
 def read(tmp_path, *several):
@@ -23,16 +15,16 @@ def read(tmp_path, *several):
 
 
 def test_the_table_of_a_dlperf_report_follows_from_its_runs(tmp_path):
-    found = read(tmp_path, *(speed_events(rate, cards, nodes, framework="mindspore")
-                             for (nodes, cards), (rates, _, _) in REPORT.items() for rate in rates))  # fmt: skip
+    worlds = [(int(case[0]), ranks_of(case)) for case in REPORT]
+    speeds = [(rate, cards, nodes) for (nodes, cards), (rates, _) in zip(worlds, REPORT.values()) for rate in rates]
+    found = read(tmp_path, *(speed_events(*speed, framework="mindspore") for speed in speeds))
     results = group(found)
-    assert [(r.case.nodes, r.case.cards) for r in results] == list(REPORT)
-    for result, (rates, median, printed) in zip(results, REPORT.values()):
-        assert result.speed.median == median and result.speeds == list(rates)
-        assert round(speed_up(result, results), 2) == printed
+    assert [(r.case.nodes, r.case.cards) for r in results] == worlds
     of_dlperf = tables.dlperf(found)["mindspore fp32 batch 128"]["resnet"]
-    assert {case: values["average_speed"] for case, values in of_dlperf.items()} == AVERAGES
-    assert of_dlperf["4n8g"]["median_speed"] == 10731.78 and of_dlperf["4n8g"]["speedup"] == 29.02
+    for result, (case, (rates, printed)) in zip(results, REPORT.items()):
+        assert result.speeds == rates
+        assert (result.speed.median, round(speed_up(result, results), 2)) == printed[1:]
+        assert tuple(of_dlperf[case][key] for key in ("average_speed", "median_speed", "speedup")) == printed
     assert of_dlperf["4n8g"]["batch_size_per_device"] == 128
 
 

@@ -43,13 +43,6 @@ def test_the_held_out_row_has_no_influence(table):
     assert published.predict_largest(without_largest(table), constant).predicted == predicted
 
 
-@pytest.mark.parametrize("table", REPORTS, ids=lambda table: table.name)
-def test_several_hosts_have_no_influence_on_a_prediction_from_one(table):
-    changed = table._replace(rows={n: speed if n <= 8 else 1.0 for n, speed in table.rows.items()})
-    rows, again = (published.predict_from_host(rows, REPORT["seconds_per_mb"]) for rows in (table, changed))
-    assert [row.predicted for row in rows] == [row.predicted for row in again]
-
-
 def test_the_reports_are_not_among_the_tables_that_were_fitted():
     reports = {speed for table in REPORTS for speed in table.rows.values()}
     assert not reports & {speed for table in INDEPENDENT for speed in table.rows.values()}
