@@ -39,8 +39,8 @@ def test_a_killed_run_ends_like_an_undisturbed_one(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_resume_that_reads_other_samples_is_noticed(folder: Path) -> None:
-    trial = kills.trial(SAVING, folder, kills=1, fault=READS_FROM_THE_START)
-    assert trial.count == 1 and any("update.safetensors differs" in line for line in trial.failures)
+    trial = kills.trial(SAVING, folder, kills=3, fault=READS_FROM_THE_START)
+    assert any("update.safetensors differs" in line for line in trial.failures)
 
 
 @pytest.mark.slow
