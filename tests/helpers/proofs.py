@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.compare import losses, optimizer
+from zoo.compare import causes, formulas
 from zoo.compare.proof import ROUNDING_UNITS
 from zoo.compare.record import Call, Record, empty
 from zoo.trainer.plan import ParamGroup, Plan
@@ -100,7 +100,7 @@ def record(framework: str, variant: Variant, precision: str) -> Record:
     for name in ("stage.bn.running_mean", "stage.bn.running_var"):
         result.add(f"initial/{name}", network.state[name])
     logits = add_passes(result, network, images, "")
-    result.settings["loss_terms"] = losses.terms([logits.astype(np.float64)], labels)
+    result.settings["loss_terms"] = causes.loss_terms([logits.astype(np.float64)], labels)
     for number in (1, 2):
         add_update(result, network, images, labels, f"update {number}")
     result.add("prediction", network.forward(images, False)["logits"])
@@ -212,7 +212,7 @@ class Network:
 
     def step(self, gradients: Arrays) -> float:
         """Update the weights; return the gradients' norm."""
-        norm, variant = optimizer.norm(gradients), self.variant
+        norm, variant = formulas.norm(gradients), self.variant
         clip = self.dtype.type(min(1.0, variant.clip_norm / norm))
         for name, gradient in gradients.items():
             lr_scale, decay = (self.dtype.type(value) for value in GROUPS[name])
@@ -295,9 +295,9 @@ def add_update(result: Record, network: Network, images: np.ndarray, labels: np.
     result.add(f"{title}/grad_norm", np.array(norm))
     plan = Plan((), (), GROUPS.__getitem__, clip_norm=CLIP_NORM)
     unit = ROUNDING_UNITS[result.precision]
-    deviations = optimizer.check(plan, set(), LR, before, after, gradients, optimizer.norm(gradients), unit)
+    deviations = formulas.check(plan, set(), LR, before, after, gradients, formulas.norm(gradients), unit)
     step = {"title": title, "lr": LR, "loss": loss, "grad_norm": norm, "deviations": deviations}
-    result.steps.append({**step, "norm_of_gradients": optimizer.norm(gradients)})
+    result.steps.append({**step, "norm_of_gradients": formulas.norm(gradients)})
 
 
 def column(values: np.ndarray) -> np.ndarray:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zoo import program
-from zoo.compare import curves, page, record, worker
+from zoo.compare import record, worker
 from zoo.compare.findings import Verdict, judge
+from zoo.compare.report import load, plot, print_speeds, print_steps, problems_of, write_page
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
@@ -124,16 +125,16 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
     """
     headers, rows, losses = {}, {}, ""
     for name, stem in sources:
-        headers[name], rows[name] = curves.load(stem + ".jsonl")
+        headers[name], rows[name] = load(stem + ".jsonl")
     steps = min(map(len, rows.values()))
     rows = {name: values[:steps] for name, values in rows.items()}
     if steps:
-        curves.print_steps(rows)
+        print_steps(rows)
     verdict = judge_sources(sources)
     problems = [str(finding) for finding in verdict.findings]
     if steps:
-        curves.print_speeds(headers, rows)
-        apart = curves.problems(rows, arguments.within, arguments.tolerance)
+        print_speeds(headers, rows)
+        apart = problems_of(rows, arguments.within, arguments.tolerance)
         losses = f", losses within {arguments.tolerance:g}"
         if apart and not problems and can_repeat(sources, folder, arguments):
             apart = repeat_exactly([name for name, _ in sources], folder, arguments, apart)
@@ -144,10 +145,10 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
     if missing:
         print(f"report.html is not written: {' and '.join(missing)} missing, pip install '.[plot]'")
     else:
-        path, image = os.path.join(folder, "report.html"), curves.plot(rows) if steps else None
+        path, image = os.path.join(folder, "report.html"), plot(rows) if steps else None
         if image:
             Path(folder, "curves.png").write_bytes(image)
-        page.write(path, os.path.basename(arguments.config), verdict, rows, problems, image)
+        write_page(path, os.path.basename(arguments.config), verdict, rows, problems, image)
         print(f"the numbers of all modules and the curves are in {path}")
     for problem in problems:
         print(f"they do not agree: {problem}" if len(sources) > 1 else problem)
@@ -193,8 +194,8 @@ def repeat_exactly(
         if failure:
             print(failure)
             return [f"{problem}; the comparison with --exact failed" for problem in problems]
-    rows = {name: curves.load(os.path.join(exact_folder, f"{name}.jsonl"))[1] for name in frameworks}
-    found = curves.problems(rows, steps, EXACT_TOLERANCE)
+    rows = {name: load(os.path.join(exact_folder, f"{name}.jsonl"))[1] for name in frameworks}
+    found = problems_of(rows, steps, EXACT_TOLERANCE)
     if not found:
         print("it is rounding, which this recipe makes grow: with --exact, the losses agree")
     return [f"with --exact, {problem}" for problem in found]

@@ -10,7 +10,7 @@ from zoo.commands.new_file import STANDARD_OUTPUT, add_json_argument, print_repo
 from zoo.data.errors import UserError
 from zoo.doctor.report import FAILURE, Finding, line
 
-# zoo.doctor.examination, which needs numpy and others, is imported when none of these packages is missing.
+# zoo.doctor.framework, which needs numpy and others, is imported when none of these packages is missing.
 REQUIRED = {  # module -> distribution that provides it
     "numpy": "numpy",
     "yaml": "pyyaml",
@@ -54,8 +54,10 @@ def main(argv: list[str]) -> int:
             findings.append(finding)
 
     usable = examine(arguments, show)
-    asked = " ".join(word for word in (arguments.framework, arguments.device and f"on {arguments.device}") if word)
-    verdict = f"training cannot start{f' with {asked}' if asked else ''}"
+    asked = f" with {arguments.framework}" * bool(arguments.framework) + f" on {arguments.device}" * bool(
+        arguments.device
+    )
+    verdict = f"training cannot start{asked}"
     if usable:
         verdict = f"training can start: {', '.join(' on '.join(each) for each in usable)}"
     report = {"can_train": bool(usable), "usable": usable, "findings": [finding._asdict() for finding in findings]}
@@ -81,9 +83,8 @@ def examine(arguments: argparse.Namespace, show) -> list[tuple[str, str]]:
         text = f"not installed: {', '.join(missing)}"
         show([Finding("machine", "packages", FAILURE, text, "pip install .")])
         return []
-    from zoo.doctor import examination
+    from zoo.doctor import framework
     from zoo.frameworks import FRAMEWORKS
 
-    frameworks = (arguments.framework,) if arguments.framework else FRAMEWORKS
-    question = examination.Question(frameworks, arguments.device, arguments.quick, arguments.timeout)
-    return examination.examine(question, show)
+    names = (arguments.framework,) if arguments.framework else FRAMEWORKS
+    return framework.examine(names, arguments.device, arguments.quick, arguments.timeout, show)

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from zoo.compare import losses
-from zoo.compare.optimizer import SLIPS
+from zoo.compare.formulas import SLIPS
+from zoo.losses.segment import IGNORE_INDEX
+from zoo.trainer import numpy_ops
 
 FIT = 1e-6  # largest relative deviation of numbers that fit a hypothesis
 STATISTIC_FIT = 1e-4  # the same for running statistics, which may come from fp32
 UNEXPLAINED = 1e-2  # largest share of the difference that a hypothesis leaves
 TINY = 1e-300
+DIGITS = 3  # a setting that someone wrote has no more
 BATCH_NORM_MOMENTUM = 0.1  # weight of a new batch in the running statistics
 Settings = Mapping[str, Any]
 
@@ -47,11 +49,72 @@ def of_loss(reference: float, suspect: float, settings: Settings) -> str:
     if not np.isfinite([reference, suspect]).all():
         return "it is not finite"
     if "loss_terms" in settings:
-        guess = losses.guess(reference, suspect, settings["loss_terms"], settings["task"])
+        guess = _setting_of_loss(reference, suspect, settings["loss_terms"], settings["task"])
         if guess:
             return guess
     ratio = suspect / reference if reference else float("nan")
     return _named_factor(ratio, settings) or f"it is {ratio:.6g} times the others'"
+
+
+def loss_terms(logits: Sequence[np.ndarray], labels: np.ndarray) -> dict[str, Any]:
+    """Return sums over a batch, of which a cross-entropy is made with any smoothing and weight of auxiliary logits.
+
+    Args:
+        logits: of each head, (N, K) or (N, K, H, W).
+        labels: (N,) or (N, H, W).
+
+    Returns:
+        `heads`: of each head the cross-entropy with the labels and with the uniform distribution; `all` and `valid`,
+        the number of all labels and of those that are not ignored.
+    """
+    ignored = IGNORE_INDEX if labels.ndim > 1 else -1
+    valid = labels != ignored
+    heads = [
+        [
+            float(numpy_ops.cross_entropy(head, labels, ignored).sum()),
+            float(-numpy_ops.log_softmax(head).mean(1)[valid].sum()),
+        ]
+        for head in logits
+    ]
+    return {"heads": heads, "all": int(labels.size), "valid": int(valid.sum())}
+
+
+def _setting_of_loss(reference: float, suspect: float, sums: Mapping[str, Any], task: Mapping[str, float]) -> str:
+    """Guess which setting of a cross-entropy differs. sums: of `loss_terms`; task: settings of the task."""
+    if not sums["valid"]:
+        return ""
+    share = sums["valid"] / sums["all"]
+    if share < 1 and _same(suspect, reference * share):
+        return "the loss is averaged over all pixels instead of those with a label"
+    if share < 1 and _same(suspect, reference / share):
+        return "the loss is averaged over the pixels with a label"
+    (target, uniform), *auxiliary = sums["heads"]
+    for count in {sums["valid"], sums["all"]}:
+        if auxiliary and "aux_weight" in task:
+            weight, (other, _) = task["aux_weight"], auxiliary[0]
+            found = (suspect * count - target) / other
+            if _same(reference, (target + weight * other) / count) and _is_another(found, weight):
+                return f"the auxiliary loss has the weight {_written(found):g} instead of {weight:g}"
+        if not auxiliary and uniform != target:
+            smoothing = task.get("label_smoothing", 0.0)
+            found = (suspect * count - target) / (uniform - target)
+            is_smoothed = _same(reference, ((1 - smoothing) * target + smoothing * uniform) / count)
+            if is_smoothed and _is_another(found, smoothing) and 0 <= _written(found) < 1:
+                return f"label smoothing is {_written(found):g} instead of {smoothing:g}"
+    return ""
+
+
+def _is_another(value: float, setting: float) -> bool:
+    """Return whether a value is one that someone writes, and not the setting itself."""
+    return abs(value - _written(value)) <= 1e-6 and _written(value) != setting
+
+
+def _written(value: float) -> float:
+    return round(value, DIGITS) + 0.0  # not -0.0
+
+
+def _same(a: float, b: float) -> bool:
+    return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 
 def of_gradient(reference: np.ndarray, suspect: np.ndarray, settings: Settings) -> str:
@@ -84,7 +147,7 @@ def of_update(deviations: Mapping[str, Mapping[str, Any]], momentum: float) -> s
     """Guess why updates do not follow the optimizer's formula.
 
     Args:
-        deviations: as optimizer.check returns them.
+        deviations: as formulas.check returns them.
         momentum: of the recipe.
     """
     guesses: dict[str, set[str]] = {}

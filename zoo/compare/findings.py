@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.compare import causes, optimizer
+from zoo.compare import causes
 from zoo.compare.differences import Difference, Event, Records, differences, excess_rounding
+from zoo.compare.formulas import NORM_ROUNDING
 from zoo.compare.record import CLIPPED, Record
 
 
@@ -67,7 +68,7 @@ def optimizer_findings(title: str, record: Record) -> list[Finding]:
     places = tuple(record.files["update"])
     for step in record.steps:
         norm, reported = step["norm_of_gradients"], step["grad_norm"]
-        if abs(norm - reported) > optimizer.NORM_ROUNDING[record.precision] * norm:
+        if abs(norm - reported) > NORM_ROUNDING[record.precision] * norm:
             what = f"{step['title']}: the norm of the gradients is {norm:.6g}, and reported as {reported:.6g}"
             return [Finding((title,), what, places, "")]
     deviating = [step for step in record.steps if step["deviations"] and np.isfinite(step["grad_norm"])]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.compare import averages, losses, optimizer
+from zoo.compare import causes, formulas
 from zoo.compare.record import CLIPPED, Call, Record, empty, summarize
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
@@ -52,7 +52,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     accumulate = job.plan.accumulate
     output = _add_passes(result, job, trainer, device_batches[0], "")
     if job.plan.accumulate == job.group.size == 1 and not result.settings["sharded"]:
-        result.settings["loss_terms"] = losses.terms(output, batches[0]["label"])
+        result.settings["loss_terms"] = causes.loss_terms(output, batches[0]["label"])
     for number in range(UPDATES):
         micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
         if number == UPDATES - 1:
@@ -208,11 +208,11 @@ def _add_update(
     result.add(f"{prefix}/loss", np.array(numbers["loss"]))
     result.add(f"{prefix}/grad_norm", np.array(numbers["grad_norm"]))
     # Only the trainer sees the gradients of all ranks' shards.
-    norm = numbers["grad_norm"] if shards and job.group.size > 1 else optimizer.norm(gradients)
+    norm = numbers["grad_norm"] if shards and job.group.size > 1 else formulas.norm(gradients)
     unit = ROUNDING_UNITS[result.precision]
-    rounding = optimizer.norm_rounding(norm, numbers["grad_norm"], result.precision)
+    rounding = formulas.norm_rounding(norm, numbers["grad_norm"], result.precision)
     applied = number + 1 - round(float(before["scaler/skipped"]))
-    deviations = optimizer.check(plan, shards, lr, before, after, gradients, norm, unit, rounding, applied)
+    deviations = formulas.check(plan, shards, lr, before, after, gradients, norm, unit, rounding, applied)
     result.steps.append(
         {
             "title": prefix,
@@ -221,7 +221,7 @@ def _add_update(
             "grad_norm": numbers["grad_norm"],
             "norm_of_gradients": norm,
             "deviations": deviations,
-            "averages": averages.check(plan.ema, before, after, unit, applied) if plan.ema else {},
+            "averages": formulas.check_averages(plan.ema, before, after, unit, applied) if plan.ema else {},
         }
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from zoo.compare import proof
-from zoo.compare.curves import Row
+from zoo.compare.report import Row
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.data.stream import LoadedBatch, open_training
@@ -137,17 +137,15 @@ def run_ranks(command: Sequence[str], count: int, log: str) -> tuple[int, str]:
 
 def _wait_for_ranks(processes: Sequence[subprocess.Popen]) -> int:
     """Wait for all ranks, and end the others soon after one has failed; return the first exit code that is not 0."""
-    code, deadline = 0, float("inf")
-    while True:
-        codes = [process.poll() for process in processes]
-        code = code or next((code for code in codes if code), 0)
-        if None not in codes:
-            return code
-        deadline = min(deadline, time.monotonic() + GRACE) if code else deadline
-        if time.monotonic() > deadline:
-            for process in processes:
-                process.kill()
+    while None in (codes := [process.poll() for process in processes]) and not any(codes):
         time.sleep(POLL_INTERVAL)
+    failed = next((code for code in codes if code), 0)
+    for process in processes:
+        try:
+            process.wait(GRACE if failed else None)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return failed
 
 
 def _rank_variables(rank: int, size: int, port: int) -> dict[str, str]:

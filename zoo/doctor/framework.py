@@ -1,24 +1,27 @@
-"""A framework on this machine: its build, the driver and libraries that it needs, and its devices."""
+"""The whole diagnosis: the machine, and each framework on its devices."""
 
 import importlib.util
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
 
 from zoo.data.errors import UserError
-from zoo.doctor import child, nvidia
-from zoo.doctor.child import Answer, Tell, first_line
+from zoo.distributed import machine as description
+from zoo.doctor import child, machine, nvidia, update
+from zoo.doctor.child import Answer, Tell
 from zoo.doctor.nvidia import Driver
-from zoo.doctor.report import ABSENT, FAILURE, OK, WARNING, Finding
+from zoo.doctor.report import ABSENT, FAILURE, OK, WARNING, Finding, has_failure
+from zoo.doctor.update import Reference
 
+TIMEOUT = 120.0  # seconds of the driver, and of each decoder; a driver may take half a minute to start many GPUs
 IMPORT = "importing "  # the stage in which no device has been chosen yet
 NO_FILE = re.compile(r"(lib[\w+-]+\.so[\w.]*): cannot open shared object file")
 TF32_CAPABILITY = 8  # major compute capability from which on a GPU has TF32
-MAX_NAMED = 3  # missing libraries
 PRECISIONS = ("fp32", "fp64", "fp16", "bf16")
 GPU_BUILD = "make setup-gpu FRAMEWORK={}"  # makes an environment of its own
-MODES = ("fp32", "fp64", "fp16", "bf16", "amp")
+Show = Callable[[Sequence[Finding]], None]
 
 
 class Start(NamedTuple):
@@ -42,14 +45,44 @@ class Start(NamedTuple):
         return self.kind if self.device == "auto" and self.kind else self.device
 
 
-class Result(NamedTuple):
-    """What `examine` returns: the devices that were tried, and the lines about them."""
+def examine(
+    frameworks: Sequence[str], device: str | None, quick: bool, seconds: float, show: Show
+) -> list[tuple[str, str]]:
+    """Examine everything.
 
-    starts: list[Start]
-    findings: list[Finding]
+    Args:
+        frameworks: their names.
+        device: as on the command line; None: any.
+        quick: leave out the updates.
+        seconds: time limit of each process.
+        show: receives findings as soon as they are there.
+
+    Returns:
+        The frameworks and devices that training can start with; none if the machine itself prevents it.
+    """
+    described = description.describe({}, os.getcwd())
+    host = machine.examine_host(described)
+    show(host)
+    gpus, lines = nvidia.examine(min(seconds, TIMEOUT), described["driver"])
+    show(lines)
+    show(machine.examine_decoders(min(seconds, TIMEOUT)))
+    show(machine.examine_launchers())
+    is_blocked = has_failure(host)
+    usable: list[tuple[str, str]] = []
+    on_cpu: dict[str, Reference] = {}  # framework -> its updates on the CPU
+    for name in frameworks:
+        starts, lines = start(name, device, seconds, gpus)
+        show(lines)
+        for begun in sorted(starts, key=lambda begun: begun.kind != "cpu"):
+            for each in _devices(begun, gpus, quick):
+                lines = [] if quick or is_blocked else _updates(begun, each, seconds, on_cpu)
+                show(lines)
+                if device in (None, "auto", begun.device) and not has_failure(lines):
+                    usable.append((name, each))
+    return [] if is_blocked else usable
 
 
-def examine(framework: str, device: str | None, seconds: float, gpus: Driver) -> Result:
+def start(framework: str, device: str | None, seconds: float, gpus: Driver) -> tuple[list[Start], list[Finding]]:
     """Start a framework on a device, and on the CPU, which others are compared with.
 
     Args:
@@ -57,46 +90,62 @@ def examine(framework: str, device: str | None, seconds: float, gpus: Driver) ->
         device: as on the command line; None tries what train.py would take.
         seconds: time limit of each process.
         gpus: the driver of this machine.
+
+    Returns:
+        The devices that were tried, and the lines about them.
     """
     if importlib.util.find_spec(framework) is None:
-        finding = Finding(framework, "version", ABSENT, "not installed", f"pip install 'vision-zoo[{framework}]'")
-        return Result([], [finding])
+        return [], [Finding(framework, "version", ABSENT, "not installed", f"pip install 'vision-zoo[{framework}]'")]
     asked = device or "auto"
     answers = {asked: child.ask(seconds, "device", framework, asked)}
     first = answers[asked]
-    if first.failure and _at_import(first):
-        return Result([Start(framework, asked, None, {})], [_import_failure(framework, first)])
+    if first.failure and first.facts.get("stage", IMPORT).startswith(IMPORT):
+        return [Start(framework, asked, None, {})], [_import_failure(framework, first)]
     if asked != "cpu" and first.facts.get("kind") != "cpu":
         answers["cpu"] = child.ask(seconds, "device", framework, "cpu")
     facts = next((answer.facts for answer in answers.values() if "version" in answer.facts), first.facts)
-    starts = [_start(framework, name, answer) for name, answer in answers.items()]
-    needs_gpu = gpus.expected or asked.startswith("cuda")
+    starts = [
+        Start(framework, name, None if answer.failure else answer.facts["kind"], answer.facts.get("modes", {}))
+        for name, answer in answers.items()
+    ]
     findings = [
-        *_build(framework, facts, gpus, seconds, needs_gpu),
+        _build(framework, facts, gpus, gpus.expected or asked.startswith("cuda")),
         *(_device(framework, name, answer, gpus) for name, answer in answers.items()),
     ]
     is_told = any(finding.state in (WARNING, FAILURE) for finding in findings)
     if gpus.devices and asked == "auto" and starts[0].kind == "cpu" and not is_told:
         text, remedy = f"{framework} does not see the GPU", "look at CUDA_VISIBLE_DEVICES, and try --device cuda"
         findings.append(Finding(framework, "cuda", WARNING, text, remedy))
-    return Result(starts, findings)
+    return starts, findings
 
 
-def precisions(modes: Mapping[str, str], refused: Mapping[str, str]) -> str:
+def precisions(modes: Mapping[str, str]) -> str:
     """Return the precisions of a device in words: fp32, fp64 and fp16, no bf16; --amp is fp16."""
     words = ", ".join(name for name in PRECISIONS if name in modes)
-    lacking = [name for name in PRECISIONS if name in refused]
+    lacking = [name for name in PRECISIONS if name not in modes]
     words += f"; no {', '.join(lacking)}" if lacking else ""
     return words + (f"; --amp is {modes['amp']}" if "amp" in modes else "; no --amp")
 
 
-def _start(framework: str, device: str, answer: Answer) -> Start:
-    kind = None if answer.failure else answer.facts.get("kind")
-    return Start(framework, device, kind, answer.facts.get("modes") or {})
+def _devices(start: Start, gpus: Driver, quick: bool) -> list[str]:
+    """Return the devices to compute on: where the framework has chosen a GPU by itself, the other GPUs too."""
+    if start.kind is None:
+        return []
+    count = len(gpus.devices) if start.device == "auto" and start.kind == "cuda" and not quick else 1
+    return [start.name, *(f"{start.name}:{index}" for index in range(1, count))]
 
 
-def _at_import(answer: Answer) -> bool:
-    return str(answer.facts.get("stage", IMPORT)).startswith(IMPORT)
+def _updates(start: Start, device: str, seconds: float, on_cpu: dict[str, Reference]) -> list[Finding]:
+    """Return the lines about updates on a device, and add those on a CPU to `on_cpu`; --amp on the first GPU alone."""
+    if start.kind == "cpu":
+        reference = next(iter(on_cpu.values()), None)
+        finding, sound = update.examine(start.framework, "cpu", "fp32", seconds, reference)
+        if sound:
+            on_cpu[start.framework] = Reference(f"{start.framework} on the CPU", sound)
+        return [finding]
+    reference = on_cpu.get(start.framework)
+    names = ["fp32", *([start.modes["amp"]] if "amp" in start.modes and device == start.name else [])]
+    return [update.examine(start.framework, device, name, seconds, reference)[0] for name in names]
 
 
 def _import_failure(framework: str, answer: Answer) -> Finding:
@@ -109,87 +158,66 @@ def _import_failure(framework: str, answer: Answer) -> Finding:
     return Finding(framework, "version", FAILURE, text, remedy)
 
 
-def _build(framework: str, facts: dict[str, Any], gpus: Driver, seconds: float, needs_gpu: bool) -> list[Finding]:
-    """Return the lines about a framework's build and what it needs of CUDA."""
+def _build(framework: str, facts: dict[str, Any], gpus: Driver, needs_gpu: bool) -> Finding:
+    """Return the line about a framework's build, and whether the driver is new enough for it."""
     version = facts.get("installed") or facts.get("version") or "of an unknown version"
-    versions = facts.get("libraries") or {}
-    if not versions and framework != "mindspore":
-        return [Finding(framework, "version", OK, version)]  # it has not started on any device
-    build = versions.get("cuda") or (nvidia.mindspore_build() if framework == "mindspore" else None)
-    if build is None:
+    versions = facts.get("libraries")
+    if not versions or framework == "mindspore":  # it has not started on any device; MindSpore does not tell
+        return Finding(framework, "version", OK, version)
+    if not versions.get("cuda"):
         text = f"{version}, a build without CUDA"
-        if needs_gpu:
-            reason = "but there is an NVIDIA GPU" if gpus.expected else "which --device asks for"
-            return [Finding(framework, "version", WARNING, f"{text}, {reason}", GPU_BUILD.format(framework))]
-        return [Finding(framework, "version", OK, text)]
+        if not needs_gpu:
+            return Finding(framework, "version", OK, text)
+        reason = "but there is an NVIDIA GPU" if gpus.expected else "which --device asks for"
+        return Finding(framework, "version", WARNING, f"{text}, {reason}", GPU_BUILD.format(framework))
+    unfit = nvidia.mismatch(versions["cuda"], gpus)
+    if unfit:
+        return Finding(framework, "version", WARNING, f"{version}: {unfit[0]}", unfit[1])
     deep = "".join(
         f", {name} {versions[key]}" for key, name in (("cudnn", "cuDNN"), ("nccl", "NCCL")) if versions.get(key)
     )
-    findings = [Finding(framework, "version", OK, f"{version}, for CUDA {build}{deep} and for CPUs")]
-    unfit = nvidia.mismatch(build, gpus)
-    if unfit:
-        findings.append(Finding(framework, "driver", WARNING, *unfit))
-    return findings + ([_libraries(framework, build, versions.get("cudnn"), seconds)] if needs_gpu else [])
-
-
-def _libraries(framework: str, build: str, cudnn: str | None, seconds: float) -> Finding:
-    names = nvidia.required(framework, build, cudnn)
-    missing, failure = nvidia.missing(seconds, names)
-    topic = "CUDA libraries"
-    if failure:
-        return Finding(framework, topic, WARNING, failure, f"reinstall the CUDA packages of {framework}")
-    if missing:
-        more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
-        text = f"missing: {', '.join(missing[:MAX_NAMED])}{more}"
-        return Finding(framework, topic, WARNING, text, GPU_BUILD.format(framework))
-    return Finding(framework, topic, OK, f"all {len(names)} found" if names else f"not known for CUDA {build}")
+    return Finding(framework, "version", OK, f"{version}, for CUDA {versions['cuda']}{deep} and for CPUs")
 
 
 def _device(framework: str, device: str, answer: Answer, gpus: Driver) -> Finding:
     """Return the line about a device."""
-    facts = answer.facts
     if answer.failure:
-        if device != "auto":
-            return Finding(framework, device, FAILURE, answer.failure)
-        remedy = "give --device cpu" if gpus.devices else f"give --device cpu; for a GPU {nvidia.INSTALL}"
-        return Finding(framework, "default device", FAILURE, answer.failure, remedy)
-    words = f"{facts['device'].partition(' ')[2].strip('()')}: " if " " in facts["device"] else ""
-    words += precisions(facts["modes"], facts["refused"])
-    if facts["kind"] == "cuda" and gpus.devices:
-        name = facts["device"].partition(" ")[0]
-        index = int(name.partition(":")[2] or 0)
-        if index < len(gpus.devices):
-            words += "; TF32" if gpus.devices[index]["capability"][0] >= TF32_CAPABILITY else "; no TF32"
-    return Finding(framework, facts["device"].partition(" ")[0], OK, words)
+        topic, remedy = device, ""
+        if device == "auto":
+            install = "" if gpus.devices else f"; for a GPU {nvidia.INSTALL}"
+            topic, remedy = "default device", f"give --device cpu{install}"
+        return Finding(framework, topic, FAILURE, answer.failure, remedy)
+    facts = answer.facts
+    name, _, detail = facts["device"].partition(" ")
+    words = f"{detail.strip('()')}: " * bool(detail) + precisions(facts["modes"])
+    index = int(name.partition(":")[2] or 0)
+    if facts["kind"] == "cuda" and index < len(gpus.devices):
+        words += "; TF32" if gpus.devices[index]["capability"][0] >= TF32_CAPABILITY else "; no TF32"
+    return Finding(framework, name, OK, words)
 
 
 def probe(tell: Tell, framework: str, device: str) -> None:
     """Tell what the framework says.
 
     Facts: `installed`, the version of the package; `version`, `libraries` and `device` (World), `kind`, the device's
-    type; `modes`, precision -> the 16-bit type that it stands for; `refused`, precision -> why there is none.
+    type; `modes`, precision -> the 16-bit type that it stands for, of those that the device has.
     """
     from zoo.trainer import load_backend
     from zoo.trainer.plan import Mode
     from zoo.trainer.world import Launch
 
-    tell(stage=f"importing {framework}", installed=_installed(framework))
+    names = metadata.packages_distributions().get(framework, ())  # of torch 2.13.0+cpu, not 2.13.0
+    tell(stage=f"{IMPORT}{framework}", installed=metadata.version(names[0]) if names else None)
     backend = load_backend(framework)
     tell(stage=f"starting on {device}")
     world = backend.start(Launch(), device)
     kind = world.device.partition(" ")[0].partition(":")[0]
     tell(version=world.version, libraries=world.libraries(), device=world.device, kind=kind)
     tell(stage="choosing precisions")
-    modes, refused = {}, {}
-    for precision in MODES:
+    modes = {}
+    for precision in (*PRECISIONS, "amp"):
         try:
             modes[precision] = world.resolve_mode(Mode(precision)).compute
-        except UserError as error:
-            refused[precision] = first_line(error)
-    tell(modes=modes, refused=refused)
-
-
-def _installed(framework: str) -> str | None:
-    """Return the version of the package that provides a framework: of torch 2.13.0+cpu, not 2.13.0."""
-    names = metadata.packages_distributions().get(framework, ())
-    return metadata.version(names[0]) if names else None
+        except UserError:
+            continue
+    tell(modes=modes)

@@ -116,11 +116,11 @@ def examine(
     Returns:
         The line about them, and the updates that are sound, by model.
     """
-    try:
-        answer, computed = _compute(framework, device, precision, seconds)
-    except OSError as error:
-        reason = f"no temporary folder: {error.strerror}"
-        return Finding(framework, f"update in {precision}", FAILURE, reason, "make room, or set TMPDIR"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        answer = child.ask(seconds, "update", framework, device, precision, folder)
+        computed = {
+            model: load(answer.facts[model], Path(folder, f"{model}.npz")) for model in CASES if model in answer.facts
+        }
     topic = f"update in {precision}"
     problems = [] if answer.failure is None else [_of_model(answer)]
     sound: dict[str, Update] = {}
@@ -147,8 +147,8 @@ def examine(
 
 def _of_model(answer: Answer) -> str:
     """Return why a probe failed, with the model that it was at."""
-    stage = str(answer.facts.get("stage", ""))
-    return f"{answer.failure}" if f"while {stage}" in str(answer.failure) else f"{stage}: {answer.failure}"
+    stage, failure = answer.facts.get("stage", ""), str(answer.failure)
+    return failure if f"while {stage}" in failure else f"{stage}: {failure}"
 
 
 def _disagreement(apart: Tolerance, tolerance: Tolerance, name: str) -> str | None:
@@ -158,47 +158,18 @@ def _disagreement(apart: Tolerance, tolerance: Tolerance, name: str) -> str | No
     return f"differs from {name} by {apart.loss:.0e} in its loss and by {apart.update:.0e} in its update"
 
 
-def _compute(framework: str, device: str, precision: str, seconds: float) -> tuple[Answer, dict[str, Update]]:
-    """Return the answer of the probe, and the updates that it has written, by model."""
-    with tempfile.TemporaryDirectory() as folder:
-        answer = child.ask(seconds, "update", framework, device, precision, folder)
-        computed = {
-            model: load(answer.facts[model], Path(folder, f"{model}.npz")) for model in CASES if model in answer.facts
-        }
-    return answer, computed
-
-
-class Case(NamedTuple):
-    """A recipe and its changes: small enough for a second of computing."""
-
-    recipe: str
-    overrides: tuple[str, ...]
-
-
-CASES = {  # model -> case
-    "tsm": Case(
-        "configs/tsm_demo.yaml",
-        ("data.kind=clip", "data.size=32", "data.segments=4", "data.num_classes=5", "model.width=8"),
-    ),
-    "resnet": Case(
-        "configs/resnet50_demo.yaml", ("data.kind=image", "data.size=48", "data.num_classes=5", "model.width=8")
-    ),
-    "deeplabv3plus": Case(
+# Model -> recipe and changes: small enough for a second of computing.
+CASES = {
+    "tsm": ("configs/tsm_demo.yaml", "data.kind=clip data.size=32 data.segments=4 data.num_classes=5 model.width=8"),
+    "resnet": ("configs/resnet50_demo.yaml", "data.kind=image data.size=48 data.num_classes=5 model.width=8"),
+    "deeplabv3plus": (
         "configs/deeplabv3plus_demo.yaml",
-        (
-            "data.kind=scene",
-            "data.crop=[48, 64]",
-            "data.base_size=[48, 64]",
-            "data.num_classes=5",
-            "model.width=8",
-            "model.head_width=16",
-            "model.low_width=8",
-            "model.aux_width=8",
-        ),
+        "data.kind=scene data.crop=[48,64] data.base_size=[48,64] data.num_classes=5 "
+        "model.width=8 model.head_width=16 model.low_width=8 model.aux_width=8",
     ),
-    "arcface": Case(
+    "arcface": (
         "configs/arcface_demo.yaml",
-        ("data.kind=face", "data.size=32", "data.num_classes=7", "model.width=8", "model.embedding=16"),
+        "data.kind=face data.size=32 data.num_classes=7 model.width=8 model.embedding=16",
     ),
 }
 
@@ -212,10 +183,10 @@ def probe(tell: Tell, framework: str, device: str, precision: str, folder: str) 
     from zoo.run import cli
     from zoo.run.job import assemble, join, restore, sample_batch
 
-    for model, case in CASES.items():
+    for model, (recipe, overrides) in CASES.items():
         tell(stage=f"updating {model}")
-        overrides = [*COMMON, f"train.precision={precision}", *case.overrides]
-        request = cli.request(case.recipe, overrides, framework=framework, device=device)
+        settings = [*COMMON, f"train.precision={precision}", *overrides.split()]
+        request = cli.request(recipe, settings, framework=framework, device=device)
         job = assemble(request, join(request, {}))
         restore(request.config, job, None, lambda line: None)
         arrays = {f"before/{name}": array for name, array in _weights(job.trainer).items()}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zoo.compare import causes, losses
+from zoo.compare import causes
 
 SETTINGS = {
     "dropout": 0.2,
@@ -11,7 +11,7 @@ SETTINGS = {
     "accumulate": 4,
     "task": {"label_smoothing": 0.1, "scale": 64.0, "aux_weight": 0.4},
 }
-SHAPES = [(8, 6), (8, 6, 7, 7), (16, 12, 5, 9), (2, 3, 16, 16), (4, 3, 2, 8, 8), (8,), (5, 3)]
+SHAPES = [(8, 6), (16, 12, 5, 9), (4, 3, 2, 8, 8), (8,)]
 
 
 def normal(shape=(8, 6, 7, 7), seed=0):
@@ -202,12 +202,6 @@ def test_epsilon_of_a_normalization(shape, eps):
     assert guess(reference, suspect) == sentence
 
 
-def test_bias_that_is_missing():
-    x, weight, bias = normal(), normal(6, 2), normal(6, 3)
-    reference, suspect = (normalize(x, 1e-5, weight, value) for value in (bias, 0 * bias))
-    assert guess(reference, suspect).startswith("each channel has a factor and an offset")
-
-
 def statistics(momentum=0.9, correction=1.0):
     """Return the values before and after an update, from 32 values of each of 6 channels."""
     before, batch = np.full(6, 1.0), np.random.default_rng(3).uniform(0.2, 3, 6)
@@ -250,18 +244,114 @@ def test_no_guess_at_random_statistics(name, size):
         assert causes.of_statistic(name, before, reference, reference + size * normal(6, seed)) == ""
 
 
-def test_loss_by_its_settings():
-    logits, labels = 3 * normal((6, 5)), np.arange(6) % 5
-    sums = losses.terms([logits], labels)
-    (target, uniform), settings = sums["heads"][0], {**SETTINGS, "loss_terms": sums, "task": {"label_smoothing": 0.1}}
-    reference = (0.9 * target + 0.1 * uniform) / 6
-    assert causes.of_loss(reference, target / 6, settings) == "label smoothing is 0 instead of 0.1"
-    assert causes.of_loss(reference, 6 * reference, settings) == (
-        "it is 6 times the others': a sum over samples instead of their mean"
+CLASSES = 5
+
+
+def cross_entropy(logits, labels, smoothing=0.0, ignore=255):
+    """Return the sum of the cross-entropies of all items with a label, one by one."""
+    total = 0.0
+    for index in np.ndindex(labels.shape):
+        if labels.ndim > 1 and labels[index] == ignore:
+            continue
+        scores = logits[(index[0], slice(None), *index[1:])]
+        probabilities = np.exp(scores) / np.exp(scores).sum()
+        target = (1 - smoothing) * np.eye(len(scores))[labels[index]] + smoothing / len(scores)
+        total -= (target * np.log(probabilities)).sum()
+    return total
+
+
+def samples(seed=0):
+    rng = np.random.default_rng(seed)
+    return [3 * rng.standard_normal((6, CLASSES))], rng.integers(0, CLASSES, 6)
+
+
+def pixels(seed=0):
+    """Return the logits of two heads and labels, some of which are ignored."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, CLASSES, (2, 4, 3))
+    labels[0, 0] = labels[1, 2, 1] = 255
+    return [3 * rng.standard_normal((2, CLASSES, 4, 3)) for _ in range(2)], labels
+
+
+def guess_at_loss(reference, suspect, logits, labels, **task):
+    """Return the guess of a setting; none at a mere factor."""
+    found = causes.of_loss(
+        reference, suspect, {**SETTINGS, "task": task, "loss_terms": causes.loss_terms(logits, labels)}
     )
+    return "" if " times the others'" in found else found
 
 
-def test_loss_without_its_terms():
+@pytest.mark.parametrize("make, count, valid", [(samples, 6, 6), (pixels, 24, 20)])
+def test_terms_are_the_cross_entropies(make, count, valid):
+    logits, labels = make()
+    sums = causes.loss_terms(logits, labels)
+    assert (sums["all"], sums["valid"]) == (count, valid)
+    expected = [[cross_entropy(head, labels), cross_entropy(head, labels, 1.0)] for head in logits]
+    np.testing.assert_allclose(sums["heads"], expected, rtol=1e-12)
+
+
+def test_a_class_of_255_is_a_class_where_a_sample_has_one_label():
+    logits = [np.random.default_rng(0).standard_normal((2, 300))]
+    sums = causes.loss_terms(logits, np.array([255, 3]))
+    assert sums["valid"] == 2
+    assert sums["heads"][0][0] == pytest.approx(cross_entropy(logits[0], np.array([255, 3])))
+
+
+@pytest.mark.parametrize(
+    "smoothing, other, guess",
+    [
+        (0.1, 0.0, "label smoothing is 0 instead of 0.1"),
+        (0.0, 0.1, "label smoothing is 0.1 instead of 0"),
+        (0.1, 0.1 * 4 / 5, "label smoothing is 0.08 instead of 0.1"),  # spread over the other classes alone
+        (0.1, 0.123456, ""),  # no number that someone writes
+    ],
+)
+def test_label_smoothing(smoothing, other, guess):
+    logits, labels = samples()
+    reference, suspect = (cross_entropy(logits[0], labels, value) / 6 for value in (smoothing, other))
+    assert guess_at_loss(reference, suspect, logits, labels, label_smoothing=smoothing) == guess
+    if not smoothing:  # also in a task without it
+        assert guess_at_loss(reference, suspect, logits, labels) == guess
+
+
+@pytest.mark.parametrize("average", [20, 24])
+@pytest.mark.parametrize("weight", [0.0, 0.25])
+def test_weight_of_the_auxiliary_loss(average, weight):
+    (main, auxiliary), labels = pixels()
+    reference, suspect = (
+        (cross_entropy(main, labels) + value * cross_entropy(auxiliary, labels)) / average for value in (0.4, weight)
+    )
+    guess = guess_at_loss(reference, suspect, [main, auxiliary], labels, aux_weight=0.4)
+    assert guess == f"the auxiliary loss has the weight {weight:g} instead of 0.4"
+
+
+def test_average_of_a_loss():
+    logits, labels = pixels()
+    valid, everywhere = (cross_entropy(logits[0], labels) / count for count in (20, 24))
+    found = guess_at_loss(valid, everywhere, logits[:1], labels)
+    assert found == "the loss is averaged over all pixels instead of those with a label"
+    assert guess_at_loss(everywhere, valid, logits[:1], labels) == "the loss is averaged over the pixels with a label"
+
+
+@pytest.mark.parametrize("make", [samples, pixels])
+@pytest.mark.parametrize("task", [{}, {"label_smoothing": 0.1}, {"aux_weight": 0.4}])
+def test_no_guess_at_random_differences_of_a_loss(make, task):
+    logits, labels = make()
+    reference, rng = cross_entropy(logits[0], labels) / 6, np.random.default_rng(1)
+    for size in (1e-9, 1e-7, 1e-3, 0.1):
+        for suspect in reference * (1 + size * rng.standard_normal(20)):
+            assert guess_at_loss(reference, suspect, logits, labels, **task) == ""
+
+
+def test_losses_without_a_guess():
+    """All classes are as likely, so that smoothing changes nothing; no pixel has a label."""
+    logits = [np.zeros((4, CLASSES))]
+    assert guess_at_loss(np.log(CLASSES), 1.0, logits, np.arange(4), label_smoothing=0.1) == ""
+    logits, labels = [np.zeros((1, CLASSES, 2, 2))] * 2, np.full((1, 2, 2), 255)
+    assert guess_at_loss(1.0, 2.0, logits, labels, aux_weight=0.4) == ""
+
+
+def test_factors_of_a_loss():
     assert causes.of_loss(2.0, 3.0, SETTINGS) == "it is 1.5 times the others'"
     assert causes.of_loss(2.0, 2.0 / 6, SETTINGS).endswith("the mean over samples is taken twice")
     assert causes.of_loss(2.0, float("nan"), SETTINGS) == "it is not finite"

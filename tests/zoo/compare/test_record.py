@@ -49,12 +49,6 @@ def test_an_excerpt_is_of_whole_samples(shape, kept):
     np.testing.assert_array_equal(excerpt, values[tuple(map(slice, kept))])
 
 
-def test_the_whole_shape_is_kept():
-    result = made(a=normal(200, 300), b=np.array(2.0))
-    assert result.shapes == {"a": (200, 300), "b": ()}
-    assert result.get("a").shape == (54, 300) and result.get("b") == 2.0
-
-
 def test_equal_tensors_are_stored_once():
     large = normal(4, 3, 100, 100)
     result = made(a=large, b=normal(3, 2), c=large.copy(), d=large.astype(np.float32).astype(np.float64))
@@ -89,30 +83,17 @@ def test_channel_statistics_are_of_the_whole_tensor():
     np.testing.assert_allclose(rms, np.sqrt((values**2).mean((0, 2, 3))), rtol=1e-12)
 
 
-def test_a_change_outside_of_the_excerpt_shows_in_the_statistics_of_its_channel():
-    values = normal(4, 3, 100, 100)
-    other = values.copy()
-    other[3, 1, 99, 99] += 1e-3
-    a, b = made(x=values), made(x=other)
-    np.testing.assert_array_equal(a.get("x"), b.get("x"))
-    differs = np.abs(a.channels("x") - b.channels("x")) > 1e-14
-    assert differs.tolist() == [[False, True, False]] * 2
-
-
 def test_a_file_holds_the_whole_record(tmp_path):
-    for framework, variant in proofs.RIGHT.items():
-        for precision in ("fp64", "fp32"):
-            path, result = (
-                str(tmp_path / f"{framework}-{precision}.safetensors"),
-                proofs.record(framework, variant, precision),
-            )
-            result.save(path)
-            loaded = record.load(path)
-            assert loaded._replace(excerpts={}, digests={}) == result._replace(excerpts={}, digests={})
-            assert loaded.excerpts.keys() == result.excerpts.keys()
-            for key, value in result.excerpts.items():
-                assert loaded.excerpts[key].dtype == np.float64 and loaded.excerpts[key].shape == value.shape
-                np.testing.assert_array_equal(loaded.excerpts[key], value)
+    path, result = str(tmp_path / "a.safetensors"), proofs.record("mindspore", proofs.RIGHT["mindspore"], "fp64")
+    result.save(path)
+    loaded = record.load(path)
+    assert loaded._replace(excerpts={}, digests={}) == result._replace(excerpts={}, digests={})
+    assert loaded.excerpts.keys() == result.excerpts.keys()
+    for key, value in result.excerpts.items():
+        assert loaded.excerpts[key].dtype == np.float64 and loaded.excerpts[key].shape == value.shape
+        np.testing.assert_array_equal(loaded.excerpts[key], value)
+    with pytest.raises(UserError, match="exists already and is not overwritten"):
+        result.save(path)
 
 
 def test_numbers_that_are_not_finite_survive(tmp_path):
@@ -123,13 +104,6 @@ def test_numbers_that_are_not_finite_survive(tmp_path):
     loaded = record.load(path)
     np.testing.assert_array_equal(loaded.get("a"), result.get("a"))
     assert np.isnan(loaded.steps[0]["loss"])
-
-
-def test_a_file_is_not_overwritten(tmp_path):
-    path = str(tmp_path / "a.safetensors")
-    made(a=normal(3)).save(path)
-    with pytest.raises(UserError, match="exists already and is not overwritten"):
-        made(a=normal(3)).save(path)
 
 
 def text(**changes):
@@ -143,9 +117,7 @@ def text(**changes):
     [
         (None, "is not a record of tools/compare.py"),
         ({"record": "{"}, "is not a record of tools/compare.py"),
-        ({"record": "[]"}, "is not a record of tools/compare.py"),
         ({"record": text(version=0)}, "version 0, not 1"),
-        ({"record": text(version=2)}, "version 2, not 1"),
         ({"record": text(steps=None)}, "'steps'"),
         ({"record": text(passes={"training": [["training/0", ""]]})}, "missing 7 required positional arguments"),
     ],
@@ -169,9 +141,3 @@ def test_a_file_that_is_missing_or_damaged_is_refused(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="is not a complete safetensors file"):
             record.load(str(path))
-
-
-def test_the_helper_of_these_tests_writes_what_a_file_needs(tmp_path):
-    path = str(tmp_path / "a.safetensors")
-    files.write(path, {"a": np.zeros(3)}, {"record": text()})
-    assert record.load(path).framework == "torch"

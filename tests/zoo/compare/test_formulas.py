@@ -1,0 +1,286 @@
+"""The check of updates and moving averages: SGD written out here, right and with one slip at a time."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from zoo.compare import findings, formulas
+from zoo.compare.causes import of_update
+from zoo.compare.proof import ROUNDING_UNITS
+from zoo.compare.record import empty
+from zoo.optim.ema import Ema
+from zoo.optim.sgd import Settings
+from zoo.trainer.plan import ParamGroup, Plan
+
+LR, MOMENTUM, DECAY = 0.1, 0.9, 1e-2
+GROUPS = {
+    "conv.weight": ParamGroup(1.0, DECAY),
+    "fc.weight": ParamGroup(5.0, DECAY),
+    "fc.bias": ParamGroup(10.0, 0.0),
+    "shard": ParamGroup(1.0, DECAY),
+    "frozen": ParamGroup(0.0, 0.0),
+}
+SHAPES = {"conv.weight": (4, 3, 3, 3), "fc.weight": (5, 4), "fc.bias": (5,), "shard": (6, 4), "frozen": (3,)}
+TRAINED = [name for name in GROUPS if name != "frozen"]
+DECAYED = {"conv.weight", "fc.weight", "shard"}
+
+
+def plan(**settings):
+    return Plan((), (), GROUPS.__getitem__, optimizer=Settings(momentum=MOMENTUM), **settings)
+
+
+def norm(gradients, names):
+    return np.sqrt(sum((gradients[name].astype(np.float64) ** 2).sum() for name in names))
+
+
+class Update:
+    """An update by SGD with slips.
+
+    Attributes:
+        gradient_scale, decay_scale, dampening: factors, or functions of the factor of clipping.
+        decay, lr_scale: instead of the parameter's.
+        momentum, nesterov: of the optimizer.
+        only: names of the parameters with the slip.
+    """
+
+    def __init__(self, only=None, **changes):
+        self.only, self.changes, self.clips = only, changes, []
+
+    def __call__(self, name, weight, buffer, gradient, group, clip):
+        self.clips.append(clip)
+        slip = self.changes if self.only is None or name in self.only else {}
+        slip = {key: value(clip) if callable(value) else value for key, value in slip.items()}
+        gradient = clip * slip.get("gradient_scale", 1.0) * gradient
+        decay = slip.get("decay", group.weight_decay) * slip.get("decay_scale", 1.0)
+        total = slip.get("dampening", 1.0) * (gradient + decay * weight)
+        momentum = slip.get("momentum", MOMENTUM)
+        buffer = momentum * buffer + total
+        step = total + momentum * buffer if slip.get("nesterov") else buffer
+        return weight - LR * slip.get("lr_scale", group.lr_scale) * step, buffer
+
+
+def run(rule, clip_norm=0.5, clip_sharded=True, precision="fp64", steps=2, names=TRAINED, norm_rounding=0.0):
+    """Return what the check says of each update of a rule, which is given the rightful clip factor too."""
+    rng = np.random.default_rng(0)
+    dtype = {"fp64": np.float64, "fp32": np.float32}[precision]
+    weights = {name: rng.standard_normal(shape).astype(dtype) for name, shape in SHAPES.items()}
+    buffers = {name: np.zeros_like(value) for name, value in weights.items()}
+    results = []
+    for _ in range(steps):
+        gradients = {name: rng.standard_normal(SHAPES[name]).astype(dtype) for name in names}
+        clipped = [name for name in names if clip_sharded or name != "shard"]
+        limit = min(1.0, clip_norm / norm(gradients, clipped)) if clip_norm else 1.0
+        before = {**weights, **{f"optimizer/momentum/{name}": value for name, value in buffers.items()}}
+        for name in names:
+            clip = dtype(limit if name in clipped else 1.0)
+            group = ParamGroup(*map(dtype, GROUPS[name]))
+            weights[name], buffers[name] = (
+                np.asarray(value, dtype)
+                for value in rule(name, weights[name], buffers[name], gradients[name], group, clip)
+            )
+        settings = plan(clip_norm=clip_norm, clip_sharded=clip_sharded)
+        total, unit = norm(gradients, names), ROUNDING_UNITS[precision]
+        arguments = settings, {"shard"}, LR, before, weights, gradients, total, unit, norm_rounding
+        results.append(formulas.check(*arguments))
+    return results
+
+
+@pytest.mark.parametrize("precision", ["fp64", "fp32"])
+@pytest.mark.parametrize("clip_norm", [None, 0.5, 1e3])
+@pytest.mark.parametrize("clip_sharded", [True, False])
+def test_the_formula_is_accepted(precision, clip_norm, clip_sharded):
+    assert run(Update(), clip_norm, clip_sharded, precision, 4, list(GROUPS)) == [{}] * 4
+
+
+@pytest.mark.parametrize("clip_sharded", [True, False])
+@pytest.mark.parametrize("precision, rounding", [("fp64", 1e-12), ("fp32", 9e-4)])
+def test_the_rounding_of_the_norm_is_no_deviation(precision, rounding, clip_sharded):
+    """A norm of millions of numbers is rounded by more than its last bit; a larger difference is a deviation."""
+    rounded = Update(gradient_scale=lambda clip: 1 + rounding if clip < 1 else 1.0)
+    options = dict(clip_sharded=clip_sharded, precision=precision, steps=1)
+    (found,) = run(rounded, **options)
+    assert "fc.bias" in found and ("shard" not in found or clip_sharded)
+    for measured, is_silent in ((rounding, True), (rounding / 8, False)):
+        (found,) = run(rounded, **options, norm_rounding=measured)
+        assert (found == {}) == is_silent
+    (found,) = run(Update(gradient_scale=1 + rounding), **options, clip_norm=None, norm_rounding=rounding)
+    assert found  # nothing is clipped
+
+
+def test_the_rounding_of_a_norm():
+    assert formulas.norm_rounding(2.0, 2.0 + 2e-12, "fp64") == pytest.approx(1e-12, rel=1e-3)
+    assert formulas.norm_rounding(2.0, 2.0 + 2e-8, "fp64") == 0  # a wrong norm
+    assert formulas.norm_rounding(2.0, 2.0 + 2e-4, "fp32") == pytest.approx(1e-4)
+    assert formulas.norm_rounding(0.0, 0.0, "fp32") == 0
+
+
+SLIPS = {  # slip: update in which it is certain, kind and value of the factor by parameter, and the cause in words
+    "lr_scale=1": (
+        0,
+        "lr",
+        {"fc.weight": 1 / 5, "fc.bias": 1 / 10},
+        "the learning rate is 0.2 times the expected one (fc.weight); "
+        "the learning rate is 0.1 times the expected one (fc.bias)",
+    ),
+    "decay_scale=0.5": (0, "decay", dict.fromkeys(DECAYED, DECAY / 2), "the weight decay is 0.005 instead of 0.01 "),
+    "decay_scale=0": (0, "decay", dict.fromkeys(DECAYED, 0.0), "the weight decay is 0 instead of 0.01 "),
+    "decay=0.01": (0, "decay", {"fc.bias": DECAY}, "the weight decay is 0.01 instead of 0 (fc.bias)"),
+    "momentum=0.8": (1, "momentum", dict.fromkeys(TRAINED, 8 / 9), "the momentum is 0.8 instead of 0.9 "),
+    "momentum=0": (1, "momentum", dict.fromkeys(TRAINED, 0.0), "the momentum is 0 instead of 0.9 "),
+    "nesterov=1": (1, "nesterov", dict.fromkeys(TRAINED, 1.0), "Nesterov momentum "),
+    "dampening=0.1": (1, "dampening", dict.fromkeys(TRAINED, 0.1), "are added to the momentum 0.1 times: dampening "),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+@pytest.mark.parametrize("precision, rel", [("fp64", 1e-9), ("fp32", 1e-3)])
+def test_slips_are_found_with_their_factor_and_named(slip, precision, rel):
+    step, kind, expected, cause = SLIPS[slip]
+    name, _, value = slip.partition("=")
+    results = run(Update(**{name: float(value)}), precision=precision)
+    found = results[step]
+    assert found.keys() == expected.keys() and (step == 0 or name != "momentum" or results[0] == {})
+    for name, factor in expected.items():
+        assert found[name]["factors"][kind] == pytest.approx(factor, rel=rel, abs=rel * DECAY)
+        assert found[name]["decay"] == GROUPS[name].weight_decay
+        if step == 1 and name in DECAYED:  # once momentum counts, nothing else explains it
+            assert found[name]["factors"].keys() == {kind}
+    assert precision == "fp32" or cause in of_update(results[1], MOMENTUM)  # rounded, 0 has other digits
+
+
+def test_parameters_are_named_and_two_causes_are_both_named():
+    found = run(Update(momentum=0.8))[1]
+    assert of_update(found, MOMENTUM).endswith(" (conv.weight, fc.weight, fc.bias and 1 more)")
+
+    def rule(name, *arguments):
+        return Update(decay=0.0)(name, *arguments) if name == "conv.weight" else Update(lr_scale=1.0)(name, *arguments)
+
+    assert sorted(of_update(run(rule)[1], MOMENTUM).split("; ")) == [
+        "the learning rate is 0.1 times the expected one (fc.bias)",
+        "the learning rate is 0.2 times the expected one (fc.weight)",
+        "the weight decay is 0 instead of 0.01 (conv.weight)",
+    ]
+
+
+@pytest.mark.parametrize("power", [1, -1])
+def test_slips_of_clipping_are_a_factor_of_the_gradient(power):
+    """Clipped twice, or not at all."""
+    rule = Update(gradient_scale=lambda clip: clip**power)
+    for number, found in enumerate(run(rule)):
+        clip = rule.clips[number * len(TRAINED)]
+        assert found.keys() == set(TRAINED) and clip < 0.1
+        for deviation in found.values():
+            assert deviation["factors"]["gradient"] == pytest.approx(clip**power, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale, factors", [(1.0, {"decay"}), (0.97, set())])
+def test_clipping_after_the_decay(scale, factors):
+    """By the right norm it is a factor of the decay; by the norm with decay no factor explains it."""
+    rule = Update(gradient_scale=scale, decay_scale=lambda clip: scale * clip)
+    found = run(rule, steps=1)[0]
+    assert found.keys() == (DECAYED if scale == 1 else set(TRAINED))
+    for name in DECAYED:
+        assert found[name]["factors"].keys() == factors
+        if factors:
+            assert found[name]["factors"]["decay"] == pytest.approx(rule.clips[0] * DECAY, rel=1e-9)
+
+
+def test_shards_that_are_clipped_although_they_are_exempt_and_the_other_way():
+    for found in run(Update(["shard"], gradient_scale=0.25), clip_sharded=False):
+        assert found.keys() == {"shard"}
+        assert found["shard"]["factors"]["gradient"] == pytest.approx(0.25)
+    unclipped = Update(["shard"], gradient_scale=lambda clip: 1 / clip)
+    assert [set(found) for found in run(unclipped)] == [{"shard"}, {"shard"}]
+
+
+def test_a_frozen_parameter_that_is_updated():
+    for found in run(Update(["frozen"], lr_scale=1.0), names=list(GROUPS)):
+        assert found.keys() == {"frozen"}
+        assert found["frozen"]["factors"]["lr"] == pytest.approx(1.0)
+        assert of_update(found, MOMENTUM) == "a frozen parameter is updated (frozen)"
+
+
+def test_a_random_update_and_one_that_is_not_finite_have_no_factors():
+    rng = np.random.default_rng(5)
+    for found in run(lambda name, weight, buffer, *rest: (weight + 0.1 * rng.standard_normal(weight.shape), buffer)):
+        assert found.keys() == set(TRAINED)
+        assert all(value["factors"] == {} and value["deviation"] > 0.5 for value in found.values())
+    found = run(lambda name, weight, buffer, *rest: (np.full_like(weight, np.nan), buffer), steps=1)[0]
+    assert found["fc.bias"]["factors"] == {}
+
+
+@pytest.mark.parametrize("precision, smallest", [("fp64", 1e-11), ("fp32", 1e-3)])
+def test_one_wrong_number_is_found(precision, smallest):
+    """Above the rounding of weights that are large beside their update."""
+
+    def rule(*arguments):
+        weight, buffer = Update()(*arguments)
+        weight.flat[0] += smallest
+        return weight, buffer
+
+    assert all(found.keys() == set(TRAINED) for found in run(rule, precision=precision))
+
+
+def test_the_active_rows_of_partial_fc_are_left_out():
+    before, after = {"shard": np.ones((6, 4))}, {"shard": np.zeros((6, 4))}
+    assert formulas.check(plan(), {"shard"}, LR, before, after, {"shard": np.ones((2, 4))}, 3.0, 2.0**-52) == {}
+
+
+def test_norm_and_clip_factor():
+    gradients = {"fc.bias": np.array([3.0, 0.0]), "shard": np.array([[4.0]])}
+    assert formulas.norm(gradients) == 5.0
+    factors = {None: (1.0, 1.0), 2.5: (0.5, 2.5 / 3), 4.0: (0.8, 1.0), 10.0: (1.0, 1.0)}
+    for limit, (together, without_shards) in factors.items():
+        assert formulas.clip_factor(plan(clip_norm=limit), {"shard"}, gradients, 5.0) == together
+        without = plan(clip_norm=limit, clip_sharded=False)
+        assert formulas.clip_factor(without, {"shard"}, gradients, 5.0) == without_shards
+    assert formulas.clip_factor(plan(clip_norm=1.0), set(), {"fc.bias": np.zeros(2)}, 0.0) == 1.0
+    of_all_ranks = formulas.clip_factor(plan(clip_norm=2.5), {"shard"}, gradients, 10.0)
+    assert of_all_ranks == 0.25  # the shards of other ranks count too
+
+
+SPEC, APPLIED = Ema(0.9), 3  # a rate of 9 / 13
+AVERAGED = ("a.weight", "a.running_mean")
+
+
+def check_averages(rate, skipped=0.0, precision=2.0**-52, spec=SPEC):
+    rng = np.random.default_rng(1)
+    old, weights = ({name: rng.standard_normal((3, 4)) for name in AVERAGED} for _ in range(2))
+    new = {name: old[name] + rate * (weights[name] - old[name]) for name in AVERAGED}
+    before = {"scaler/skipped": np.array(1.0), **{f"ema/{name}": value for name, value in old.items()}}
+    after = {"scaler/skipped": np.array(1.0 + skipped), **weights}
+    after.update((f"ema/{name}", value) for name, value in new.items())
+    return formulas.check_averages(spec, before, after, precision, APPLIED)
+
+
+def test_an_average_by_the_formula_is_no_deviation():
+    assert check_averages(9 / 13) == {} and check_averages(0.0, skipped=1.0) == {}
+    assert check_averages(0.1, spec=replace(SPEC, warmup=False)) == {}
+    assert check_averages(9 / 13 + 1e-13) and not check_averages(9 / 13 + 1e-13, precision=2.0**-23)
+
+
+@pytest.mark.parametrize(
+    "rate, skipped, cause",
+    [
+        (0.0, 0, "it stays as it was"),
+        (1.0, 0, "it is a copy of what it averages"),
+        (4 / 13, 0, "decay and 1 - decay are swapped"),
+        (0.1, 0, "there is no warm-up"),
+        (0.5, 0, "its rate is 0.5 instead of 0.692308"),
+        (9 / 13, 1, "it changes although the update was skipped"),
+    ],
+)
+def test_a_slip_of_an_average_is_found_and_named(rate, skipped, cause):
+    deviations = check_averages(rate, skipped)
+    assert {name: deviation["cause"] for name, deviation in deviations.items()} == dict.fromkeys(AVERAGED, cause)
+
+
+def test_a_finding_names_the_update_the_cause_and_the_file():
+    record = empty("torch", "fp64", {"param_groups": dict.fromkeys((*AVERAGED, "b.weight"))})
+    record.files["average"] = ["torch/ema.py"]
+    deviating = {"title": "update 2", "averages": check_averages(0.0)}
+    record.steps.extend([{"title": "update 1", "averages": {}}, deviating, {"title": "x"}])
+    (finding,) = findings.average_findings("torch", record)
+    assert finding.what.startswith("update 2: 2 of 3 moving averages do not follow the formula")
+    assert finding.cause == "it stays as it was (a.weight, a.running_mean)" and finding.places == ("torch/ema.py",)

@@ -1,0 +1,250 @@
+"""Check of updates and moving averages against the formulas of zoo/optim, in numpy, by the framework's own gradients.
+
+So each framework is checked alone.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.optim import sgd, sgd_nesterov
+from zoo.optim.base import Math
+from zoo.optim.ema import Ema, moved
+from zoo.trainer import numpy_ops
+from zoo.trainer.plan import Plan
+from zoo.trainer.state import EMA_PREFIX, slot_key
+
+ROUNDING = 16  # largest deviation that rounding alone explains, in units of the precision and of the largest term
+NORM_ROUNDING = {"fp64": 1e-9, "fp32": 1e-3, "fp16": 1e-1, "bf16": 1e-1}  # relative, of a norm of all gradients
+NORM_SAFETY = 4.0  # a norm without the shards, which is not reported, may be rounded by that much more
+FIT = 1e-4  # largest share of a deviation that a hypothesis leaves unexplained
+SLIPS = {
+    "coupled": "the weight decay is added to the gradient instead of the update: coupled",
+    "uncorrected": "the means are not corrected for their start from 0",
+    "plain": "momentum without Nesterov's step ahead",
+    "ignored": "the factor of the learning rate is ignored",
+}
+State = Mapping[str, np.ndarray]
+
+
+class Inputs(NamedTuple):
+    """What an update of a parameter depends on.
+
+    Attributes:
+        weight, gradient: before the update; the gradient unscaled and clipped.
+        slots: in the order of the optimizer.
+        lr: learning rate without the parameter's factor.
+        lr_scale, decay: of the parameter.
+        applied: number of the update without those that were skipped, from 1.
+    """
+
+    weight: np.ndarray
+    gradient: np.ndarray
+    slots: tuple[np.ndarray, ...]
+    lr: float
+    lr_scale: float
+    decay: float
+    applied: int
+
+
+def check(
+    plan: Plan,
+    shards: set[str],
+    lr: float,
+    before: State,
+    after: State,
+    gradients: State,
+    total_norm: float,
+    precision: float,
+    norm_rounding: float = 0.0,
+    applied: int = 1,
+) -> dict[str, dict[str, Any]]:
+    """Compare the updates of all parameters with the formula.
+
+    Args:
+        plan: its parameter groups, optimizer and clipping.
+        shards: names of the sharded parameters.
+        lr: learning rate of the update.
+        before, after: state dicts around the update.
+        gradients: of the update, unscaled and not clipped.
+        total_norm: norm of all gradients, those of other ranks' shards included.
+        precision: rounding unit of the arithmetic, such as 2**-52.
+        norm_rounding: relative rounding of the framework's own norm, which sums millions of squares.
+        applied: number of the update without those that were skipped, from 1.
+
+    Returns:
+        By name, of the parameters that deviate: `deviation`, relative to the update; `factors`, of `_linear_slips` or
+        `_slips`; `decay`, the expected weight decay; `frozen`, whether the parameter should not change.
+    """
+    clip = clip_factor(plan, shards, gradients, total_norm)
+    clip_rounding = NORM_SAFETY * norm_rounding if clip < 1 else 0.0
+    found = {}
+    for name, gradient in gradients.items():
+        weight = np.asarray(before[name], np.float64)
+        has_own_norm = name in shards and plan.optimizer.name in ("lars", "lamb")  # over all ranks
+        if gradient.shape != weight.shape or has_own_norm:  # another shape: the active rows of Partial FC
+            continue
+        is_clipped = plan.clip_sharded or name not in shards
+        slots = tuple(
+            np.asarray(before.get(slot_key(slot, name), np.zeros_like(weight)), np.float64)
+            for slot in plan.optimizer.slots
+        )
+        clipped = gradient * np.float64(clip if is_clipped else 1.0)
+        inputs = Inputs(weight, clipped, slots, lr, *plan.param_group(name), applied)
+        update = np.asarray(after[name], np.float64) - weight
+        found.update(_deviation(plan.optimizer, name, inputs, update, precision, clip_rounding))
+    return found
+
+
+def norm(gradients: State) -> float:
+    """Return the L2 norm of all gradients."""
+    return math.sqrt(sum(float(np.square(value, dtype=np.float64).sum()) for value in gradients.values()))
+
+
+def norm_rounding(own: float, reported: float, precision: str) -> float:
+    """Return the relative rounding of a framework's norm; 0 if it is wrong, which is another finding."""
+    rounding = abs(own - reported) / own if own else 0.0
+    return rounding if rounding <= NORM_ROUNDING[precision] else 0.0
+
+
+def clip_factor(plan: Plan, shards: set[str], gradients: State, total_norm: float) -> float:
+    """Return what clipping multiplies the gradients by."""
+    if plan.clip_norm is None:
+        return 1.0
+    if not plan.clip_sharded:
+        total_norm = norm({name: value for name, value in gradients.items() if name not in shards})
+    return min(1.0, plan.clip_norm / max(total_norm, 1e-300))
+
+
+def check_averages(spec: Ema, before: State, after: State, precision: float, applied: int) -> dict[str, dict[str, Any]]:
+    """Compare the moving averages of weights and statistics after an update with the formula.
+
+    Args:
+        spec: decay and warm-up.
+        before, after: state dicts around the update.
+        precision: rounding unit of the arithmetic, such as 2**-52.
+        applied: number of the update without those that were skipped, from 1.
+
+    Returns:
+        By name, of the averages that deviate: `deviation`, relative to the largest value, and `cause`, in words.
+    """
+    is_skipped = float(after["scaler/skipped"]) != float(before["scaler/skipped"])
+    rate = 0.0 if is_skipped else float(spec.rate(numpy_ops, np.float64(applied)))
+    found = {}
+    for key in (key for key in after if key.startswith(EMA_PREFIX)):
+        name = key.removeprefix(EMA_PREFIX)
+        weight, old, new = (np.asarray(array, np.float64) for array in (after[name], before[key], after[key]))
+        largest = max(map(_largest, (weight, old, new)))
+        error = _largest(new - moved(old, weight, rate))
+        if not error <= ROUNDING * precision * largest:
+            cause = _cause_of_average(spec, rate, weight - old, new - old)
+            found[name] = {"deviation": error / largest, "cause": cause}
+    return found
+
+
+def _deviation(
+    spec: Any, name: str, inputs: Inputs, update: np.ndarray, precision: float, clip_rounding: float
+) -> dict[str, dict[str, Any]]:
+    """Compare the update of a parameter; return {} if rounding explains the deviation."""
+    expected = _expected_update(spec, inputs)
+    largest = clipped = _largest(expected)
+    size = 4 * largest
+    if spec.name == "sgd":  # its terms may cancel each other
+        gradient, *others = (inputs.lr * inputs.lr_scale * _largest(term) for term in _terms(spec, inputs))
+        size, clipped = gradient + sum(others), gradient
+    tolerance = ROUNDING * precision * (_largest(inputs.weight) + size) + clip_rounding * clipped
+    error = _largest(update - expected)
+    if error <= tolerance:
+        return {}
+    factors = _linear_slips if spec.name == "sgd" else _slips
+    return {
+        name: {
+            "deviation": error / max(largest, _largest(update), 1e-300),
+            "factors": factors(spec, inputs, update, tolerance),
+            "decay": inputs.decay,
+            "frozen": inputs.lr_scale == 0,
+        }
+    }
+
+
+def _direction(spec: Any, inputs: Inputs) -> np.ndarray:
+    """Return what the learning rate multiplies in the optimizer's formula."""
+    return spec.direction(Math(numpy_ops), *inputs[:3], inputs.decay, inputs.applied)[0]
+
+
+def _expected_update(spec: Any, inputs: Inputs) -> np.ndarray:
+    return -inputs.lr * inputs.lr_scale * _direction(spec, inputs)
+
+
+def _terms(spec: Any, inputs: Inputs) -> list[np.ndarray]:
+    """Return the shares of gradient, decay and momentum in the direction of an optimizer that is linear in them."""
+    zero = np.zeros_like(inputs.weight)
+    nothing = inputs._replace(gradient=zero, slots=(zero,), decay=0.0)
+    alone = ({"gradient": inputs.gradient}, {"decay": inputs.decay}, {"slots": inputs.slots})
+    return [_direction(spec, nothing._replace(**part)) for part in alone]
+
+
+def _slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: float) -> dict[str, float]:
+    """Return the slips that explain a change of the weight, each with the factor 1: the formula of other inputs."""
+    coupled = inputs._replace(gradient=inputs.gradient + inputs.decay * inputs.weight, decay=0.0)
+    others = {"ignored": (spec, inputs._replace(lr_scale=1.0))}
+    if "square" in spec.slots:
+        others |= {"coupled": (spec, coupled), "uncorrected": (spec, inputs._replace(applied=1 << 40))}
+    if spec.name == "sgd_nesterov":
+        others["plain"] = sgd.Settings(momentum=spec.momentum), inputs
+    return {slip: 1.0 for slip, other in others.items() if _largest(_expected_update(*other) - update) <= tolerance}
+
+
+def _linear_slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: float) -> dict[str, float]:
+    """Find hypotheses that explain an update by SGD with a single factor.
+
+    Returns:
+        The factor of each hypothesis that fits: of the learning rate, the momentum, the gradient, of gradient and decay
+        together (dampening), and of the weight (decay).
+    """
+    rate = inputs.lr * (inputs.lr_scale or 1.0)
+    gradient, decay, momentum = _terms(spec, inputs)
+    zero = np.zeros_like(update)
+    candidates = {}
+    if spec.momentum:
+        candidates["nesterov"] = zero, _direction(sgd_nesterov.Settings(momentum=spec.momentum), inputs)
+    candidates |= {
+        "lr": (zero, gradient + decay + momentum),
+        "momentum": (gradient + decay, momentum),
+        "decay": (gradient + momentum, inputs.weight),
+        "gradient": (decay + momentum, gradient),
+        "dampening": (momentum, gradient + decay),
+    }
+    unexplained = FIT * _largest(update - _expected_update(spec, inputs)) / rate
+    found = {}
+    for kind, (fixed, free) in candidates.items():
+        rest, power = -update / rate - fixed, float(np.square(free).sum())
+        factor = float((free * rest).sum()) / power if power else 0.0
+        is_exact = _largest(rest - factor * free) <= unexplained
+        if is_exact and (kind != "nesterov" or abs(factor - 1) < FIT):
+            found[kind] = factor
+    return found
+
+
+def _cause_of_average(spec: Ema, rate: float, way: np.ndarray, step: np.ndarray) -> str:
+    """Return what explains a step of the average on the way to the weight."""
+    power = float(np.square(way).sum())
+    found = float((way * step).sum()) / power if power else 0.0
+    if power and _largest(step - found * way) > FIT * _largest(way):
+        return ""
+    if rate == 0:
+        return "it changes although the update was skipped"
+    causes = {
+        "it stays as it was": 0.0,
+        "it is a copy of what it averages": 1.0,
+        "decay and 1 - decay are swapped": 1 - rate,
+        "there is no warm-up": spec.last_rate,
+    }
+    close = (cause for cause, other in causes.items() if abs(found - other) <= FIT * rate)
+    return next(close, f"its rate is {found:.6g} instead of {rate:.6g}")
+
+
+def _largest(array: np.ndarray) -> float:
+    return float(np.abs(array).max(initial=0))
