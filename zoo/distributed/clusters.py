@@ -22,13 +22,10 @@ from zoo.distributed import launchers
 from zoo.distributed.environment import check_printable
 
 IMAGE_FOLDER = "/opt/vision-zoo"  # of this project in container images: the WORKDIR of environments/*.Dockerfile
-NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 MAX_NAME = 40  # characters; Kubernetes appends to it, up to 63
 TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d\d))?(?::(\d\d))?")
 NOTICE = 120  # seconds between SIGTERM, at which a run saves and ends, and the time limit or the end of its pods
-WORD = re.compile(r"[A-Za-z0-9_.,-]+")
 SHM_SIZE = "16Gi"
-QUANTITY = re.compile(r"[1-9]\d*(\.\d+)?(Ki|Mi|Gi|Ti|k|M|G|T)?")
 SSH_PORT = 22
 HOSTFILE = "/etc/mpi/hostfile"  # of the operator; Open MPI 5 does not read the variable that names it
 
@@ -93,10 +90,8 @@ def render(
         gpus = 0 if config.device == "cpu" else processes
     if 0 < gpus < processes:
         raise UserError(f"--gpus-per-node {gpus}: each of the {processes} processes of a host needs a GPU of its own")
-    if any(not word.isprintable() for word in (arguments.image or "", *train_arguments)):
-        raise UserError("--print: an option has a line break or another control character")
     job = Job(
-        job_name(arguments.name, recipe, f"{count}x{processes}"),
+        arguments.name or job_name(recipe, f"{count}x{processes}"),
         count,
         processes,
         gpus,
@@ -110,21 +105,11 @@ def render(
     return _slurm(job, arguments) if arguments.print == "slurm" else _kubernetes(job, arguments, config.framework)
 
 
-def job_name(name: str | None, recipe: str, world: str) -> str:
-    """Return the name of a job, by default that of its recipe and world size, such as tsm-k400-4x8.
-
-    Raises:
-        UserError: Kubernetes would not accept the name.
-    """
-    if name is None:
-        stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
-        name = f"{stem[: MAX_NAME - len(world) - 1].rstrip('-')}-{world.lower()}"
-        name = name if name[0].isalpha() else f"run-{name}"[:MAX_NAME]
-    if not NAME.fullmatch(name) or len(name) > MAX_NAME:
-        raise UserError(
-            f"--name {name}: expected at most {MAX_NAME} lower-case letters, digits and -, a letter first and no - last"
-        )
-    return name
+def job_name(recipe: str, world: str) -> str:
+    """Return a name that Kubernetes takes, such as tsm-k400-4x8."""
+    stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
+    stem = stem if stem[:1].isalpha() else f"run-{stem}"
+    return f"{stem[: MAX_NAME - len(world) - 1].rstrip('-')}-{world.lower()}"
 
 
 def seconds(text: str | None) -> int | None:
@@ -155,7 +140,7 @@ def read_volumes(texts: Sequence[str]) -> list[Volume]:
     """Return the values of --volume, SOURCE:PATH or SOURCE:PATH:ro.
 
     Raises:
-        UserError: A value has another form, or two have the same path.
+        UserError: A value has another form.
     """
     found: list[Volume] = []
     for text in texts:
@@ -163,8 +148,6 @@ def read_volumes(texts: Sequence[str]) -> list[Volume]:
         path, _, mode = rest.partition(":")
         if not source or not path.startswith("/") or mode not in ("", "ro") or re.search(r"[\s,]", text):
             raise UserError(f"--volume {text}: expected SOURCE:PATH or SOURCE:PATH:ro, with an absolute PATH")
-        if any(volume.path == path for volume in found):
-            raise UserError(f"--volume {text}: {path} is mounted already")
         found.append(Volume(source, path, mode == "ro"))
     return found
 
@@ -201,12 +184,12 @@ def _slurm(job: Job, arguments: argparse.Namespace) -> str:
         "cpus-per-task": None if whole_hosts else str(job.cpus_per_process),
         "exclusive": "" if whole_hosts else None,
         "mem": "0" if whole_hosts else None,  # all of it
-        "partition": _word("--partition", arguments.partition),
-        "account": _word("--account", arguments.account),
+        "partition": arguments.partition,
+        "account": arguments.account,
         "time": arguments.time,
         "nodelist": ",".join(hosts) or None,
         "signal": f"TERM@{NOTICE}",
-        "output": _path("--logs", os.path.join(arguments.logs or "", "%x-%j.log")),
+        "output": os.path.join(arguments.logs or "", "%x-%j.log"),
     }
     lines = ["#!/bin/bash"]
     lines += [f"#SBATCH --{name}" + f"={value}" * bool(value) for name, value in options.items() if value is not None]
@@ -239,22 +222,11 @@ def _container_mount(volume: Volume) -> str:
     return f"{volume.source}:{volume.path}" + ":ro" * volume.read_only
 
 
-def _word(option: str, value: str | None) -> str | None:
-    if value is not None and not WORD.fullmatch(value):
-        raise UserError(f"{option} {value}: expected letters, digits and _ . , -")
-    return value
-
-
-def _path(option: str, value: str) -> str:
-    if re.search(r"\s", value):
-        raise UserError(f"{option}: a path of sbatch cannot have blanks: {value}")
-    return value
-
-
 def _kubernetes(job: Job, arguments: argparse.Namespace, framework: str) -> str:
     """Return manifests: a TrainJob for PyTorch, an MPIJob for the others and with --by mpirun."""
     namespace, shm_size = arguments.namespace or "default", arguments.shm_size or SHM_SIZE
-    _check(job, namespace, shm_size)
+    if not job.image:
+        raise UserError("--print k8s: name a container image with --image, such as registry/vision-zoo:torch")
     if framework == "torch" and arguments.by != "mpirun":
         if arguments.mpi_args is not None:
             raise UserError("--mpi-args: torchrun starts the ranks; give --by mpirun for an MPIJob")
@@ -353,21 +325,6 @@ def _mpi_job(job: Job, namespace: str, shm_size: str, mpi_args: list[str]) -> st
         },
     }
     return _dump(manifest)
-
-
-def _check(job: Job, namespace: str, shm_size: str) -> None:
-    if not job.image:
-        raise UserError("--print k8s: name a container image with --image, such as registry/vision-zoo:torch")
-    if not NAME.fullmatch(namespace):
-        raise UserError(f"--namespace {namespace}: expected lower-case letters, digits and -")
-    if not QUANTITY.fullmatch(shm_size):
-        raise UserError(f"--shm-size {shm_size}: expected a quantity of Kubernetes such as 16Gi")
-    for volume in job.volumes:
-        if not volume.source.startswith("/") and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", volume.source):
-            raise UserError(
-                f"--volume {volume.source}:{volume.path}: expected the name of a PersistentVolumeClaim, or an "
-                "absolute path for a folder of the host"
-            )
 
 
 def _pod(job: Job, shm_size: str, container: str, restart: str | None) -> dict[str, Any]:

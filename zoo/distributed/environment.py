@@ -199,14 +199,6 @@ def carried(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in _by_prefix(environ).items() if name not in OF_ONE_HOST}
 
 
-def withheld(environ: Mapping[str, str]) -> list[str]:
-    """Return the names of variables with one of the prefixes that are not carried without being named."""
-    found = carried(environ)
-    return sorted(
-        name for name in environ if name.startswith(PREFIXES) and name not in found and name not in OF_LAUNCHERS
-    )
-
-
 def recorded(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the journal of a run records; values of secrets that --env named are hidden."""
     named = [name for name in environ.get(NAMED, "").split(",") if name in environ]
@@ -252,13 +244,10 @@ def collect(named: Sequence[str], environ: Mapping[str, str] = os.environ) -> di
     return {**variables, NAMED: ",".join(chosen)} if chosen else variables
 
 
-def describe(variables: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return lines for --dry-run: the variables that are carried, and those that are not for their names."""
-    lines = [
-        f"env {name}={HIDDEN if is_secret(name, value) else shlex.quote(value)}" for name, value in variables.items()
-    ]
-    left = [name for name in withheld(environ) if name not in variables]
-    return lines + [f"not carried unless named with --env: {', '.join(left)}"] * bool(left)
+def describe(variables: Mapping[str, str]) -> list[str]:
+    """Return a line for each variable that is carried."""
+    values = {name: HIDDEN if is_secret(name, value) else shlex.quote(value) for name, value in variables.items()}
+    return [f"env {name}={value}" for name, value in values.items()]
 
 
 def check_printable(variables: Mapping[str, str]) -> None:

@@ -184,6 +184,9 @@ class Heartbeat(threading.Thread):
     def _exit(self, reason: str) -> None:
         if self.rank == 0:
             self._broadcast({"failed": reason})
+        self._end_process(reason)
+
+    def _end_process(self, reason: str) -> None:
         sys.stderr.write(f"error: {reason}\n")
         sys.stderr.flush()
         os._exit(1)

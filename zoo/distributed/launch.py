@@ -9,7 +9,6 @@ import json
 import os
 import re
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -202,22 +201,14 @@ def run_launcher(command: list[str]) -> int:
 
 
 def exec_rank(logs: Path, arguments: list[str]) -> NoReturn:
-    """Run `zoo train` in place of this process, with its output in a file of its own and its memory near its cores."""
+    """Run `zoo train` in place of this process, with its output in a file of its own."""
     launch = environment.detect(os.environ)
     file = os.open(_log_file(logs, launch.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.environ["PYTHONUNBUFFERED"] = "1"
-    command = [*_numa_binding(launch.local_rank), *program.command("train", *arguments)]
+    command = program.command("train", *arguments)
     os.execvp(command[0], command)
-
-
-def _numa_binding(local_rank: int) -> list[str]:
-    """Return the numactl command that binds a rank to a NUMA node, round robin; empty without numactl or nodes."""
-    nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
-    if nodes < 2 or not shutil.which("numactl"):
-        return []
-    return ["numactl", f"--cpunodebind={local_rank % nodes}", f"--membind={local_rank % nodes}"]
 
 
 def _read_line() -> bytes:

@@ -60,9 +60,6 @@ class Accepted(NamedTuple):
     end: float
 
 
-Peers = dict[str, dict[int, Peer]]  # connection type -> rank -> peer
-
-
 class Rendezvous(NamedTuple):
     """Where and until when the processes meet.
 
@@ -83,11 +80,6 @@ class Rendezvous(NamedTuple):
     def remaining(self) -> float:
         return self.end - time.monotonic()
 
-    @property
-    def max_arrivals(self) -> int:
-        """Connections without a complete hello; beyond, the oldest is dropped, and a rank comes again."""
-        return max(MIN_ARRIVALS, 2 * self.launch.size)
-
 
 def connect(launch: Launch, straggler_timeout: float, timeout: float = BEGIN_TIMEOUT) -> Group:
     """Join the process group of the run.
@@ -104,106 +96,149 @@ def connect(launch: Launch, straggler_timeout: float, timeout: float = BEGIN_TIM
         return Group(launch, {}, None)
     end = time.monotonic() + timeout
     rendezvous = Rendezvous(launch, resolve(launch), timeout, end, derive_key(launch.job, os.environ))
-    if launch.rank == 0:
-        return _accept_ranks(rendezvous, straggler_timeout)
-    return _join(rendezvous, straggler_timeout)
+    if launch.rank:
+        return _join(rendezvous, straggler_timeout)
+    root = Root(rendezvous)
+    root.accept_ranks()
+    control, heartbeats = root.peers[CONTROL], root.peers[HEARTBEAT]
+    names = {0: _name(launch), **{rank: peer.name for rank, peer in heartbeats.items()}}
+    connections = {rank: peer.connection for rank, peer in heartbeats.items()}
+    heartbeat = Heartbeat(0, connections, names, straggler_timeout, launch.size, end)
+    launch = replace(launch, address=rendezvous.address, local_address=rendezvous.address)
+    return Group(launch, {rank: control[rank].connection for rank in range(1, launch.size)}, heartbeat)
 
 
-def _accept_ranks(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
-    """Accept all other ranks, on rank 0."""
-    launch, address = rendezvous.launch, rendezvous.address
-    peers: Peers = {CONTROL: {}, HEARTBEAT: {}}
-    raise_file_limit(2 * launch.size + rendezvous.max_arrivals)
-    with _listen(rendezvous) as listener, selectors.DefaultSelector() as selector:
-        listener.setblocking(False)
-        selector.register(listener, selectors.EVENT_READ)
-        arrivals: dict[socket.socket, Arrival] = {}  # the oldest first
-        strangers, report = 0, time.monotonic() + WAIT_REPORT
-        while any(len(joined) < launch.size - 1 for joined in peers.values()):
-            if rendezvous.remaining <= 0:
-                _abort(rendezvous, peers, _describe_missing(rendezvous, peers, strangers))
-            if time.monotonic() >= report:
-                report += WAIT_REPORT
-                _report_wait(rendezvous, peers)
-            first_end = min([rendezvous.end, report, *(arrival.end for arrival in arrivals.values())])
-            for event, _ in selector.select(max(first_end - time.monotonic(), 0.001)):
-                if event.fileobj is listener:
-                    _accept(listener, selector, arrivals, rendezvous)
-                    continue
-                arrival = arrivals.get(event.fileobj)  # type: ignore[call-overload]
-                if arrival is None:  # dropped in this round
-                    continue
-                try:
-                    hello = arrival.read()
-                except ConnectionLost:
-                    strangers += 1
-                    _drop(arrival, selector, arrivals)
-                    continue
-                if hello:
-                    selector.unregister(arrival.connection)
-                    del arrivals[arrival.connection]
-                    _admit(rendezvous, peers, arrival, hello)
-            for arrival in [arrival for arrival in arrivals.values() if arrival.end < time.monotonic()]:
-                _drop(arrival, selector, arrivals)
-        for arrival in list(arrivals.values()):
-            _drop(arrival, selector, arrivals)
-    _reply_all(rendezvous, peers, ALL_JOINED)
-    names = {0: _name(launch), **{rank: peer.name for rank, peer in peers[HEARTBEAT].items()}}
-    heartbeats = {rank: peer.connection for rank, peer in peers[HEARTBEAT].items()}
-    heartbeat = Heartbeat(0, heartbeats, names, straggler_timeout, launch.size, rendezvous.end)
-    connections = {rank: peers[CONTROL][rank].connection for rank in range(1, launch.size)}
-    return Group(replace(launch, address=address, local_address=address), connections, heartbeat)
+class Root:
+    """Rank 0 until all others have joined.
 
+    Attributes:
+        peers: connection type -> rank -> peer that has joined.
+    """
 
-def _accept(
-    listener: socket.socket,
-    selector: selectors.BaseSelector,
-    arrivals: dict[socket.socket, Arrival],
-    rendezvous: Rendezvous,
-) -> None:
-    """Accept one connection, and drop the oldest arrival if there are too many."""
-    if len(arrivals) >= rendezvous.max_arrivals:
-        _drop(next(iter(arrivals.values())), selector, arrivals)
-    try:
-        connection, _ = listener.accept()
-    except OSError:  # the peer is gone already
-        return
-    try:
-        arrivals[connection] = Arrival(connection, rendezvous.key)
-    except ConnectionLost:
-        connection.close()
-        return
-    selector.register(connection, selectors.EVENT_READ)
+    def __init__(self, rendezvous: Rendezvous):
+        self.rendezvous, self.launch = rendezvous, rendezvous.launch
+        self.peers: dict[str, dict[int, Peer]] = {CONTROL: {}, HEARTBEAT: {}}
+        # Connections without a complete hello; beyond, the oldest is dropped, and a rank comes again.
+        self._max_arrivals = max(MIN_ARRIVALS, 2 * self.launch.size)
+        self._arrivals: dict[socket.socket, Arrival] = {}  # the oldest first
+        self._selector = selectors.DefaultSelector()
+        self._strangers = 0
 
+    def accept_ranks(self) -> None:
+        """Accept all other ranks. Raises UserError if one is missing or contradicts another."""
+        raise_file_limit(2 * self.launch.size + self._max_arrivals)
+        report = time.monotonic() + WAIT_REPORT
+        with _listen(self.rendezvous, 2 * self.launch.size + self._max_arrivals) as listener, self._selector:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ)
+            while any(len(joined) < self.launch.size - 1 for joined in self.peers.values()):
+                if self.rendezvous.remaining <= 0:
+                    self._abort(self._describe_missing())
+                if time.monotonic() >= report:
+                    report += WAIT_REPORT
+                    self._report_wait()
+                ends = [self.rendezvous.end, report, *(arrival.end for arrival in self._arrivals.values())]
+                for event, _ in self._selector.select(max(min(ends) - time.monotonic(), 0.001)):
+                    if event.fileobj is listener:
+                        self._accept(listener)
+                    elif event.fileobj in self._arrivals:  # not dropped in this round
+                        self._read(self._arrivals[event.fileobj])  # type: ignore[index]
+                for arrival in [arrival for arrival in self._arrivals.values() if arrival.end < time.monotonic()]:
+                    self._drop(arrival)
+            for arrival in list(self._arrivals.values()):
+                self._drop(arrival)
+        self._reply_all(ALL_JOINED)
 
-def _drop(arrival: Arrival, selector: selectors.BaseSelector, arrivals: dict[socket.socket, Arrival]) -> None:
-    selector.unregister(arrival.connection)
-    del arrivals[arrival.connection]
-    arrival.connection.close()
+    def _accept(self, listener: socket.socket) -> None:
+        """Accept one connection, and drop the oldest arrival if there are too many."""
+        if len(self._arrivals) >= self._max_arrivals:
+            self._drop(next(iter(self._arrivals.values())))
+        try:
+            connection, _ = listener.accept()
+        except OSError:  # the peer is gone already
+            return
+        try:
+            self._arrivals[connection] = Arrival(connection, self.rendezvous.key)
+        except ConnectionLost:
+            connection.close()
+            return
+        self._selector.register(connection, selectors.EVENT_READ)
 
+    def _read(self, arrival: Arrival) -> None:
+        try:
+            hello = arrival.read()
+        except ConnectionLost:
+            self._strangers += 1
+            self._drop(arrival)
+            return
+        if hello:
+            self._selector.unregister(arrival.connection)
+            del self._arrivals[arrival.connection]
+            self._admit(arrival, hello)
 
-def _admit(rendezvous: Rendezvous, peers: Peers, arrival: Arrival, hello: Hello) -> None:
-    """Add a rank of this run to `peers`. Raises UserError if its rank or world size contradicts it."""
-    launch, joined, connection = rendezvous.launch, peers[hello.type], arrival.connection
-    peer = Peer(connection, hello.name, arrival.peer_nonce)
-    previous = joined.get(hello.rank)
-    conflict = None
-    if hello.size != launch.size:
-        conflict = f"{hello.name} was started as one of {hello.size} processes, {_name(launch)} as one of {launch.size}"
-    elif hello.rank == 0 or (previous and previous.name != hello.name and not _is_abandoned(previous.connection)):
-        first = previous.name if previous else _name(launch)
-        conflict = f"two processes were started as rank {hello.rank}: {first} and {hello.name}"
-    connection.settimeout(HELLO_TIMEOUT)
-    if conflict:
-        conflict += f"; start all of them with one launcher (this one was detected as {launch.launcher})"
-        _reply(rendezvous, peer, {"refused": conflict})
-        _abort(rendezvous, peers, conflict)
-    if previous:
-        previous.connection.close()
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    _reply(rendezvous, peer, {"accepted": max(rendezvous.remaining, 0)})
-    connection.settimeout(None)
-    joined[hello.rank] = peer
+    def _drop(self, arrival: Arrival) -> None:
+        self._selector.unregister(arrival.connection)
+        del self._arrivals[arrival.connection]
+        arrival.connection.close()
+
+    def _admit(self, arrival: Arrival, hello: Hello) -> None:
+        """Add a rank of this run to `peers`. Raises UserError if its rank or world size contradicts it."""
+        launch, joined, connection = self.launch, self.peers[hello.type], arrival.connection
+        peer, previous, conflict = Peer(connection, hello.name, arrival.peer_nonce), joined.get(hello.rank), None
+        if hello.size != launch.size:
+            conflict = (
+                f"{hello.name} was started as one of {hello.size} processes, {_name(launch)} as one of {launch.size}"
+            )
+        elif hello.rank == 0 or (previous and previous.name != hello.name and not _is_abandoned(previous.connection)):
+            first = previous.name if previous else _name(launch)
+            conflict = f"two processes were started as rank {hello.rank}: {first} and {hello.name}"
+        connection.settimeout(HELLO_TIMEOUT)
+        if conflict:
+            conflict += f"; start all of them with one launcher (this one was detected as {launch.launcher})"
+            self._reply(peer, {"refused": conflict})
+            self._abort(conflict)
+        if previous:
+            previous.connection.close()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reply(peer, {"accepted": max(self.rendezvous.remaining, 0)})
+        connection.settimeout(None)
+        joined[hello.rank] = peer
+
+    def _missing(self) -> str:
+        """Return the ranks that have not joined, such as `rank 1, 3 of 4`."""
+        ranks = sorted(set(range(1, self.launch.size)) - (set(self.peers[HEARTBEAT]) & set(self.peers[CONTROL])))
+        return f"rank {', '.join(map(str, ranks))} of {self.launch.size}"
+
+    def _report_wait(self) -> None:
+        timeout = self.rendezvous.timeout
+        seconds = f"{timeout - self.rendezvous.remaining:.0f} of at most {timeout:.0f} s"
+        print(f"waiting for {self._missing()} to join ({seconds})", file=sys.stderr, flush=True)
+
+    def _describe_missing(self) -> str:
+        reason = (
+            f"{self._missing()} did not join rank 0 at {self.launch.address} "
+            f"within {self.rendezvous.timeout:.0f} s; look for the reason in its own output"
+        )
+        if self._strangers:
+            reason += (
+                f" ({self._strangers} connections did not prove the secret of this run: {VARIABLE}, ~/{FILE} and the "
+                "variables of the launcher have to be the same everywhere)"
+            )
+        return reason
+
+    def _abort(self, reason: str) -> NoReturn:
+        """Refuse the ranks that have joined so far and raise UserError."""
+        self._reply_all({"refused": reason})
+        raise UserError(reason)
+
+    def _reply_all(self, reply: dict[str, Any]) -> None:
+        for joined in self.peers.values():
+            for peer in joined.values():
+                self._reply(peer, reply)
+
+    def _reply(self, peer: Peer, reply: dict[str, Any]) -> None:
+        with suppress(ConnectionLost):  # the heartbeat or the timeout will report it
+            send_reply(peer.connection, self.rendezvous.key, peer.nonce, reply)
 
 
 def _is_abandoned(connection: socket.socket) -> bool:
@@ -214,53 +249,6 @@ def _is_abandoned(connection: socket.socket) -> bool:
         return False
     except OSError:
         return True
-
-
-def _missing(rendezvous: Rendezvous, peers: Peers) -> str:
-    """Return the ranks that have not joined, such as `rank 1, 3`."""
-    missing = sorted(set(range(1, rendezvous.launch.size)) - (set(peers[HEARTBEAT]) & set(peers[CONTROL])))
-    return f"rank {', '.join(map(str, missing))}"
-
-
-def _report_wait(rendezvous: Rendezvous, peers: Peers) -> None:
-    seconds = rendezvous.timeout - rendezvous.remaining
-    print(
-        f"waiting for {_missing(rendezvous, peers)} of {rendezvous.launch.size} to join "
-        f"({seconds:.0f} of at most {rendezvous.timeout:.0f} s)",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-def _describe_missing(rendezvous: Rendezvous, peers: Peers, strangers: int) -> str:
-    launch = rendezvous.launch
-    reason = (
-        f"{_missing(rendezvous, peers)} of {launch.size} did not join rank 0 at {launch.address} "
-        f"within {rendezvous.timeout:.0f} s; look for the reason in its own output"
-    )
-    if strangers:
-        reason += (
-            f" ({strangers} connections did not prove the secret of this run: {VARIABLE}, ~/{FILE} and the variables "
-            "of the launcher have to be the same everywhere)"
-        )
-    return reason
-
-
-def _abort(rendezvous: Rendezvous, peers: Peers, reason: str) -> NoReturn:
-    """Refuse the ranks that have joined so far and raise UserError."""
-    _reply_all(rendezvous, peers, {"refused": reason})
-    raise UserError(reason)
-
-
-def _reply_all(rendezvous: Rendezvous, peers: Peers, reply: dict[str, Any]) -> None:
-    for joined in peers.values():
-        for peer in joined.values():
-            _reply(rendezvous, peer, reply)
-
-
-def _reply(rendezvous: Rendezvous, peer: Peer, reply: dict[str, Any]) -> None:
-    with suppress(ConnectionLost):  # the heartbeat or the timeout will report it
-        send_reply(peer.connection, rendezvous.key, peer.nonce, reply)
 
 
 def _join(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
@@ -324,7 +312,7 @@ def _request(rendezvous: Rendezvous, port: int, connection_type: str) -> Accepte
         return Accepted(connection, nonce, time.monotonic() + reply["accepted"] + 1)
 
 
-def _listen(rendezvous: Rendezvous) -> socket.socket:
+def _listen(rendezvous: Rendezvous, backlog: int) -> socket.socket:
     """Listen on the first port of this run that is free."""
     launch, address = rendezvous.launch, rendezvous.address
     ports = candidate_ports(launch)
@@ -333,7 +321,7 @@ def _listen(rendezvous: Rendezvous) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((address, port))
-            listener.listen(2 * launch.size + rendezvous.max_arrivals)
+            listener.listen(backlog)
             return listener
         except OSError as error:
             listener.close()
@@ -396,13 +384,13 @@ def raise_file_limit(connections: int) -> None:
     Raises:
         UserError: The hard limit does not allow it.
     """
-    needed = connections + SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed, (soft, hard) = connections + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
-    if hard != resource.RLIM_INFINITY and hard < needed:
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    except ValueError:
         raise UserError(
             f"rank 0 needs {needed} open files for its {connections} connections, but this host allows {hard} per "
             f"process; start it where `ulimit -Hn` is {needed} or more"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+        ) from None

@@ -1,4 +1,4 @@
-"""Tensors in the order of the computation, limits from the rounding that is measured, and who differs from the others."""
+"""Tensors in the order of the computation, limits from the rounding that is measured, and who is in the minority."""
 
 from itertools import groupby
 

@@ -15,7 +15,6 @@ from tests.helpers.cli import call_zoo
 from tests.helpers.files import write_list
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import BIN, MPIRUN, environment, losses, train_arguments
-from tests.helpers.training import events
 from tests.zoo.distributed import cluster
 from tests.zoo.distributed.schema import errors
 from zoo import program
@@ -44,13 +43,9 @@ def manifests(capsys, *arguments):
 
 
 def test_names():
-    assert clusters.job_name(None, "TSM_k400", "4X8") == "tsm-k400-4x8"
-    assert clusters.job_name(None, "50_layers", "1x1") == "run-50-layers-1x1"
-    assert clusters.job_name("mine-2", "tsm", "1x1") == "mine-2"
-    assert len(clusters.job_name(None, "x" * 90, "32x8")) == clusters.MAX_NAME
-    for name in ("", "Mine", "a_b", "-a", "a-", "1a", "a" * (clusters.MAX_NAME + 1)):
-        with pytest.raises(UserError, match="lower-case letters"):
-            clusters.job_name(name, "tsm", "1x1")
+    assert clusters.job_name("TSM_k400", "4X8") == "tsm-k400-4x8"
+    assert clusters.job_name("50_layers", "1x1") == "run-50-layers-1x1"
+    assert len(clusters.job_name("x" * 90, "32x8")) == clusters.MAX_NAME
 
 
 @pytest.mark.parametrize(
@@ -69,7 +64,7 @@ def test_time_limits(text, expected):
     assert clusters.seconds(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "0", "0:00:00", "2d", "12h", "1:2", "1:00:00:00", "-1", "1-"])
+@pytest.mark.parametrize("text", ["", "0", "12h", "1:2", "1:00:00:00", "-1", "1-"])
 def test_wrong_time_limits(text):
     with pytest.raises(UserError, match="--time"):
         clusters.seconds(text)
@@ -81,8 +76,6 @@ def test_volumes():
     for text in ("data", "data:", ":/data", "data:data", "data:/data:rw", "data:/da ta", "a:/b,c"):
         with pytest.raises(UserError, match="expected SOURCE:PATH"):
             clusters.read_volumes([text])
-    with pytest.raises(UserError, match="/data is mounted already"):
-        clusters.read_volumes(["a:/data", "b:/data"])
 
 
 def test_runs_must_be_written_to_a_volume():
@@ -307,7 +300,6 @@ def test_the_launcher_starts_the_ranks_on_the_workers(capsys, no_variables, tmp_
 @pytest.mark.parametrize(
     "words, error",
     [
-        ("slurm --partition a:b", "--partition a:b: expected letters"),
         ("slurm --time 2days", "--time 2days: expected minutes"),
         ("slurm --gpus-per-node 1", "each of the 2 processes of a host needs a GPU"),
         ("slurm --cpus 0", "--cpus 0: expected a number from 1 to 4096"),
@@ -318,9 +310,6 @@ def test_the_launcher_starts_the_ranks_on_the_workers(capsys, no_variables, tmp_
         ("slurm --namespace x", "--namespace: is only for --print k8s"),
         ("slurm --env API_KEY=abc", "--env API_KEY: looks like a secret"),
         ("k8s", "name a container image with --image"),
-        ("k8s IMAGE --namespace My", "--namespace My: expected lower-case letters"),
-        ("k8s IMAGE --shm-size lots", "--shm-size lots: expected a quantity"),
-        ("k8s IMAGE --volume No_Claim:/data", "expected the name of a PersistentVolumeClaim"),
         ("k8s IMAGE --framework paddle --by native", "--by native: Kubernetes starts paddle by mpirun"),
         ("k8s IMAGE --mpi-args=-v", "--mpi-args: torchrun starts the ranks"),
         ("k8s IMAGE --hosts a,b", "--hosts: is only for"),
@@ -332,26 +321,6 @@ def test_mistakes(capsys, words, error):
     assert call_zoo("launch", "2x2", "-c", "tsm_demo", "--print", *arguments) == 2
     output = capsys.readouterr()
     assert output.err.startswith("error: ") and error in output.err and output.out == ""
-
-
-@pytest.mark.slow
-def test_the_script_trains(demo_sets, tmp_path, monkeypatch):
-    """A real run of two ranks; its journal has the variables."""
-    cluster.install(tmp_path)
-    arguments = train_arguments(demo_sets, "tsm", tmp_path / "run", "torch", "--max-steps", 2)[1:]
-    variables = {**environment(), "NCCL_DEBUG": "WARN", "PATH": cluster.path_with(tmp_path)}
-    tool = [sys.executable, str(ROOT / "tools/launch.py"), "1x2", "--print", "slurm", "--env", "A=b c", *arguments]
-    script = subprocess.run(tool, capture_output=True, text=True, env=variables, cwd=ROOT)
-    assert script.returncode == 0, script.stderr
-    (tmp_path / "job.sh").write_text(script.stdout)
-    done = subprocess.run(
-        ["sbatch", tmp_path / "job.sh"], capture_output=True, text=True, env=variables, cwd=tmp_path, timeout=200
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 rank(s) x 1 micro-batch(es)" in done.stdout and len(losses(tmp_path / "run")) == 2
-    begin = next(event for event in events(tmp_path / "run") if event["event"] == "begin")
-    recorded = begin["hosts"][0]["environment"]
-    assert begin["launcher"] == "srun" and (recorded["NCCL_DEBUG"], recorded["A"]) == ("WARN", "b c")
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ import pytest
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import MPIRUN, environment, losses, require_framework, train_arguments
-from tests.helpers.training import events
 from tests.zoo.distributed import cluster
 from zoo.distributed import launch, launchers
 
@@ -132,16 +131,6 @@ def test_a_run_prints_rank_0_and_keeps_all_output(demo_sets, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_failed_rank_is_printed_last(demo_sets, tmp_path):
-    arguments = train_arguments(demo_sets, "tsm", tmp_path / "run", "torch", "--weights", "nowhere.safetensors")[1:]
-    done = start("1x2", "--logs", tmp_path / "logs", *arguments)
-    assert done.returncode not in (0, None), done.stdout + done.stderr
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith("  error: ") and "nowhere.safetensors" in last
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
 def test_sigterm_saves(demo_sets, tmp_path):
     changes = dict(train__epochs=2000, train__save_every="2000 epochs")
     arguments = train_arguments(demo_sets, "tsm", tmp_path / "run", "torch", **changes)[1:]
@@ -192,33 +181,13 @@ def hosts():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ("torch", "paddle"))  # MindSpore takes a minute; it was tested by hand
-def test_two_hosts_train_as_one_process_does(hosts, demo_sets, tmp_path, framework):
-    require_framework(framework)
+def test_two_hosts_train_as_one_process_does(hosts, demo_sets, tmp_path):
+    require_framework("torch")
     run = {}
     shell = ["--hosts", ",".join(hosts), "--shell", f"{IP} netns exec {{host}}"]
     for world, options in (("2x2", shell), ("1x1", [])):
-        arguments = train_arguments(demo_sets, "tsm", tmp_path / world, framework, "--max-steps", 4)[1:]
+        arguments = train_arguments(demo_sets, "tsm", tmp_path / world, "torch", "--max-steps", 4)[1:]
         run[world] = start(world, *options, "--logs", tmp_path / "logs", *arguments)
         assert run[world].returncode == 0, run[world].stdout + run[world].stderr
     assert "4 rank(s) x 1 micro-batch(es) x 3 samples = global batch 12" in run["2x2"].stdout
     assert losses(tmp_path / "2x2") == pytest.approx(losses(tmp_path / "1x1"), rel=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(MPIRUN is None, reason="mpirun is not installed")
-def test_mpirun_trains_on_two_hosts(hosts, demo_sets, tmp_path):
-    """The tool runs on the first host; for the second, a stand-in for ssh passes none of its variables on."""
-    agent = tmp_path / "agent"
-    agent.write_text(
-        f'#!/bin/sh\nhost=$1; shift\nexec {IP} netns exec "$host" env -i PATH=/usr/bin:/bin HOME=/root sh -c "$*"\n'
-    )
-    agent.chmod(0o755)
-    arguments = train_arguments(demo_sets, "tsm", tmp_path / "run", "torch", "--max-steps", 2)[1:]
-    options = ["2x2", "--by", "mpirun", "--hosts", ",".join(hosts), "--logs", tmp_path / "logs"]
-    options += ["--mpi-args", f"--mca plm_rsh_agent {agent}"]
-    done = start(*options, *arguments, before=[IP, "netns", "exec", hosts[0]])
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 rank(s) x 1 micro-batch(es) x 3 samples" in done.stdout and len(losses(tmp_path / "run")) == 2
-    begin = next(event for event in events(tmp_path / "run") if event["event"] == "begin")
-    assert begin["launcher"] == "Open MPI" and begin["hosts"][0]["environment"]["OMP_NUM_THREADS"] == "1"

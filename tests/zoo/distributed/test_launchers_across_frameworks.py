@@ -128,26 +128,3 @@ def test_a_run_continues_in_another_framework(clips, runs, tmp_path):
     assert losses(folder) == pytest.approx(losses(runs["torch"]), rel=1e-3)
     assert weights(folder, STEPS).keys() == weights(runs["torch"], STEPS).keys()
     assert not same(weights(folder, STEPS), weights(folder, 2))
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_missing_framework_is_named_with_its_extra(clips, framework, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\n"
-        "class Missing:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name.split('.')[0] == '{framework}':\n"
-        f"            raise ModuleNotFoundError('No module named {framework}', name='{framework}')\n"
-        "sys.meta_path.insert(0, Missing())\n"
-    )
-    done = subprocess.run(
-        command(clips, "--framework", framework, "--out", tmp_path / "run"),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )
-    assert done.returncode == 2, done.stderr
-    assert done.stderr == f"error: {framework} is not installed here: pip install 'vision-zoo[{framework}]'\n"
-    assert not os.path.exists(tmp_path / "run")

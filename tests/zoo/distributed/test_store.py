@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import require_framework
 from zoo.distributed.rendezvous import free_port
@@ -24,6 +26,7 @@ world.close()
 """
 
 
+@pytest.mark.slow
 def test_the_store_listens_at_one_address() -> None:
     require_framework("torch")
     port = free_port("127.0.0.2")
