@@ -3,22 +3,24 @@
 import fnmatch
 import os
 import sys
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
 
-from zoo import arguments
-from zoo.data.errors import UserError
+from zoo.config.convert import convert
+from zoo.data.errors import BadSample, UserError
 from zoo.frameworks import FRAMEWORKS
-from zoo.loaded import Loaded
 from zoo.models import Spec, initializers, load_model_class, load_spec, named
-from zoo.models.named import NAMED_MODELS
-from zoo.notebook import Result, Run
+from zoo.models.named import NAMED_MODELS, NamedModel
+from zoo.notebook import Result, Run, override_pairs
 from zoo.predict.classify import Classification
 from zoo.predict.faces import Face
-from zoo.predict.predictors import find_predictor
+from zoo.predict.predictors import Predictor, find_predictor
+from zoo.predict.results import Source, TrainedModel, count_frames
 from zoo.predict.segment import Segmentation
 from zoo.run import trained
 from zoo.run.checkpoint import has_averages, model_file
@@ -42,6 +44,79 @@ __all__ = [
     "numpy_weights",
 ]
 Arrays = dict[str, np.ndarray]
+Input = str | os.PathLike[str] | np.ndarray
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A trained model.
+
+    Attributes:
+        model: nn.Module, nn.Layer or nn.Cell, which takes normalized pixels, channels first; of an exported model the
+            onnxruntime.InferenceSession.
+        class_names: of its outputs, in order; empty for faces.
+        arch: its architecture.
+        recipe: that it was trained with, by dotted key.
+        mean, std: of the normalization, of pixels from 0 to 1 in RGB: (pixel / 255 - mean) / std.
+        _predictor: how the model is applied to files and arrays.
+        _load: returns the model as tools/predict.py builds it, which is built for the first prediction.
+    """
+
+    model: Any
+    class_names: tuple[str, ...]
+    arch: Any
+    recipe: dict[str, Any]
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    _predictor: Predictor = field(repr=False)
+    _load: Callable[[], TrainedModel] = field(repr=False)
+
+    def predict(self, inputs: Input | list[Input] | tuple[Input, ...]) -> Any:
+        """Predict files or arrays, with the numbers of tools/predict.py.
+
+        Args:
+            inputs: one, or a list of them: paths of images or videos, or of folders of numbered frames; arrays uint8
+                RGB, (H, W, 3) for an image, (n, H, W, 3) for the frames of a video. They are scaled and cropped as in
+                an evaluation.
+
+        Returns:
+            A Classification, a Segmentation or a Face, or a list of them for a list.
+
+        Raises:
+            UserError: a file cannot be read, or an array is none of these.
+        """
+        if isinstance(inputs, list | tuple):
+            return [self._predict(source, index) for index, source in enumerate(inputs)]
+        return self._predict(inputs, 0)
+
+    def _predict(self, source: Any, index: int) -> Any:
+        checked = self._check(source)
+        try:
+            return self._predictor.result(self._load(), checked, index)
+        except BadSample as error:
+            raise UserError(f"{checked if isinstance(checked, str) else f'array {index}'}: {error}") from None
+
+    def _check(self, source: Any) -> Source:
+        """Return a path as text or an array. Raises UserError for anything else."""
+        if isinstance(source, str | os.PathLike):
+            path = os.fsdecode(source)
+            if not path:
+                raise UserError("predict: expected a path, got an empty one")
+            template = self._predictor.frame_template(self._load().cfg.data)
+            if os.path.isdir(path) and not count_frames(path, template):
+                raise UserError(f"{path} is a folder; give a list of the files in it")
+            return path
+        names = {3: "(H, W, 3)", 4: "(n, H, W, 3)"}
+        wanted = " or ".join(names[count] for count in self._predictor.dimensions)
+        if not isinstance(source, np.ndarray):
+            raise UserError(f"predict: expected paths, or arrays uint8 {wanted}, got {type(source).__name__}")
+        dimensions, is_rgb = source.ndim, source.shape[-1:] == (3,)
+        if source.dtype != np.uint8 or dimensions not in self._predictor.dimensions or not is_rgb or not source.size:
+            raise UserError(
+                f"predict: expected an array uint8 {wanted}, RGB, got {source.dtype} {source.shape}; give several as a "
+                "list"
+            )
+        return np.ascontiguousarray(source)
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -124,7 +199,7 @@ def load(
     Raises:
         UserError: there is no checkpoint, what computes it is not installed, or a value of `overrides` is wrong.
     """
-    path, changes = arguments.check_weights(weights, framework), arguments.override_pairs(overrides)
+    path, changes = _check_weights(weights, framework), override_pairs(overrides)
     record, cfg, resolved = trained.read_checkpoint(path, framework, device, changes)
     name, data = resolved["model.name"].value, resolved["data.name"].value
     spec = load_spec(name)
@@ -163,8 +238,8 @@ def _arch_and_weights(
     """Return the architecture of a model and its tensors."""
     found = named.find(name)
     spec = load_spec(found.model)
-    arguments.check(name, spec, num_classes, pretrained, seed)
-    options = arguments.convert_options(found, options)
+    _check(name, spec, num_classes, pretrained, seed)
+    options = _convert_options(found, options)
     if pretrained is None:
         arch = named.build_arch(found, options, num_classes or found.num_classes)
         return arch, _initialize(spec, arch, seed)
@@ -188,7 +263,7 @@ def _arch_and_weights(
 
 
 def _from_imagenet(
-    found: named.NamedModel, spec: Spec, num_classes: int | None, seed: int, options: dict[str, Any]
+    found: NamedModel, spec: Spec, num_classes: int | None, seed: int, options: dict[str, Any]
 ) -> tuple[Any, Arrays]:
     """Return the architecture of a model and its tensors: published ones of its ResNet, and initial values."""
     arch = named.build_arch(found, options, num_classes or found.num_classes)
@@ -226,3 +301,53 @@ def _build(model: str, arch: Any, framework: str, tensors: Arrays) -> Any:
     module = load_model_class(model, framework)(arch)
     load_backend(framework).load_arrays(module, tensors)
     return module
+
+
+def _check(name: str, spec: Spec, num_classes: Any, pretrained: Any, seed: Any) -> None:
+    """Raise UserError for a value of another type or range."""
+    if num_classes is not None and (not _is_int(num_classes) or num_classes < 1):
+        raise UserError(f"num_classes: expected a whole number from 1 on, got {num_classes!r}")
+    if num_classes is not None and spec.SHARDED_PARAMETERS:
+        raise UserError(f"num_classes: {name} gives embeddings; the class matrix belongs to its loss. Leave it out")
+    if not _is_int(seed) or seed < 0:
+        raise UserError(f"seed: expected a whole number from 0 on, got {seed!r}")
+    if pretrained is not None and not isinstance(pretrained, str | os.PathLike):
+        raise UserError(f"pretrained: expected a path or 'imagenet', got {pretrained!r}")
+
+
+def _check_weights(weights: Any, framework: Any) -> str:
+    """Return the path of a checkpoint or an exported model.
+
+    Raises:
+        UserError: it is no path, or the framework is unknown.
+    """
+    if framework not in (None, *FRAMEWORKS):
+        raise UserError(f"framework: expected one of {', '.join(FRAMEWORKS)}, got {framework!r}")
+    if not isinstance(weights, str | os.PathLike):
+        raise UserError(f"weights: expected the path of a folder or an .onnx file, got {weights!r}")
+    return str(os.fspath(weights))
+
+
+def _convert_options(found: NamedModel, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of an architecture with the declared types.
+
+    Raises:
+        UserError: an option is unknown, part of the model's name, or has a value of another type.
+    """
+    hints = typing.get_type_hints(load_spec(found.model).Arch)
+    converted = {}
+    for key, value in options.items():
+        if key not in hints:
+            raise UserError(f"{key}: {found.model} has no such option; there are: {', '.join(hints)}")
+        if key in found.options and value != found.options[key]:
+            names = [name for name, other in NAMED_MODELS.items() if other.model == found.model]
+            raise UserError(f"{key}: is part of the model's name; choose one of: {', '.join(names)}")
+        try:
+            converted[key] = convert(value, hints[key])
+        except ValueError as error:
+            raise UserError(f"{key}: {error}") from None
+    return converted
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,11 +1,11 @@
 """Runs in a program or notebook: what train.py does, in this process."""
 
+import json
 import os
 import signal
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from zoo.arguments import override_pairs
 from zoo.data.errors import UserError
 from zoo.run import cli, training
 from zoo.run.checkpoint import FOLDER
@@ -102,6 +102,13 @@ class Run:
             raise UserError("evaluate: name what to evaluate with weights=PATH or resume=FOLDER")
         run = training.execute(cli.request(**self._arguments, eval_only=True))
         return run.metrics or {}
+
+
+def override_pairs(overrides: Any) -> list[str]:
+    """Return values by dotted key as the words of train.py's -o; JSON is YAML. Raises UserError for anything else."""
+    if not isinstance(overrides, Mapping | None):
+        raise UserError(f'overrides: expected values by key, such as {{"optim.lr": 0.01}}, got {overrides!r}')
+    return [f"{key}={json.dumps(value, default=str)}" for key, value in (overrides or {}).items()]
 
 
 def _path(path: str | os.PathLike[str] | None) -> str | None:

@@ -206,3 +206,11 @@ def test_names_of_the_extra():
     text = (ROOT / "pyproject.toml").read_text()
     packages = {f"nvidia-{folder.replace('_', '-')}-cu11==" for folder in LIBRARIES.values()}
     assert not [name for name in packages if name not in text] and text.count("-cu11==") == len(packages) + 1  # NCCL
+
+
+def test_a_framework_that_is_not_installed_is_named_with_its_extra(monkeypatch):
+    module = "zoo.trainer.paddle.ops"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "paddle", None)  # as if it were not there
+    with pytest.raises(UserError, match="paddle is not installed here: pip install 'vision-zoo.paddle.'"):
+        frameworks.import_for("paddle", module, frameworks.FRAMEWORKS, "the trainer")
