@@ -142,7 +142,7 @@ class Root:
                     if event.fileobj is listener:
                         self._accept(listener)
                     elif event.fileobj in self._arrivals:  # not dropped in this round
-                        self._read(self._arrivals[event.fileobj])  # type: ignore[index]
+                        self._read(self._arrivals[event.fileobj])
                 for arrival in [arrival for arrival in self._arrivals.values() if arrival.end < time.monotonic()]:
                     self._drop(arrival)
             for arrival in list(self._arrivals.values()):
