@@ -11,8 +11,17 @@ MAX_PROCESSES = 65536
 
 def count(text: str) -> int:
     """Read a whole number of at least 1, as a type of argparse, which prints the error."""
-    if not text.isdecimal() or not 0 < int(text) < 10**9:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return _whole(text, 1)
+
+
+def natural(text: str) -> int:
+    """Read a whole number of at least 0, as a type of argparse, which prints the error."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isdecimal() or not least <= int(text) < 10**9:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
     return int(text)
 
 

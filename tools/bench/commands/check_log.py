@@ -6,7 +6,7 @@ from typing import Any
 
 from zoo import program
 from zoo.bench.airank_log import deviations, measure, parse
-from zoo.bench.options import count
+from zoo.bench.options import count, natural
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     add("files", metavar="FILE", nargs="+")
     add("--target", type=accuracy, metavar="ACCURACY", help="a fraction, or percent if above 1")
     add("--samples", type=count, metavar="N", help="training samples per epoch, to compute avg_ips")
-    add("--warmup-epochs", type=int, default=0, metavar="N", help="epochs that avg_ips leaves out; default 0")
+    add("--warmup-epochs", type=natural, default=0, metavar="N", help="epochs that avg_ips leaves out; default 0")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
     require_new(arguments.json, "--json")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from zoo import program
 from zoo.bench.commands.update import trainer_loop
 from zoo.bench.interleave import Seconds, median_ratio, rotated, timed
-from zoo.bench.options import count
+from zoo.bench.options import count, natural
 from zoo.bench.peers import upstream
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--upstream", required=True, metavar="DIR", help="folder of the copies of other projects")
     add("--task", nargs="+", choices=TASKS, default=list(TASKS), help="default: all")
     add("-n", "--passes", type=count, default=9, metavar="N", help="updates of each that count; default %(default)s")
-    add("--warm-up", type=int, default=2, metavar="N", help="updates of each before; default %(default)s")
+    add("--warm-up", type=natural, default=2, metavar="N", help="updates of each before; default %(default)s")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
     upstream.require_clones(arguments.upstream)
