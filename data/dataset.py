@@ -95,7 +95,7 @@ class Dataset(Protocol):
             BadSample: The sample cannot be read.
         """
 
-    # A split of files also has `inventory(deep)`, which returns an Inventory (data/audit/inventory.py).
+    # A split of files also has `inventory(deep)`, which returns an Inventory (data/audit.py).
 
 
 class TrainingSubset:

@@ -281,6 +281,12 @@ def test_no_notes_to_self():
     assert [(name, mark) for name in NAMES for mark in marks if mark in source(name)] == []
 
 
+def test_files_that_comments_name_exist():
+    named = re.compile(r"\b(?:zoo|data|tools|tests)/[\w./-]+\.py\b")
+    found = [(name, path) for name in SHIPPED for path in named.findall(source(name)) if not (ROOT / path).exists()]
+    assert found == []
+
+
 def test_nothing_is_executed_from_a_file():
     allowed = "data/readers.py"  # what the data workers of the same run have written
     found = [f"{name}:{line} {call}" for name in SHIPPED for call, line in unsafe_calls(tree(name)) if name != allowed]

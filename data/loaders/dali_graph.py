@@ -126,7 +126,7 @@ def define(key: Steps, room: int, threads: int, device_id: int | None) -> Any:
     pipeline = Pipeline(
         batch_size=room, num_threads=threads, device_id=device_id, prefetch_queue_depth=1, exec_dynamic=True
     )
-    # Images are stored upright (data/pending.py). DALI reads orientations from metadata that Pillow takes for damaged.
+    # Images are stored upright (data/dataset.py). DALI reads orientations from metadata that Pillow takes for damaged.
     decoder: dict[str, Any] = {"device": "cpu", "output_type": types.RGB, "adjust_orientation": False}
     if device_id is not None:
         decoder |= {

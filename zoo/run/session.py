@@ -126,7 +126,7 @@ class Run:
     def poll(self, done: int) -> bool:
         """Exchange signals, unreadable samples and errors of reading between all ranks; return whether to stop.
 
-        They are exchanged every so many steps (zoo/run/step_reports.py), and before anything is saved.
+        They are exchanged every so many steps (zoo/run/stopping.py), and before anything is saved.
         """
         self._meters.add_update()
         self.console.tick(done)

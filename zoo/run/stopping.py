@@ -110,7 +110,7 @@ class Stop(NamedTuple):
 
 
 class StepReports:
-    """Exchange of reports between all ranks, every so many updates (zoo/distributed/polling.py).
+    """Exchange of reports between all ranks, every so many updates (zoo/distributed/group.py).
 
     A signal may come to any rank at any moment, and all must stop after the same update. So they must where batches
     that are read ahead end in an error, to save what was done before.

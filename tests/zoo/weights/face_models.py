@@ -19,7 +19,7 @@ DTYPE_CODES = {"float32": 5, "float16": 4, "int64": 3}
 
 
 def variable(array):
-    """Return a file of Paddle 1, as described in zoo/weights/paddle_variable.py."""
+    """Return a file of Paddle 1, as described in zoo/weights/pdparams.py."""
     sizes = b""
     for size in array.shape:
         sizes += b"\x10"

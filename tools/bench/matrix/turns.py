@@ -1,4 +1,4 @@
-"""Gives turns to several speed runs, so that one of them computes while the others wait (zoo/run/turns.py)."""
+"""Gives turns to several speed runs, so that one of them computes while the others wait."""
 
 import shutil
 import socket
