@@ -34,7 +34,7 @@ models by this project's:
 
   python -m mlperf_logging.compliance_checker --ruleset 4.0.0 mllog.txt
   python -m mlperf_logging.compliance_checker --ruleset 4.0.0 \\
-      --config {os.path.dirname(os.path.realpath(rules.__file__))}/mlperf_rules/tsm.yaml mllog.txt"""
+      --config {os.path.dirname(os.path.realpath(rules.__file__))}/mlperf_rules.yaml mllog.txt"""
 
 
 def main(argv: list[str] | None = None) -> int:
