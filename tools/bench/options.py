@@ -1,21 +1,21 @@
-"""Values of options: counts, and processes on hosts."""
+"""Values of options, as types of argparse, which prints their errors; processes on hosts."""
 
 import argparse
-from typing import NamedTuple
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
 
-MAX_PROCESSES = 65536
-
 
 def count(text: str) -> int:
-    """Read a whole number of at least 1, as a type of argparse, which prints the error."""
+    """Read a whole number of at least 1."""
     return _whole(text, 1)
 
 
 def natural(text: str) -> int:
-    """Read a whole number of at least 0, as a type of argparse, which prints the error."""
+    """Read a whole number of at least 0."""
     return _whole(text, 0)
 
 
@@ -23,6 +23,39 @@ def _whole(text: str, least: int) -> int:
     if not text.isdecimal() or not least <= int(text) < 10**9:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
     return int(text)
+
+
+def positive(text: str) -> float:
+    """Read a finite number above 0."""
+    return _number(text, 0 < float(text) < math.inf, "a number above 0")
+
+
+def not_negative(text: str) -> float:
+    """Read a finite number of at least 0."""
+    return _number(text, 0 <= float(text) < math.inf, "a number of at least 0")
+
+
+def fraction(text: str) -> float:
+    """Read a number between 0 and 1."""
+    return _number(text, 0 < float(text) < 1, "a fraction, such as 0.711")
+
+
+def _number(text: str, is_valid: bool, expected: str) -> float:
+    if not is_valid:
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+    return float(text)
+
+
+def several(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """Return a type of argparse: different values, separated by commas."""
+
+    def read_several(text: str) -> list[Any]:
+        names = [name.strip() for name in text.split(",")]
+        if not all(names) or len(set(names)) < len(names):
+            raise argparse.ArgumentTypeError(f"expected different values, separated by commas, got {text!r}")
+        return [read(name) for name in names]
+
+    return read_several
 
 
 class Cluster(NamedTuple):
@@ -41,27 +74,8 @@ class Cluster(NamedTuple):
 
 
 def cluster(text: str) -> Cluster:
-    """Read processes of one host or HOSTSxPROCESSES, as a type of argparse, which prints the error."""
+    """Read processes of one host or HOSTSxPROCESSES."""
     try:
         return Cluster(*read_world(text))
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def parse_clusters(text: str, option: str) -> list[Cluster]:
-    """Read a list of processes of one host or hosts x processes, such as 1,8,4x8.
-
-    Args:
-        text: the value of a command line option.
-        option: its name, for the message.
-
-    Raises:
-        UserError: `text` is something else.
-    """
-    clusters = []
-    for word in text.lower().split(","):
-        hosts, processes = read_world(word, option)
-        if hosts * processes > MAX_PROCESSES:
-            raise UserError(f"{option} {text}: expected at most {MAX_PROCESSES} processes")
-        clusters.append(Cluster(hosts, processes))
-    return clusters

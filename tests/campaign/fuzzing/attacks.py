@@ -366,11 +366,6 @@ def others() -> Iterator[tuple[str, Attack]]:
     }
     journals = {name: line + b'\n{"event": "train", "step": 1}\n' for name, line in lines.items()}
     yield from _each("events.jsonl", "events.jsonl", "", journals)
-    calibration = json.loads(seeds.calibrations()[0]["a.json"])
-    batches = {"400 digits": 10**400, "infinity": float("inf"), "a negative": -1}
-    contents = {name: json.dumps({**calibration, "batch": batch}).encode() for name, batch in batches.items()}
-    yield from _each("calibrations", "a.json", "batch", contents)
-    yield from _each("calibrations", "a.json", "a.json", {"depth": b"[" * 100_000})
     rows = b"label,youtube_id,time_start,time_end\n"
     videos = {f"{split}/x/0.jpg": b"" for split in ("train", "val")}
     for name, row in {

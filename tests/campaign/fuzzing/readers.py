@@ -177,12 +177,6 @@ def _replay(folder: Path) -> None:
         events.last("eval")
 
 
-def read_calibration(folder: Path) -> None:
-    from zoo.bench.scale import calibration, model
-
-    model.build(calibration.read(str(folder / "a.json")), None)
-
-
 def read_log(folder: Path) -> None:
     """Check a log, and extract the speeds of one of DLPerf."""
     from zoo.bench.airank_log import deviations, measure, parse
@@ -229,6 +223,5 @@ READERS: Mapping[str, Reader] = {
     "annotations": Reader(seeds.annotations, read_annotations),
     "recipes": Reader(seeds.recipes, read_recipe, True),
     "events.jsonl": Reader(seeds.events, read_events),
-    "calibrations": Reader(seeds.calibrations, read_calibration),
     "logs": Reader(seeds.logs, read_log),
 }

@@ -313,17 +313,6 @@ def events() -> list[Files]:
     return [{"events.jsonl": content} for content in [*contents, old]]
 
 
-def calibrations() -> list[Files]:
-    from tests.bench.scale.calibrations import EIGHT, make
-    from zoo.bench.scale import calibration as files
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.json"
-        calibration = make(noise=0.1, runs=[(EIGHT, 0.35)])
-        files.write(calibration._replace(steps={1: [[0.3, 0.31, 0.29]]}), str(path))  # a small file
-        return [{"a.json": path.read_bytes()}]
-
-
 def logs() -> list[Files]:
     """Logs of AI-Rank, published and our own, and of DLPerf."""
     texts = (b"load_data, checksum:37724b19b6e5d41f9f147936d60b3c29", b"training begin",

@@ -17,7 +17,7 @@ from zoo.bench.estimate.recipe import (
     is_trained,
     largest_share,
 )
-from zoo.bench.options import count, parse_clusters
+from zoo.bench.options import Cluster, cluster, count
 from zoo.bench.report import accelerators
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
@@ -126,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = program.parser(__doc__, EPILOG)
     cli.add_recipe_arguments(parser, ("amp", "framework"))
     add = parser.add_argument
-    add("--processes", metavar="HOSTSxPROCESSES", default="1", help="processes, or hosts x processes; default 1")
+    add("--processes", type=cluster, metavar="HOSTSxPROCESSES", default=Cluster(1, 1), help="default 1")
     add(
         "--on", metavar="DEVICE", help="accelerator of each process, such as H100 or 'A100 40GB': does it fit, how fast"
     )
@@ -134,7 +134,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--samples", type=count, metavar="N", help="training samples of an epoch, likewise")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
-    world_size = parse_clusters(arguments.processes, "--processes")[0].size
+    world_size = arguments.processes.size
     if arguments.on:
         device_memory(arguments.on)  # before anything that takes time
     require_new(arguments.json, "--json")

@@ -5,7 +5,7 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from zoo import program
@@ -27,7 +27,7 @@ from zoo.bench.matrix.folder import Folder, write
 from zoo.bench.matrix.outcomes import Outcome
 from zoo.bench.matrix.process import Stopped, StopSignal
 from zoo.bench.matrix.rounds import Done, Matrix
-from zoo.bench.options import Cluster, cluster, count
+from zoo.bench.options import Cluster, cluster, count, fraction, positive, several
 from zoo.data.errors import UserError
 from zoo.distributed.group import code_version
 from zoo.frameworks import FRAMEWORKS
@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG, allow_abbrev=False)
     add = parser.add_argument
-    names, counts, fraction = _several(str), _several(count), _number(1)
+    names, counts = several(str), several(count)
     add("-c", "--config", metavar="FILE", action="append", default=[], help="recipe; repeatable")
     cli.add_override_argument(parser, "change one key of all recipes, such as -o data.workers=4; repeatable")
     add("--out", metavar="DIR", required=True, help="folder of the matrix")
@@ -87,7 +87,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--precisions", type=names, default=["fp32"], metavar="A,B", help="fp32, amp, fp16 ...; default fp32")
     add("--batches", type=counts, default=[], metavar="N,N", help="samples per process; default: those of the recipes")
     add("--find-batch", action="store_true", help="find the largest batch that fits, and time it")
-    add("--worlds", type=_several(cluster), default=[Cluster(1, 1)], metavar="HOSTSxPROCESSES,...", help="default 1x1")
+    add("--worlds", type=several(cluster), default=[Cluster(1, 1)], metavar="HOSTSxPROCESSES,...", help="default 1x1")
     add("--device", metavar="NAME", help="as for zoo train; default auto")
     add("--hosts", type=names, default=[], metavar="A,B", help="for zoo launch, if a world has several hosts")
     add("--launch", type=shlex.split, default=[], metavar="OPTIONS", help="further options of zoo launch, quoted")
@@ -106,7 +106,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     add("--no-turns", action="store_true", help="run variants one after the other, not at the same time in turns")
     add("--busy", choices=("warn", "wait", "refuse"), default="warn", help="if others use the machine; default warn")
-    add("--timeout", type=_number(1e9), default=3600.0, metavar="SECONDS", help="of a run; default 3600")
+    add("--timeout", type=positive, default=3600.0, metavar="SECONDS", help="of a run; default 3600")
     add("--retry", action="store_true", help="run cases again that have failed")
     add(
         "--against",
@@ -234,25 +234,3 @@ def report(old: Runs, new: Runs, arguments: argparse.Namespace, name: str, paire
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror})") from None
     return 1 if found.regressions else 0
-
-
-def _several(read: Callable) -> Callable[[str], list]:
-    """Return a type of argparse: different values, separated by commas."""
-
-    def several(text: str) -> list:
-        names = [name.strip() for name in text.split(",")]
-        if not all(names) or len(set(names)) < len(names):
-            raise argparse.ArgumentTypeError(f"expected different values, separated by commas, got {text!r}")
-        return [read(name) for name in names]
-
-    return several
-
-
-def _number(limit: float) -> Callable[[str], float]:
-    def number(text: str) -> float:
-        value = float(text)  # ValueError is argparse's
-        if not 0 < value < limit:
-            raise argparse.ArgumentTypeError(f"expected a number between 0 and {limit:g}, got {text!r}")
-        return value
-
-    return number

@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo import program
-from zoo.bench.options import Cluster, count, parse_clusters
+from zoo.bench.options import Cluster, cluster, count, natural, not_negative, positive, several
 from zoo.bench.scale import calibration, measuring, model, published, simulation
 from zoo.bench.scale.calibration import Calibration, Messages
 from zoo.bench.scale.model import Interval, Link, Prediction
 from zoo.bench.scale.published import Row
 from zoo.commands.new_file import add_json_argument, print_report, require_new
-from zoo.data.errors import UserError
 from zoo.run import cli
 from zoo.table import table
 
-MOST = 1e18  # of an argument; more cannot be meant
 EPILOG = """\
 examples
   %(prog)s calibrate -c resnet50_demo --out demo.json
@@ -58,8 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 def calibrate(arguments: argparse.Namespace) -> None:
     """Measure a recipe and write the file."""
     require_new(arguments.out, "--out")
-    worlds = _processes(arguments.worlds, "--worlds")
-    processes = sorted({1, *_processes(arguments.processes, "--processes")})
+    worlds, processes = sorted(arguments.worlds), sorted({1, *arguments.processes})
     request = cli.request_of(arguments)
     timing = (arguments.rounds, arguments.drop, arguments.count)
     plan = measuring.Plan(_train_arguments(arguments), request, worlds, processes, *timing)
@@ -70,11 +67,8 @@ def calibrate(arguments: argparse.Namespace) -> None:
 
 def predict(arguments: argparse.Namespace) -> None:
     """Predict from a calibration."""
-    clusters = parse_clusters(arguments.worlds, "--worlds")
-    measured = calibration.read(arguments.calibration)
+    clusters, measured = arguments.worlds, calibration.read(arguments.calibration)
     inter = _link(arguments, "inter") if arguments.inter_bandwidth is not None else None
-    if inter is None and arguments.inter_latency is not None:
-        raise UserError("--inter-latency: needs --inter-bandwidth")
     built = model.build(measured, inter)
     alone = model.predict(built, Cluster(1, 1))
     bars = model.intervals(measured, clusters, inter)
@@ -84,15 +78,9 @@ def predict(arguments: argparse.Namespace) -> None:
 
 def simulate(arguments: argparse.Namespace) -> None:
     """Simulate clusters, and show the closed form beside it."""
-    for name in ("step", "noise", "jitter", "bytes", "small"):
-        least = 0 if name in ("noise", "jitter", "bytes", "small") else 1 / MOST
-        if not least <= getattr(arguments, name) <= MOST:
-            raise UserError(f"--{name}: must be {'at least' if least == 0 else 'above'} 0, and at most {MOST:g}")
-    if not arguments.input_rate > 0:
-        raise UserError("--input-rate: must be above 0")
     messages = Messages(int(arguments.bytes), arguments.buckets, arguments.small)
     rows = []
-    for wanted in parse_clusters(arguments.worlds, "--worlds"):
+    for wanted in arguments.worlds:
         setup = simulation.Setup(
             wanted,
             arguments.step / 1000,
@@ -102,9 +90,8 @@ def simulate(arguments: argparse.Namespace) -> None:
             _link(arguments, "intra"),
             _link(arguments, "inter"),
             arguments.input_rate,
-            arguments.jitter,
         )
-        rows.append(_simulated(setup, arguments.updates, arguments.seed))
+        rows.append(_simulated(setup, arguments.updates))
     print_report(_table(rows), rows, arguments.json)
 
 
@@ -132,8 +119,8 @@ def _cells(prediction: Prediction, interval: Interval, alone: Prediction) -> Cel
     }
 
 
-def _simulated(setup: simulation.Setup, updates: int, seed: int) -> Cells:
-    seconds = simulation.simulate(setup, updates, seed)
+def _simulated(setup: simulation.Setup, updates: int) -> Cells:
+    seconds = simulation.simulate(setup, updates)
     closed = simulation.closed_form(setup)
     mean = float(seconds.mean())
     error = float(seconds.std(ddof=1)) / math.sqrt(updates) if updates > 1 else None
@@ -164,7 +151,7 @@ def _notes(measured: Calibration, clusters: Sequence[Cluster]) -> list[str]:
     notes = [f"{measured.recipe}, {measured.framework} on {measured.device}, {measured.batch} samples per card."]
     if max(wanted.cards for wanted in clusters) > cards:
         notes.append(f"More than {cards} processes on a host were not measured: their computing and input are guesses.")
-    if any(wanted.hosts > 1 for wanted in clusters) and not any(run.cluster.hosts > 1 for run in measured.runs):
+    if any(wanted.hosts > 1 for wanted in clusters):
         notes.append("No run on several hosts was measured: the link is as given.")
     return notes
 
@@ -198,19 +185,8 @@ def _summary(rows: Sequence[Row]) -> str:
     return f"max {value.largest:.1%}, mean {value.mean:.1%}, median {value.median:.1%}"
 
 
-def _processes(text: str, option: str) -> list[int]:
-    """Return numbers of processes on this host."""
-    clusters = parse_clusters(text, option)
-    if any(wanted.hosts > 1 for wanted in clusters):
-        raise UserError(f"{option} {text}: a calibration runs on this host alone; give processes such as 1,2")
-    return sorted({wanted.cards for wanted in clusters})
-
-
 def _link(arguments: argparse.Namespace, name: str) -> Link:
-    bandwidth = getattr(arguments, f"{name}_bandwidth")
-    latency = getattr(arguments, f"{name}_latency") or 0.0
-    if not 0 < bandwidth < math.inf or not 0 <= latency < math.inf:
-        raise UserError(f"--{name}-bandwidth, --{name}-latency: a bandwidth above 0 and a latency from 0 on")
+    bandwidth, latency = (getattr(arguments, f"{name}_{key}") for key in ("bandwidth", "latency"))
     return Link(latency * 1e-6, 1 / (bandwidth * 1e9))
 
 
@@ -226,8 +202,9 @@ def _train_arguments(arguments: argparse.Namespace) -> list[str]:
 def _add_calibrate(part: argparse.ArgumentParser) -> None:
     cli.add_recipe_arguments(part)
     add = part.add_argument
-    add("--processes", default="1,2", metavar="N,N", help="processes that compute, read and all-reduce at once; 1,2")
-    add("--worlds", default="1", metavar="N,N", help="processes of whole runs, which show the overlap; default 1")
+    counts = several(count)
+    add("--processes", type=counts, default=[1, 2], metavar="N,N", help="that compute and read at once; default 1,2")
+    add("--worlds", type=counts, default=[1], metavar="N,N", help="processes of whole runs, which show the overlap; 1")
     add("-n", "--rounds", type=count, default=2, metavar="N", help="repetitions of all runs, in turn; default 2")
     add("--drop", type=count, default=5, metavar="N", help="updates before the clock of a run starts; default 5")
     add("--count", type=count, default=30, metavar="N", help="updates that a run times; default 30")
@@ -236,30 +213,30 @@ def _add_calibrate(part: argparse.ArgumentParser) -> None:
 
 def _add_predict(part: argparse.ArgumentParser) -> None:
     part.add_argument("--calibration", required=True, metavar="FILE", help="of `calibrate`")
-    part.add_argument("--inter-bandwidth", type=float, metavar="GB/S", help="between hosts, each way")
-    part.add_argument("--inter-latency", type=float, metavar="US", help="of a message between hosts; default 0")
+    part.add_argument("--inter-bandwidth", type=positive, metavar="GB/S", help="between hosts, each way")
+    latency = "of a message between hosts; default 0"
+    part.add_argument("--inter-latency", type=not_negative, default=0.0, metavar="US", help=latency)
     _add_worlds(part)
 
 
 def _add_simulate(part: argparse.ArgumentParser) -> None:
     add = part.add_argument
-    add("--step", type=float, required=True, metavar="MS", help="in which a card computes an update")
-    add("--noise", type=float, default=0.02, metavar="X", help="its standard deviation over its mean; default 0.02")
+    add("--step", type=positive, required=True, metavar="MS", help="in which a card computes an update")
+    add("--noise", type=not_negative, default=0.02, metavar="X", help="its standard deviation / mean; default 0.02")
     add("--batch", type=count, required=True, metavar="N", help="samples per card and update")
-    add("--bytes", type=float, required=True, metavar="N", help="of the gradients")
+    add("--bytes", type=positive, required=True, metavar="N", help="of the gradients")
     add("--buckets", type=count, default=4, metavar="N", help="parts they are all-reduced in; default 4")
-    add("--small", type=int, default=0, metavar="N", help="all-reduces of 4 KiB that the passes wait for; default 0")
-    add("--intra-bandwidth", type=float, default=100.0, metavar="GB/S", help="within a host; default 100")
-    add("--intra-latency", type=float, default=5.0, metavar="US", help="of a message within a host; default 5")
-    add("--inter-bandwidth", type=float, default=10.0, metavar="GB/S", help="between hosts; default 10")
-    add("--inter-latency", type=float, default=20.0, metavar="US", help="of a message between hosts; default 20")
-    add("--input-rate", type=float, default=math.inf, metavar="X", help="samples/s that a host reads; default no limit")
-    add("--jitter", type=float, default=0.0, metavar="X", help="spread of the time of a message; default 0")
+    add("--small", type=natural, default=0, metavar="N", help="small all-reduces that are waited for; default 0")
+    add("--intra-bandwidth", type=positive, default=100.0, metavar="GB/S", help="within a host; default 100")
+    add("--intra-latency", type=not_negative, default=5.0, metavar="US", help="of a message within a host; default 5")
+    add("--inter-bandwidth", type=positive, default=10.0, metavar="GB/S", help="between hosts; default 10")
+    add("--inter-latency", type=not_negative, default=20.0, metavar="US", help="of a message between hosts; default 20")
+    add("--input-rate", type=positive, default=math.inf, metavar="X", help="samples/s of a host; default no limit")
     add("-n", "--updates", type=count, default=100, metavar="N", help="to simulate; default 100")
-    add("--seed", type=int, default=0, metavar="N", help="of the draws; default 0")
     _add_worlds(part)
 
 
 def _add_worlds(part: argparse.ArgumentParser) -> None:
-    part.add_argument("--worlds", required=True, metavar="N,HxN", help="cards to predict, such as 1,8,4x8,128x8")
+    worlds = "cards to predict, such as 1,8,4x8,128x8"
+    part.add_argument("--worlds", type=several(cluster), required=True, metavar="N,HxN", help=worlds)
     add_json_argument(part)

@@ -2,19 +2,17 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from zoo.bench.options import Cluster
 from zoo.commands.new_file import write_new
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
-FORMAT = 1
-LARGEST = 1e30  # number that is used, so that products and sums stay finite
+FORMAT = 2
 REMEDY = "write it with `zoo bench scale calibrate`"
 
 
@@ -43,13 +41,6 @@ class Messages(NamedTuple):
     gathered: int = 0
 
 
-class Run(NamedTuple):
-    """Updates of a run of several processes that were timed, with the seconds of each."""
-
-    cluster: Cluster
-    seconds: list[float]
-
-
 class Calibration(NamedTuple):
     """Measurements of a recipe.
 
@@ -62,7 +53,7 @@ class Calibration(NamedTuple):
         input: processes -> samples per second that a host reads for all of them, of several passes.
         sweep: all-reduces within a host.
         messages: messages of an update.
-        runs: whole runs of several processes, perhaps on several hosts.
+        runs: processes of whole runs -> seconds of their updates.
     """
 
     recipe: str
@@ -73,7 +64,7 @@ class Calibration(NamedTuple):
     input: dict[int, list[float]]
     sweep: list[Sample]
     messages: Messages
-    runs: list[Run]
+    runs: dict[int, list[float]]
 
     @property
     def is_cpu(self) -> bool:
@@ -121,18 +112,9 @@ def write(calibration: Calibration, path: str) -> None:
     Raises:
         UserError: the file exists, or cannot be written.
     """
-    content = {
-        "format": FORMAT,
-        **{key: getattr(calibration, key) for key in ("recipe", "framework", "device", "batch")},
-        "steps": [{"processes": n, "rounds": rounds} for n, rounds in calibration.steps.items()],
-        "input": [{"processes": n, "samples_per_s": values} for n, values in calibration.input.items()],
-        "all_reduce": [
-            {"processes": sample.processes, "bytes": sample.size, "seconds": sample.seconds}
-            for sample in calibration.sweep
-        ],
-        "messages": calibration.messages._asdict(),
-        "runs": [{**run.cluster._asdict(), "seconds": run.seconds} for run in calibration.runs],
-    }
+    content = {"format": FORMAT, **calibration._asdict()}
+    content["sweep"] = [sample._asdict() for sample in calibration.sweep]
+    content["messages"] = calibration.messages._asdict()
     write_new(json.dumps(content, indent=1) + "\n", path, "--out")
 
 
@@ -140,56 +122,13 @@ def read(path: str) -> Calibration:
     """Read a calibration.
 
     Raises:
-        UserError: the file cannot be read, or a key is missing or has a wrong value.
+        UserError: the file cannot be read, or is none of this format.
     """
-    with parsing(f"{path}: no JSON", REMEDY):
-        content = regular.load_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise UserError(f"{path}: no calibration of format {FORMAT}; {REMEDY}")
-    with parsing(f"{path}: damaged calibration", REMEDY):
-        return Calibration(
-            str(content["recipe"]),
-            str(content["framework"]),
-            str(content["device"]),
-            _integer(content, "batch"),
-            {
-                _integer(row, "processes"): [_numbers(numbers, "rounds") for numbers in _rows(row, "rounds", 1)]
-                for row in _rows(content, "steps", 1)
-            },
-            {
-                _integer(row, "processes"): _numbers(_rows(row, "samples_per_s", 1), "samples_per_s")
-                for row in _rows(content, "input")
-            },
-            [
-                Sample(_integer(row, "processes", 2), _integer(row, "bytes"), _number(row["seconds"], "seconds"))
-                for row in _rows(content, "all_reduce")
-            ],
-            Messages(*(_integer(content["messages"], key, key == "buckets") for key in Messages._fields)),
-            [
-                Run(
-                    Cluster(_integer(row, "hosts"), _integer(row, "cards")),
-                    _numbers(_rows(row, "seconds", 1), "seconds"),
-                )
-                for row in _rows(content, "runs")
-            ],
-        )
-
-
-def _rows(content: Mapping[str, Any], key: str, least: int = 0) -> list[Any]:
-    if not isinstance(content[key], list) or len(content[key]) < least:
-        raise ValueError(f"{key}: expected a list of {least} values or more")
-    return content[key]
-
-
-def _integer(row: Mapping[str, Any], key: str, least: int = 1) -> int:
-    return int(_number(row[key], key, int, least))
-
-
-def _number(value: Any, key: str, kind: Any = int | float, least: float = 1 / LARGEST) -> float:
-    if not isinstance(value, kind) or isinstance(value, bool) or not least <= value <= LARGEST:
-        raise ValueError(f"{key}: expected a {'whole' if kind is int else 'positive'} number, got {value!r}")
-    return value if kind is int else float(value)
-
-
-def _numbers(values: Sequence[Any], key: str) -> list[float]:
-    return [_number(value, key) for value in values]
+    with parsing(f"{path}: no calibration", REMEDY):
+        content = dict(regular.load_json(path))
+        if content.pop("format") != FORMAT:
+            raise UserError(f"{path}: no calibration of format {FORMAT}; {REMEDY}")
+        content |= {key: {int(n): values for n, values in content[key].items()} for key in ("steps", "input", "runs")}
+        content["sweep"] = [Sample(**sample) for sample in content["sweep"]]
+        content["messages"] = Messages(**content["messages"])
+        return Calibration(**content)

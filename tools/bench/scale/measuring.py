@@ -14,8 +14,7 @@ import psutil
 
 from zoo import data, program
 from zoo.bench.estimate import recipe
-from zoo.bench.options import Cluster
-from zoo.bench.scale.calibration import Calibration, Messages, Run, Sample
+from zoo.bench.scale.calibration import Calibration, Messages, Sample
 from zoo.data.errors import UserError
 from zoo.distributed.rendezvous import free_port
 from zoo.logs.journal import Event, history
@@ -99,7 +98,7 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
         for n in plan.processes:
             result = _workers(plan, n, Path(folder) / f"workers-{n}.json")
             device, rates[n] = device or result["device"], result["input"]
-            sweep += [Sample(row["processes"], row["bytes"], row["seconds"]) for row in result["all_reduce"]]
+            sweep += [Sample(*row) for row in result["all_reduce"]]
             report(f"{n} process(es) read {sum(rates[n]) / len(rates[n]):.1f} samples/s")
     train = plan.request.config.train
     batch = schedule.batch_plan(train, 1)
@@ -112,7 +111,7 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
         rates,
         sweep,
         sent,
-        [Run(Cluster(1, size), seconds) for size, seconds in runs.items()],
+        runs,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from zoo.bench.options import Cluster
-from zoo.bench.scale.calibration import Calibration, Messages, Run, Sample
+from zoo.bench.scale.calibration import Calibration, Sample
 from zoo.data.errors import UserError
 
 BACKWARD = 2 / 3  # share of the backward pass in the computing of an update: twice the operations of the forward pass
@@ -25,8 +25,8 @@ DRAWS = 200
 INTERVAL = (5, 95)  # percentiles
 # Standard deviations of the logarithm of a prediction beyond what was measured. 68 % of the independent tables in
 # published.csv have smaller errors.
-PER_HOST_DOUBLING = 0.036  # beyond the hosts of a measured run
-FIRST_HOSTS = 0.13  # from one host to several when no run on several hosts was measured
+PER_HOST_DOUBLING = 0.036  # beyond two hosts
+FIRST_HOSTS = 0.13  # from one host to several
 PER_CARD_DOUBLING = 0.052  # beyond the processes of a measured run within a host
 
 
@@ -172,27 +172,23 @@ class Model(NamedTuple):
         intra: link between the cards of a host; None if no all-reduce was timed.
         inter: link between hosts; None if it is not known.
         overlap: share of the backward pass during which all-reduces progress.
-        surplus: seconds that messages of a run on one host took beyond all this, per share that a card sends.
-        between: run on several hosts that the growth with the hosts is taken from, before `inter`.
+        surplus: seconds that the messages of a measured run took beyond all this, per share that a card sends.
     """
 
     calibration: Calibration
     intra: Link | None
     inter: Link | None
     overlap: float
-    between: Run | None
     surplus: float = 0.0
 
 
 def build(calibration: Calibration, inter: Link | None = None) -> Model:
     """Derive the model of a calibration. inter: link between hosts, if it is known."""
     intra = fit_link(calibration.sweep).link if calibration.sweep else None
-    largest = max((run for run in calibration.runs if run.cluster.hosts > 1), key=_hosts_of, default=None)
-    model = Model(calibration, intra, inter, default_overlap(calibration), largest)
-    local = [run for run in calibration.runs if run.cluster.hosts == 1 and run.cluster.cards > 1]
-    if intra and local:
-        return _fit_run(model, max(local, key=lambda run: run.cluster.cards))
-    return model
+    # On a CPU the messages take the time of the cores that compute.
+    overlap = 0.0 if calibration.is_cpu else ideal_overlap(calibration)
+    model = Model(calibration, intra, inter, overlap)
+    return _fit_run(model, max(calibration.runs)) if intra and calibration.runs else model
 
 
 def predict(model: Model, cluster: Cluster) -> Prediction:
@@ -201,36 +197,18 @@ def predict(model: Model, cluster: Cluster) -> Prediction:
     Raises:
         UserError: the calibration lacks what the prediction needs.
     """
-    if cluster.hosts > 1 and model.between:
-        return _grow(model, model.between, cluster)
     if cluster.hosts > 1 and model.inter is None:
         raise UserError(
-            f"{cluster}: nothing is known of the connection between hosts; give --inter-bandwidth and --inter-latency, "
-            "or add a run on several hosts to `runs` of the calibration"
+            f"{cluster}: nothing is known of the connection between hosts; give --inter-bandwidth and --inter-latency"
         )
     return _sum(model, cluster, model.inter or NO_LINK)
 
 
-def growth(hosts: int, messages: Messages) -> float:
-    """Return the growth of the time between hosts.
-
-    That of gradients to the bytes that a host sends, 2(h-1)/h; that of many small all-reduces to the messages one after
-    the other, log2(h).
-    """
-    return math.log2(hosts) if messages.synchronized else share_sent(hosts)
-
-
-def default_overlap(calibration: Calibration) -> float:
-    """Return the share of the backward pass that hides all-reduces where no run has shown it.
-
-    Buckets become ready evenly during the backward pass, the first one after its own share of it. On a CPU the messages
-    take the time of the cores that compute.
-    """
-    return 0.0 if calibration.is_cpu else ideal_overlap(calibration)
-
-
 def ideal_overlap(calibration: Calibration) -> float:
-    """Return the share of the backward pass from the first ready bucket to its end."""
+    """Return the share of the backward pass from the first ready bucket to its end.
+
+    Buckets become ready evenly during the backward pass, the first one after its own share of it.
+    """
     return 1 - 1 / calibration.messages.buckets
 
 
@@ -264,21 +242,6 @@ def _sum(model: Model, cluster: Cluster, inter: Link) -> Prediction:
     return Prediction(cluster, cluster.size * calibration.batch, total, compute, slowest - compute, sent, reading)
 
 
-def _grow(model: Model, run: Run, cluster: Cluster) -> Prediction:
-    """Continue the time between hosts of a measured run: T(h) = T(1) + (T(h0) - T(1)) growth(h) / growth(h0)."""
-    one_host = _sum(model, Cluster(1, cluster.cards), NO_LINK)
-    base = _sum(model, Cluster(1, run.cluster.cards), NO_LINK)
-    excess = max(float(np.mean(run.seconds)) - base.seconds, 0.0)
-    messages = model.calibration.messages
-    between = excess * growth(cluster.hosts, messages) / growth(run.cluster.hosts, messages)
-    return one_host._replace(
-        cluster=cluster,
-        samples=cluster.size * model.calibration.batch,
-        seconds=one_host.seconds + between,
-        all_reduce=one_host.all_reduce + between,
-    )
-
-
 def _intra(model: Model, cluster: Cluster) -> Link:
     if cluster.cards == 1:
         return NO_LINK
@@ -289,18 +252,15 @@ def _intra(model: Model, cluster: Cluster) -> Link:
     return model.intra
 
 
-def _fit_run(model: Model, run: Run) -> Model:
-    """Return the model that comes closest to a run on one host: by its overlap, or by a surplus if it has none."""
-    without = _sum(model._replace(overlap=0.0), run.cluster, NO_LINK)
-    hidden = without.compute + without.waiting + without.all_reduce - float(np.mean(run.seconds))
+def _fit_run(model: Model, processes: int) -> Model:
+    """Return the model that comes closest to a measured run: by its overlap, or by a surplus if it has none."""
+    without = _sum(model._replace(overlap=0.0), Cluster(1, processes), NO_LINK)
+    measured = float(np.mean(model.calibration.runs[processes]))
+    hidden = without.compute + without.waiting + without.all_reduce - measured
     if hidden < 0:
-        return model._replace(overlap=0.0, surplus=-hidden / share_sent(run.cluster.cards))
+        return model._replace(overlap=0.0, surplus=-hidden / share_sent(processes))
     overlap = hidden / (BACKWARD * without.compute)
     return model._replace(overlap=min(overlap, ideal_overlap(model.calibration)))
-
-
-def _hosts_of(run: Run) -> int:
-    return run.cluster.hosts
 
 
 class Interval(NamedTuple):
@@ -332,7 +292,7 @@ def intervals(
     rates = []
     for _ in range(draws):
         drawn = build(_resample(calibration, spread, generator), inter)
-        if not _shows_overlap(calibration):
+        if not calibration.runs:
             drawn = drawn._replace(overlap=generator.uniform(0, max(ideal_overlap(calibration), 1e-9)))
         predicted = np.array([predict(drawn, cluster).samples_per_s for cluster in clusters])
         rates.append(predicted * np.exp(errors * generator.standard_normal()))
@@ -342,18 +302,10 @@ def intervals(
 
 def model_error(calibration: Calibration, cluster: Cluster) -> float:
     """Return the standard deviation of the logarithm of a prediction that is due to the model."""
-    runs = [run.cluster for run in calibration.runs]
-    cards = max((run.cards for run in runs), default=1)
-    hosts = max((run.hosts for run in runs), default=1)
-    variance = _doublings(cards, cluster.cards) * PER_CARD_DOUBLING**2
-    if cluster.hosts > 1 and hosts == 1:
-        variance += FIRST_HOSTS**2
-    variance += _doublings(max(hosts, 2), cluster.hosts) * PER_HOST_DOUBLING**2
-    return float(np.sqrt(variance))
-
-
-def _shows_overlap(calibration: Calibration) -> bool:
-    return any(run.cluster.hosts == 1 and run.cluster.cards > 1 for run in calibration.runs)
+    variance = max(math.log2(cluster.cards / max(calibration.runs, default=1)), 0.0) * PER_CARD_DOUBLING**2
+    if cluster.hosts > 1:
+        variance += FIRST_HOSTS**2 + math.log2(cluster.hosts / 2) * PER_HOST_DOUBLING**2
+    return math.sqrt(variance)
 
 
 def _resample(calibration: Calibration, spread: float, generator: np.random.Generator) -> Calibration:
@@ -368,10 +320,5 @@ def _resample(calibration: Calibration, spread: float, generator: np.random.Gene
         steps={n: [again(rounds[i]) for i in pick(len(rounds))] for n, rounds in calibration.steps.items()},
         input={n: again(values) for n, values in calibration.input.items()},
         sweep=[sample._replace(seconds=sample.seconds * factor) for sample in calibration.sweep],
-        runs=[Run(run.cluster, again(run.seconds)) for run in calibration.runs],
+        runs={n: again(seconds) for n, seconds in calibration.runs.items()},
     )
-
-
-def _doublings(smaller: int, larger: int) -> float:
-    """Return how often `smaller` must be doubled to reach `larger`; 0 if it is not smaller."""
-    return max(math.log2(larger / smaller), 0.0)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.bench.scale import model
-from zoo.bench.scale.calibration import Messages
 
 HOST = 8  # cards per host in all tables
 LARGEST = 32  # cards
@@ -109,13 +108,13 @@ def seconds_per_mb(of: Sequence[Table]) -> float:
 def predict_largest(table: Table, constant: float) -> Row:
     """Predict the row of 32 cards from those of up to 16.
 
-    T(h) = T(1) + (T(2) - T(1)) growth(h) / growth(2). Without a row of two hosts, T(2) - T(1) is the bytes of the
-    gradients times a constant that all workloads share.
+    T(h) = T(1) + (T(2) - T(1)) growth(h) / growth(2). Gradients grow with the bytes that a host sends, 2(h-1)/h, many
+    small all-reduces with the messages one after the other, log2(h). Without a row of two hosts, T(2) - T(1) is the
+    bytes of the gradients times a constant that all workloads share.
     """
     if 2 * HOST not in table.rows:
         return predict_from_host(table, constant)[-1]
-    messages = Messages(0, synchronized=int(table.synchronized))
-    return predict_by_growth(table, lambda hosts: model.growth(hosts, messages))
+    return predict_by_growth(table, math.log2 if table.synchronized else model.share_sent)
 
 
 def predict_by_growth(table: Table, growth: Callable[[int], float]) -> Row:

@@ -1,4 +1,4 @@
-"""Simulation of a cluster that is not there: updates, buckets, messages and readers, event by event."""
+"""Simulation of a cluster that is not there: updates, buckets and readers, event by event."""
 
 from typing import NamedTuple
 
@@ -27,7 +27,6 @@ class Setup(NamedTuple):
         intra: link between the cards of a host.
         inter: link between hosts.
         input_rate: samples per second that a host reads; infinite: all samples are there.
-        jitter: standard deviation of the logarithm of the time of each message.
     """
 
     cluster: Cluster
@@ -38,7 +37,6 @@ class Setup(NamedTuple):
     intra: Link
     inter: Link
     input_rate: float = float("inf")
-    jitter: float = 0.0
 
 
 def simulate(setup: Setup, updates: int, seed: int = 0) -> np.ndarray:
@@ -60,6 +58,8 @@ def simulate(setup: Setup, updates: int, seed: int = 0) -> np.ndarray:
     cluster, messages = setup.cluster, setup.messages
     sigma = np.sqrt(np.log1p(setup.noise**2))
     reading = cluster.cards * setup.batch / setup.input_rate
+    blocking = _blocking(setup)
+    bucket = model.all_reduce(setup.intra, setup.inter, cluster, messages.gradients / messages.buckets)
     ends = [0.0]
     read_at = 0.0  # when a host has read the samples of the newest update
     for number in range(WARM_UP + updates):
@@ -67,17 +67,16 @@ def simulate(setup: Setup, updates: int, seed: int = 0) -> np.ndarray:
         read_at = max(read_at, room) + reading
         start = max(ends[-1], read_at)
         computing = setup.step * np.exp(sigma * generator.standard_normal(cluster.size) - sigma**2 / 2)
-        blocking = _blocking(setup, generator)
         ready = start + blocking + np.max(_bucket_times(computing, messages.buckets), axis=0)
         done = 0.0
         for moment in ready:
-            done = max(done, moment) + _all_reduce(setup, messages.gradients / messages.buckets, generator)
+            done = max(done, moment) + bucket
         ends.append(float(done))
     return np.diff(ends)[WARM_UP:]
 
 
 def closed_form(setup: Setup) -> model.Prediction:
-    """Return the prediction of the closed form for a cluster, whose messages take equal times."""
+    """Return the prediction of the closed form for a cluster."""
     sigma = np.sqrt(np.log1p(setup.noise**2))
     quantiles = norm.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES)
     computing = setup.step * np.exp(sigma * quantiles - sigma**2 / 2)
@@ -91,10 +90,10 @@ def closed_form(setup: Setup) -> model.Prediction:
         {cards: [setup.input_rate]} if np.isfinite(setup.input_rate) else {},
         [],
         setup.messages,
-        [],
+        {},
     )
     overlap = model.ideal_overlap(calibration)
-    return model.predict(model.Model(calibration, setup.intra, setup.inter, overlap, None), setup.cluster)
+    return model.predict(model.Model(calibration, setup.intra, setup.inter, overlap), setup.cluster)
 
 
 def _bucket_times(computing: np.ndarray, buckets: int) -> np.ndarray:
@@ -104,35 +103,10 @@ def _bucket_times(computing: np.ndarray, buckets: int) -> np.ndarray:
     return forward + backward * (np.arange(buckets) + 1) / buckets
 
 
-def _all_reduce(setup: Setup, size: float, generator: np.random.Generator) -> float:
-    """Return the seconds of an all-reduce, message by message: a round ends with its slowest message."""
-    cards, hosts = setup.cluster.cards, setup.cluster.hosts
-    seconds = 0.0
-    for _ in range(2 * (cards - 1)):
-        seconds += _round(setup.intra, size / cards, setup.cluster.size, setup.jitter, generator)
-    rounds = model.host_rounds(hosts) // 2
-    sent = model.share_sent(hosts) / 2  # of the bytes, on the way to the sums and again on the way back
-    shares = np.array([2.0 ** -(i + 1) for i in range(rounds)])
-    for share in shares * (sent / shares.sum()) if rounds else ():
-        for _ in ("halving", "doubling"):
-            seconds += _round(setup.inter, size * share, hosts, setup.jitter, generator)
-    return seconds
-
-
-def _round(link: Link, size: float, messages: int, jitter: float, generator: np.random.Generator) -> float:
-    """Return the seconds of the slowest of messages that are sent at once."""
-    seconds = link.latency + size * link.seconds_per_byte
-    if not jitter:
-        return seconds
-    return seconds * float(np.exp(jitter * generator.standard_normal(messages)).max())
-
-
-def _blocking(setup: Setup, generator: np.random.Generator) -> float:
+def _blocking(setup: Setup) -> float:
     """Return the seconds of messages that nothing hides."""
     if setup.cluster.size == 1:
         return 0.0
-    messages = setup.messages
-    seconds = sum(_all_reduce(setup, model.SMALL, generator) for _ in range(messages.synchronized))
-    if messages.gathered:
-        seconds += 2 * model.all_gather(setup.intra, setup.inter, setup.cluster, messages.gathered)
-    return seconds
+    links, messages = (setup.intra, setup.inter, setup.cluster), setup.messages
+    seconds = messages.synchronized * model.all_reduce(*links, model.SMALL)
+    return seconds + (2 * model.all_gather(*links, messages.gathered) if messages.gathered else 0.0)

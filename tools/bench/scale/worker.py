@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from zoo.bench.scale.calibration import Sample
 from zoo.data.errors import UserError
 from zoo.data.readers import batches_per_worker
 from zoo.data.stream import open_training
@@ -78,7 +79,7 @@ def input_rates(job: Job, seed: int) -> list[float]:
     return rates
 
 
-def sweep(job: Job) -> list[dict[str, float]]:
+def sweep(job: Job) -> list[Sample]:
     """Return the median seconds of all-reduces by size; of one rank, none. A collective call."""
     size = job.group.size
     if size == 1:
@@ -94,9 +95,7 @@ def sweep(job: Job) -> list[dict[str, float]]:
                 reduce()
                 if number:  # the first round opens connections
                     times[length].append(time.perf_counter() - start)
-    return [
-        {"processes": size, "bytes": length, "seconds": float(np.median(values))} for length, values in times.items()
-    ]
+    return [Sample(size, length, float(np.median(values))) for length, values in times.items()]
 
 
 def _take(stream: Iterator, count: int) -> None:
