@@ -185,12 +185,8 @@ def test_without_onnx_runtime(image_model, tmp_path, monkeypatch, capsys):
 
 USES = [
     (["--weights", "{path}"], "is an exported model, which can only predict: evaluate it with --eval-only"),
-    (["--weights", "{path}", "-c", "configs/resnet50_demo.yaml"], "is an exported model, which can only predict"),
-    (["-o", "weights={path}", "-c", "configs/resnet50_demo.yaml", "--speed"], "which can only predict"),
     (["--eval-only", "--weights", "{path}", "--framework", "torch"], "--framework: {path} is computed by ONNX Runtime"),
-    (["--eval-only", "--weights", "{path}", "-o", "framework=paddle"], "-o framework: {path} is computed"),
     (["--eval-only", "--weights", "{path}", "--amp"], "--amp: {path} is computed by ONNX Runtime, in the precision"),
-    (["--eval-only", "--weights", "{path}", "-o", "train.ema=0.9"], "-o train.ema: {path} is computed"),
     (["--eval-only", "--weights", "{path}", "--resume", "{run}"], "--resume: evaluates the last checkpoint of {run}"),
     (
         ["--eval-only", "--weights", "{path}", "-c", "configs/tsm_demo.yaml"],
@@ -202,7 +198,6 @@ USES = [
     ),
     (["--eval-only", "--weights", "{path}", "-o", "data.eval_size=16"], "takes arrays of any x 24 x 24 x 3"),
     (["--eval-only", "--weights", "{path}", "--device", "cuda"], "there is no cuda:0 here (cuda devices that ONNX"),
-    (["--eval-only", "--weights", "{path}", "--device", "tensorrt:1"], "there is no tensorrt:1 here"),
     (["--eval-only", "--weights", "{path}", "--device", "npu"], "device: expected auto, cpu, cuda, cuda:N, tensorrt"),
     (["--eval-only", "--weights", "nowhere.onnx"], "nowhere.onnx: no such file"),
 ]
@@ -221,15 +216,6 @@ def test_other_uses_are_refused(image_model, words, message, tmp_path_factory, m
     assert os.listdir(folder) == ["model.onnx"]
 
 
-def test_there_is_no_framework_onnx(capsys):
-    assert call_zoo("train", "-c", "configs/tsm_demo.yaml", "--framework", "onnx") == 2
-    assert "invalid choice: 'onnx'" in capsys.readouterr().err
-
-
-def streaming(metadata):
-    return replace(metadata, states=(State("input", "next_input", (1, 3)),))
-
-
 def with_two_classes(metadata):
     record = {**metadata.record, "classes": ["a", "b"]}
     return replace(metadata, record=record, classes=("a", "b"), arch={**metadata.arch, "num_classes": 2})
@@ -242,19 +228,9 @@ def with_two_classes(metadata):
             lambda m: with_input(m, name="pixels"),
             "its metadata and its graph do not agree: inputs pixels against input",
         ),
-        (
-            lambda m: with_input(m, layout="NTCHW"),
-            "do not agree: float32 NTCHW against tensor(float) with 4 dimensions",
-        ),
         (lambda m: with_input(m, layout="NHWC", dtype="uint8", normalized=False), "do not agree: uint8 NHWC against"),
-        (lambda m: replace(m, output=replace(m.output, name="logits")), "do not agree: outputs logits against output"),
-        (streaming, "do not agree: inputs input, input against input"),
         (lambda m: replace(m, arch={**m.arch, "depth": 34}), "is for model.depth=34"),
         (lambda m: replace(m, record={**m.record, "recipe": "a: [1"}), "lacks a valid recipe"),
-        (
-            lambda m: replace(m, record={**m.record, "recipe": "out: /tmp\n"}),
-            "model.name: the recipe must give this key",
-        ),
         (lambda m: replace(m, states=(State("a", "next_a", (1, 3)),)), "do not agree: inputs input, a against input"),
         (with_two_classes, "its output has the shape (1, 8) instead of (1, 2)"),
     ],
@@ -266,11 +242,10 @@ def test_files_that_are_not_what_they_say(image_model, change, message, tmp_path
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("operator", ["Unknown", "Caf\u00e9", "Pow"])
-def test_graphs_that_onnx_runtime_refuses(image_model, operator, tmp_path, capfd):
+def test_a_graph_that_onnx_runtime_refuses(image_model, tmp_path, capfd):
     path = Path(export(image_model[0], tmp_path / "model.onnx"))
     model = onnx.load(path)
-    next(node for node in model.graph.node if node.op_type == "Gemm").op_type = operator
+    next(node for node in model.graph.node if node.op_type == "Gemm").op_type = "Pow"
     onnx.save(model, path)
     assert call_zoo("predict", str(image_model[1] / "val"), "--weights", str(path), "--out", str(tmp_path / "out")) == 2
     out, err = capfd.readouterr()

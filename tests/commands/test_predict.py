@@ -15,12 +15,10 @@ from tests.helpers import clips as encoded
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.predicting import evaluation_outputs, run_predict, run_script, train
-from zoo.commands import predict
 from zoo.data.demo import motion, shapes
 from zoo.data.errors import BadSample
 from zoo.data.formats import masks
 from zoo.predict import overlay, results
-from zoo.run.checkpoint import load_checkpoint, save_checkpoint
 
 CLASSES = ("grass", "water", "köln")
 COLORS = np.array([[60, 150, 50], [40, 60, 190], [200, 120, 40]])
@@ -291,45 +289,6 @@ def test_errors_are_one_message(image_model, words, message, tmp_path, monkeypat
     assert call_zoo("predict", str(root / "val"), *(word.format(**names) for word in words)) == 2
     out, err = capsys.readouterr()
     assert err.startswith("error: ") and message.format(**names) in err and out == "" and os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (lambda record: record.pop("recipe"), "lacks a valid recipe or list of classes"),
-        (lambda record: record.update(recipe="a: [1"), "lacks a valid recipe or list of classes"),
-        (lambda record: record.update(classes=None), "lacks a valid recipe or list of classes"),
-        (
-            lambda record: record.update(recipe=record["recipe"].replace(" width:", " wodth:")),
-            "did you mean model.width?",
-        ),
-        (lambda record: record.update(files=3), "not a readable checkpoint"),
-    ],
-)
-def test_a_damaged_checkpoint(image_model, change, message, tmp_path, capsys):
-    shutil.copytree(os.path.realpath(image_model[0]), tmp_path / "damaged")
-    record = json.loads((tmp_path / "damaged/checkpoint.json").read_text())
-    change(record)
-    (tmp_path / "damaged/checkpoint.json").write_text(json.dumps(record))
-    assert call_zoo("predict", str(image_model[1]), "--weights", str(tmp_path / "damaged")) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_weights_that_are_not_finite(image_model, tmp_path, capsys):
-    tensors, record = load_checkpoint(image_model[0])
-    tensors["fc.bias"][2] = np.nan
-    weights = save_checkpoint(str(tmp_path / "run"), 9, tensors, record, 1)
-    code, record, lines, errors = run_predict(
-        capsys, tmp_path / "out", image_model[1] / "val/disc", "--weights", weights
-    )
-    assert code == 1 and lines == [] and "logits are not finite" in errors
-    assert ["error" in row for row in record["files"]] == [True]
-
-
-def test_nothing_to_read_loads_no_model(image_model, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(predict.trained, "load", lambda *_: pytest.fail("the model is built"))
-    assert call_zoo("predict", "lost.png", "--weights", image_model[0], "--out", str(tmp_path / "out")) == 2
-    assert "lost.png: no such file" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_a_video_that_ends_early_leaves_no_file(scene_model, tmp_path, monkeypatch, capsys):

@@ -2,7 +2,6 @@
 
 import os
 import re
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,16 +9,10 @@ from PIL import Image
 
 from tests.helpers.cli import call_zoo
 from tests.helpers.predicting import evaluation_outputs, run_predict, train
-from zoo.commands import predict
-from zoo.data.datasets import synthetic
 from zoo.data.demo import portraits
-from zoo.data.errors import UserError
 from zoo.data.formats import face_files
 from zoo.predict import faces as face_predictor
 from zoo.predict import results
-from zoo.predict.predictors import find_predictor
-from zoo.run import trained
-from zoo.run.checkpoint import load_checkpoint, save_checkpoint
 from zoo.tasks import face
 
 SIZE, WIDTH = 16, 8  # pixels, and numbers of an embedding
@@ -108,16 +101,6 @@ def test_two_files_are_compared_by_the_distance_of_an_evaluation(portrait_model,
     ]
 
 
-def test_a_single_readable_file_is_not_compared(portrait_model, tmp_path, capsys):
-    weights, root = portrait_model
-    (tmp_path / "broken.jpg").write_bytes((root / "0000/000.jpg").read_bytes()[:200])
-    code, record, lines, errors = run_predict(
-        capsys, tmp_path / "out", root / "0000/000.jpg", tmp_path / "broken.jpg", "--weights", weights
-    )
-    assert code == 1 and len(lines) == 1 and "cosine" not in record and "broken.jpg: cannot be decoded" in errors
-    assert ["error" in row for row in record["files"]] == [False, True]
-
-
 @pytest.mark.parametrize("batch", [64, 4])
 def test_a_search_lists_the_most_similar_images(portrait_model, batch, tmp_path, monkeypatch, capsys):
     weights, root = portrait_model
@@ -187,36 +170,6 @@ def test_a_model_whose_identities_are_numbers(random_face_model, tmp_path, capsy
     assert code == 0 and record["classes"] == [] and len(lines) == 3 and -1 <= record["cosine"] < 0.999999
 
 
-def test_millions_of_classes_take_no_memory(random_face_model, tmp_path, capsys):
-    tensors, record = load_checkpoint(random_face_model)
-    head = np.zeros((300_000, WIDTH), np.float32)
-    weights = save_checkpoint(str(tmp_path / "run"), 9, {**tensors, face.HEAD_WEIGHT: head}, record, 1)
-    Image.new("RGB", (SIZE, SIZE), (90, 10, 30)).save(tmp_path / "a.png")
-    found = []
-    for name in (random_face_model, random_face_model, weights):  # the first one may import a framework
-        tracemalloc.start()
-        code, _, _, _ = run_predict(capsys, tmp_path / f"out{len(found)}", tmp_path / "a.png", "--weights", name)
-        found.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert code == 0
-    assert found[2] - found[1] < head.nbytes / 8
-    fields = synthetic.SyntheticSplit(synthetic.Settings(kind="face", size=SIZE), True).fields
-    record, cfg, _ = trained.read_checkpoint(weights, "torch", "cpu", [])
-    model = trained.load(weights, record, cfg, "arcface", fields)
-    assert {param.name: param.shape for param in model.trainer.params}[face.HEAD_WEIGHT] == (1, WIDTH)
-
-
-def test_weights_that_are_not_finite(portrait_model, tmp_path, capsys):
-    tensors, record = load_checkpoint(portrait_model[0])
-    tensors["fc.bias"][2] = np.nan
-    weights = save_checkpoint(str(tmp_path / "run"), 9, tensors, record, 1)
-    code, record, lines, errors = run_predict(
-        capsys, tmp_path / "out", portrait_model[1] / "0000", "--weights", weights
-    )
-    assert code == 1 and lines == [] and face_predictor.NO_DIRECTION in errors
-    assert all("error" in row for row in record["files"]) and os.listdir(tmp_path / "out") == [results.FILE_NAME]
-
-
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -232,10 +185,3 @@ def test_errors_are_one_message(portrait_model, words, message, tmp_path, monkey
     assert call_zoo("predict", str(portrait_model[1]), "--weights", portrait_model[0], "--device", "cpu", *words) == 2
     out, err = capsys.readouterr()
     assert err.startswith("error: ") and message in err and out == "" and os.listdir(tmp_path) == []
-
-
-def test_a_search_is_for_faces(tmp_path):
-    classifier = find_predictor("classify", "imagenet")
-    assert predict.find_album(classifier, "classify", None, 3) == []
-    with pytest.raises(UserError, match="--search: is for models of faces, and the task of this one is classify"):
-        predict.find_album(classifier, "classify", str(tmp_path), None)

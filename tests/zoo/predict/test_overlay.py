@@ -5,7 +5,6 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.helpers import clips as encoded
 from zoo.data.errors import BadSample
@@ -13,18 +12,6 @@ from zoo.data.formats import masks
 from zoo.predict import overlay
 
 COLORS = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)
-
-
-def test_shares_are_formatted_and_ranked():
-    assert [overlay.percent(share) for share in (1, 0.4126, 0.001, 0.0005, 0.0004, 1e-9)] == [
-        "100.0 %",
-        "41.3 %",
-        "0.1 %",
-        "0.1 %",
-        "<0.1 %",
-        "<0.1 %",
-    ]
-    assert overlay.by_share(np.array([0.2, 0, 0.5, 0.2, 0.1])) == [2, 0, 3, 4]
 
 
 @pytest.mark.parametrize("height, width, count", [(7, 9, 3), (1024, 2048, 19), (1500, 60, 12), (300, 300, 1)])
@@ -53,35 +40,6 @@ def test_a_class_keeps_its_place_in_a_video():
     assert all(places[0]) and places[1] == [(), *places[0][1:]] and places[2] == [(), (), places[0][2]]
 
 
-def test_the_classes_of_an_image_are_in_the_given_order():
-    legend = overlay.Legend(300, 500, ["a", "b", "c"], COLORS, [2, 0, 1])
-    canvas = legend.attach(np.zeros((300, 500, 3), np.uint8), np.array([0.3, 0.1, 0.6]))
-    assert [
-        (canvas[y : y + legend.line_height, x : x + 2 * legend.line_height] == color).all(2).any()
-        for (x, y), color in zip(legend.places, COLORS[[2, 0, 1]])
-    ] == [True] * 3
-
-
-def test_image_and_colors_are_mixed_in_equal_parts():
-    image = np.array([[[255, 255, 255], [0, 10, 21]]], np.uint8)
-    assert overlay.blend(image, np.array([[0, 2]], np.uint8), COLORS).tolist() == [[[255, 127, 127], [0, 5, 138]]]
-
-
-def test_labels_as_indices_with_colors(tmp_path):
-    labels = np.array([[0, 1], [2, 1]], np.uint8)
-    overlay.write_labels(str(tmp_path / "a.png"), labels, COLORS)
-    with Image.open(tmp_path / "a.png") as image:
-        assert image.mode == "P" and np.array_equal(image, labels)
-        assert np.array_equal(image.convert("RGB"), COLORS[labels])
-
-
-def test_every_frame_is_read(tmp_path):
-    encoded.encode(tmp_path / "a.mp4", encoded.numbered(30), rate=30)
-    read = list(overlay.read_video(str(tmp_path / "a.mp4")))
-    assert encoded.read_numbers([pixels for pixels, _ in read]) == list(range(30))
-    assert {rate for _, rate in read} == {30}
-
-
 @pytest.mark.parametrize("degrees", [90, 180])
 def test_videos_are_read_upright(degrees, tmp_path):
     """A white top left corner goes where the rotation in the metadata moves it."""
@@ -105,11 +63,6 @@ def test_other_files_are_bad_samples(content, tmp_path):
         (tmp_path / "a.mp4").write_bytes(content)
     with pytest.raises(BadSample, match="cannot be decoded as video"):
         list(overlay.read_video(str(tmp_path / "a.mp4")))
-
-
-def test_audio_alone_is_not_a_video(tmp_path):
-    with pytest.raises(BadSample, match="no video in this file"):
-        list(overlay.read_video(encoded.encode_audio(tmp_path / "a.mp4")))
 
 
 def test_a_truncated_video_is_a_bad_sample(tmp_path):

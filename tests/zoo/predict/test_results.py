@@ -1,17 +1,21 @@
-"""The files that arguments stand for; rows, names and the file of the results."""
+"""The files that arguments stand for, the file of the results, and a predictor for every data set."""
 
 import json
 import os
 
+import numpy as np
 import pytest
 
+from zoo import data
+from zoo.data.errors import BadSample, UserError
+from zoo.predict.classify import softmax
+from zoo.predict.predictors import PREDICTORS, find_predictor
 from zoo.predict.results import (
     FILE_NAME,
     Failure,
     count_frames,
     find_inputs,
     output_stems,
-    printable,
     write_results,
 )
 
@@ -35,10 +39,6 @@ def test_results_are_json_with_a_line_per_file_and_never_overwritten(tmp_path):
     assert sum('"file":' in line for line in text.splitlines()) == 2
     with pytest.raises(FileExistsError):
         write_results(str(tmp_path), {}, [])
-
-
-def test_paths_that_are_not_utf_8_can_be_printed():
-    assert printable("a\udcff.jpg") == "a\N{REPLACEMENT CHARACTER}.jpg"
 
 
 @pytest.fixture
@@ -66,3 +66,19 @@ def test_folders_of_frames_are_inputs(folder):
     paths, _ = find_inputs([str(folder)], (".mp4",), "img_{:05d}.jpg")
     assert paths == [str(folder / "x")] and count_frames(paths[0], "img_{:05d}.jpg") == 2
     assert count_frames(paths[0], None) == count_frames("lost", "img_{:05d}.jpg") == 0
+
+
+def test_every_data_set_has_a_predictor_that_describes_its_model_input():
+    assert sorted(name for datasets in PREDICTORS.values() for name in datasets) == data.names()
+    for datasets in PREDICTORS.values():
+        for name, predictor in datasets.items():
+            field = predictor.fields(data.find(name).Settings())[0]
+            assert field.mean and field.shape[-1] == 3 and predictor.extensions
+    with pytest.raises(UserError, match="task classify and the data set cityscapes: add one to PREDICTORS"):
+        find_predictor("classify", "cityscapes")
+
+
+def test_logits_that_are_large_or_not_finite():
+    np.testing.assert_allclose(softmax(np.array([1e4, 1e4, -1e4])), [0.5, 0.5, 0])
+    with pytest.raises(BadSample, match="logits are not finite"):
+        softmax(np.array([0.0, np.inf]))

@@ -1,7 +1,6 @@
-"""Sampling, preprocessing, smoothing, reports and annotated frames of a stream."""
+"""Sampling, state, smoothing and annotated frames of a stream; of live sources the newest frame alone."""
 
-import io
-import json
+import threading
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -11,12 +10,13 @@ import pytest
 from tests.helpers import clips
 from zoo.data.datasets import kinetics
 from zoo.data.demo import motion
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import UserError
 from zoo.data.formats.lists import LabeledPath
-from zoo.predict import overlay, stream_report
+from zoo.predict import overlay, stream_report, stream_sources
 from zoo.predict.results import TrainedModel
 from zoo.predict.stream import FrameClassifier, annotate, interval, preprocess, state_shapes
-from zoo.predict.stream_report import Options, Report, Shown
+from zoo.predict.stream_report import Options, Shown
+from zoo.predict.stream_sources import Frame, LatestFrame, Source, in_real_time
 
 CLASSES = ("left", "right", "up")
 
@@ -78,13 +78,6 @@ def test_the_state_is_passed_on_and_logits_are_averaged():
         np.testing.assert_allclose(probabilities, powers / powers.sum(), rtol=1e-12)
 
 
-def test_logits_that_are_not_finite():
-    stream = classifier(smooth=1)
-    stream.state = (np.full((1, 1), np.nan, np.float32),)
-    with pytest.raises(BadSample, match="not finite"):
-        stream(np.zeros((16, 16, 3), np.uint8))
-
-
 def test_which_models_have_a_stream():
     def cfg(**model):
         return SimpleNamespace(model=SimpleNamespace(**model), data=kinetics.Settings())
@@ -93,25 +86,6 @@ def test_which_models_have_a_stream():
         state_shapes("resnet", cfg())
     with pytest.raises(UserError, match=r"--stream: model.shift_direction: .* future; .*tsm_online_k400.yaml"):
         state_shapes("tsm_mobilenet_v2", cfg(shift_direction="future"))
-
-
-def test_rows_and_summary(capsys):
-    rows = io.StringIO()
-    empty = Report(CLASSES, 2, rows).summary()
-    assert empty["predictions"] == 0 and "latency" not in stream_report.describe(empty)
-    progress = Report(CLASSES, 2, rows)
-    progress.add(0, 0.0, np.array([0.2, 0.5, 0.3]), progress.start, 0)
-    progress.add(4, 0.4, np.array([0.7, 0.1, 0.2]), progress.start, 3)
-    first, second = map(json.loads, rows.getvalue().splitlines())
-    assert (first["frame"], first["top"], first["probabilities"]) == (0, ["right", "up"], [0.5, 0.3])
-    assert (second["frame"], second["time"], second["top"], second["dropped"]) == (4, 0.4, ["left", "up"], 3)
-    assert progress.caption == "left 0.70"
-    summary = progress.summary()
-    assert (summary["predictions"], summary["dropped"]) == (2, 3)
-    assert summary["latency_p50_ms"] <= summary["latency_p99_ms"]
-    text = stream_report.describe(summary)
-    assert text.startswith("2 predictions in ") and "3 frames dropped" in text
-    assert "right 0.50  latency " in capsys.readouterr().out  # a line per second where there is no terminal
 
 
 def shown(*numbers, size=(320, 40)):
@@ -130,11 +104,6 @@ def test_an_annotated_live_stream_keeps_the_time():
     frames = list(annotate(shown(4, 6, 12), Fraction(30), 2, live=True))  # 8 and 10 were dropped
     assert [pixels[0, 0, 0] for pixels, _ in frames] == [4, 6, 6, 6, 12]
     assert {rate for _, rate in frames} == {15}
-
-
-def test_frames_of_another_size_are_scaled_and_small_ones_enlarged():
-    frames = list(annotate([*shown(1, size=(100, 50)), *shown(2, size=(60, 80))], Fraction(5), 1, live=False))
-    assert {pixels.shape for pixels, _ in frames} == {(4 * 50 + 28, 4 * 100, 3)}
 
 
 @pytest.mark.parametrize(
@@ -161,3 +130,121 @@ def test_options_of_a_stream_without_one():
     for key, value in (("realtime", True), ("every", 1), ("annotate", "a.mp4"), ("timeout", 1.0)):
         with pytest.raises(UserError, match=f"--{key}: is for a stream; give one with --stream SOURCE"):
             stream_report.read_options(SimpleNamespace(**{**defaults, key: value}))
+
+
+WAIT = 20  # seconds at most; no test takes as long
+
+
+def frame(number):
+    return Frame(number, number / 10, lambda: np.full((1, 1, 3), number, np.uint8))
+
+
+def source(frames):
+    closed = []
+    return Source("camera", True, None, iter(frames), lambda: closed.append(1)), closed
+
+
+def never():
+    return False
+
+
+class Controlled:
+    """Frames that come when the test says so: `give(n)` returns when the n-th has been put into the slot."""
+
+    def __init__(self):
+        self.allowed, self.asked = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __iter__(self):
+        number = 0
+        while True:
+            self.asked.release()
+            assert self.allowed.acquire(timeout=WAIT)
+            yield frame(number)
+            number += 1
+
+    def give(self, count):
+        for _ in range(count):
+            assert self.asked.acquire(timeout=WAIT)
+            self.allowed.release()
+        assert self.asked.acquire(timeout=WAIT)  # the last one has been put, and the next one is asked for
+        self.asked.release()
+
+
+def test_the_newest_frame_is_taken_and_others_are_counted():
+    controlled = Controlled()
+    latest = LatestFrame(source(controlled)[0], 1, WAIT, never)
+    frames = iter(latest)
+    numbers = []
+    for count in (1, 1, 4, 2, 1):
+        controlled.give(count)
+        numbers.append(next(frames).frame.number)
+    assert numbers == [0, 1, 5, 7, 8] and latest.dropped == 4
+    controlled.allowed.release()
+    latest.close()
+
+
+def test_the_end_of_a_source():
+    opened, closed = source([frame(0)])
+    latest = LatestFrame(opened, 1, WAIT, never)
+    assert [captured.frame.number for captured in latest] == [0]
+    latest.close()
+    assert closed == [1]
+
+
+def test_the_error_of_a_source_is_raised_after_its_last_frame():
+    def failing():
+        yield frame(0)
+        raise UserError("unplugged")
+
+    latest = LatestFrame(source(failing())[0], 1, WAIT, never)
+    frames = iter(latest)
+    assert next(frames).frame.number == 0
+    with pytest.raises(UserError, match="unplugged"):
+        next(frames)
+    latest.close()
+
+
+def test_a_source_that_stalls():
+    controlled = Controlled()
+    opened, closed = source(controlled)
+    latest = LatestFrame(opened, 1, 0.05, never)
+    with pytest.raises(UserError, match=r"camera: no frame for 0.05 s; .*--timeout"):
+        next(iter(latest))
+    latest._thread.join = lambda timeout: None  # it never answers: it is left alone, and so is the source
+    latest.close()
+    assert closed == []
+    controlled.allowed.release()
+
+
+def test_frames_that_are_passed_over_are_signs_of_life(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(stream_sources.time, "monotonic", lambda: clock[0])
+    controlled = Controlled()
+    latest = LatestFrame(source(controlled)[0], 100, 10, never)
+    controlled.give(1)
+    frames = iter(latest)
+    next(frames)
+    clock[0] = 9.0
+    controlled.give(1)
+    clock[0] = 18.0  # 9 s after the last frame, which did not count
+    asked = []
+    latest.stopped = lambda: len(asked) == 2 or asked.append(1)
+    assert next(frames, None) is None  # stopped, not stalled
+    controlled.allowed.release()
+    latest.close()
+
+
+def test_a_file_at_its_own_pace(monkeypatch):
+    clock, slept = [100.0], []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        clock[0] += seconds
+
+    monkeypatch.setattr(stream_sources.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(stream_sources.time, "sleep", sleep)
+    for paced in in_real_time(map(frame, range(4))):
+        assert clock[0] == pytest.approx(100 + max(0.0, [0, 0.1, 0.5, 0.5][paced.number]))
+        if paced.number == 1:
+            clock[0] += 0.4  # the consumer is late; frame 2 was due at 0.2
+    assert slept == pytest.approx([0, 0.1, 0, 0])
