@@ -33,17 +33,6 @@ def test_no_guess_at_random_differences(shape, size, is_active):
         assert causes.of_gradient(reference, reference + size * normal(shape, seed), SETTINGS) == ""
 
 
-def test_no_guess_at_another_tensor():
-    for seed in range(1, 6):
-        assert guess(normal(), normal(seed=seed)) == ""
-        assert guess(np.maximum(normal(), 0), np.maximum(normal(seed=seed), 0)) == ""
-
-
-def test_a_reference_of_zeros():
-    assert guess(np.zeros((8, 6)), normal((8, 6))) == ""
-    assert guess(normal((8, 6)), np.zeros((8, 6))) == "it is 0"
-
-
 def test_shape_and_numbers_that_are_not_finite():
     assert guess(normal((4, 3)), normal((3, 4))) == "the shape is (3, 4) instead of (4, 3)"
     for value in (np.nan, np.inf):
@@ -74,22 +63,6 @@ def test_known_factors(factor, name):
     expected = f"it is {factor:.6g} times the others': {name}"
     assert guess(reference, factor * reference) == expected
     assert causes.of_gradient(reference, factor * reference, SETTINGS) == expected
-
-
-@pytest.mark.parametrize("factor", [1.0001, 0.37, 2, -3, 1e-5])
-def test_other_factors(factor):
-    assert guess(normal(), factor * normal()) == f"it is {factor:.6g} times the others'"
-
-
-def test_a_factor_of_most_numbers_is_none():
-    suspect = 2 * normal((8, 6))
-    suspect[3, 3] *= 1.001
-    assert guess(normal((8, 6)), suspect) == ""
-
-
-def test_dropout_that_is_not_divided_is_found_behind_the_mask():
-    mask = np.random.default_rng(1).integers(0, 2, (8, 6))
-    assert "dropout is not divided by 1 - p" in guess(normal((8, 6)) * mask / 0.8, normal((8, 6)) * mask)
 
 
 def test_relu():
@@ -132,17 +105,6 @@ def test_temporal_shift_that_is_missing():
     assert guess(x, shifted(x, 2, 1, 8)).startswith("channels 0 to 3, some of them as the others' 1 frame(s) ")
 
 
-def test_temporal_shift_of_more_channels():
-    x = normal((16, 12, 5, 5))
-    assert guess(shifted(x, 2, 1, 8), shifted(x, 3, 1, 8)).startswith("channels 2 to 5, some of them as")
-
-
-def test_some_channels_only():
-    suspect = normal()
-    suspect[:, 2:4] += normal((8, 2, 7, 7), 1)
-    assert guess(normal(), suspect) == "only channels 2 to 3 differ"
-
-
 def convolved(x, pad):
     """Return a 3x3 convolution of each channel; padding as (first, last) of both axes."""
     padded, kernel = np.pad(x, ((0, 0), (0, 0), pad, pad)), normal((3, 3), 9)
@@ -155,17 +117,6 @@ def test_padding_on_the_other_side():
     x = normal((4, 6, 17, 17))
     assert guess(convolved(x, (1, 1)), convolved(x, (0, 2))) == "it is shifted by 1 pixel(s): padding"
     assert guess(convolved(x, (1, 1)), convolved(x, (2, 0))) == "it is shifted by 1 pixel(s): padding"
-
-
-@pytest.mark.parametrize("axis", [2, 3])
-@pytest.mark.parametrize("offset", [-2, -1, 1, 2])
-def test_shift_along_one_axis(axis, offset):
-    x = normal((4, 6, 12, 12))
-    moved = np.roll(x, offset, axis)
-    edge = [slice(None)] * 4
-    edge[axis] = slice(0, offset) if offset > 0 else slice(offset, None)
-    moved[tuple(edge)] = 0
-    assert guess(x, moved) == f"it is shifted by {abs(offset)} pixel(s): padding"
 
 
 @pytest.mark.parametrize("size", [5, 6, 16])
@@ -218,11 +169,6 @@ def test_momentum_of_statistics(name, momentum):
     assert found.endswith(" (the old value's weight) instead of 0.9")
 
 
-def test_statistics_that_have_not_changed():
-    before, reference = statistics()
-    assert causes.of_statistic("bn.running_mean", before, reference, before) == "it has not changed"
-
-
 @pytest.mark.parametrize("count", [2, 4, 32, 3136])
 def test_biased_variance(count):
     before, reference = statistics(correction=count / (count - 1))
@@ -234,14 +180,6 @@ def test_biased_variance(count):
     found = causes.of_statistic("bn.running_var", before, biased, reference)
     assert found == text.format("unbiased", count, 1 / scale)
     assert causes.of_statistic("bn.running_mean", before, reference, biased) == ""  # means have no such thing
-
-
-@pytest.mark.parametrize("size", [1e-9, 1e-6, 1e-3, 0.1])
-@pytest.mark.parametrize("name", ["bn.running_mean", "bn.running_var"])
-def test_no_guess_at_random_statistics(name, size):
-    before, reference = statistics()
-    for seed in range(5):
-        assert causes.of_statistic(name, before, reference, reference + size * normal(6, seed)) == ""
 
 
 CLASSES = 5
@@ -290,13 +228,6 @@ def test_terms_are_the_cross_entropies(make, count, valid):
     np.testing.assert_allclose(sums["heads"], expected, rtol=1e-12)
 
 
-def test_a_class_of_255_is_a_class_where_a_sample_has_one_label():
-    logits = [np.random.default_rng(0).standard_normal((2, 300))]
-    sums = causes.loss_terms(logits, np.array([255, 3]))
-    assert sums["valid"] == 2
-    assert sums["heads"][0][0] == pytest.approx(cross_entropy(logits[0], np.array([255, 3])))
-
-
 @pytest.mark.parametrize(
     "smoothing, other, guess",
     [
@@ -341,17 +272,3 @@ def test_no_guess_at_random_differences_of_a_loss(make, task):
     for size in (1e-9, 1e-7, 1e-3, 0.1):
         for suspect in reference * (1 + size * rng.standard_normal(20)):
             assert guess_at_loss(reference, suspect, logits, labels, **task) == ""
-
-
-def test_losses_without_a_guess():
-    """All classes are as likely, so that smoothing changes nothing; no pixel has a label."""
-    logits = [np.zeros((4, CLASSES))]
-    assert guess_at_loss(np.log(CLASSES), 1.0, logits, np.arange(4), label_smoothing=0.1) == ""
-    logits, labels = [np.zeros((1, CLASSES, 2, 2))] * 2, np.full((1, 2, 2), 255)
-    assert guess_at_loss(1.0, 2.0, logits, labels, aux_weight=0.4) == ""
-
-
-def test_factors_of_a_loss():
-    assert causes.of_loss(2.0, 3.0, SETTINGS) == "it is 1.5 times the others'"
-    assert causes.of_loss(2.0, 2.0 / 6, SETTINGS).endswith("the mean over samples is taken twice")
-    assert causes.of_loss(2.0, float("nan"), SETTINGS) == "it is not finite"

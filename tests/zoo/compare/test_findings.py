@@ -1,6 +1,5 @@
 """zoo/compare/findings.py: a wrong computation in one of two or three frameworks, in every stage of the proof."""
 
-import numpy as np
 import pytest
 
 from tests.helpers import proofs
@@ -22,11 +21,6 @@ def test_equal_computations_have_no_findings(titles):
     assert judge(fp64, fp32).findings == []
     assert judge(fp32, fp32).findings == []  # no framework has fp64
     assert bool(judge(fp64, fp32).differences) == (len(titles) > 1)
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_a_module_of_one_framework_is_no_finding(count):
-    assert verdict_of({"has_extra": True}, count).findings == []
 
 
 FORWARD = [  # what is changed, the tensor, the cause, the places
@@ -67,23 +61,12 @@ def test_the_majority_tells_which_of_three_is_wrong(changes, what, cause, places
 
 @pytest.mark.parametrize("changes, what, cause, places", FORWARD + UPDATE)
 def test_of_two_either_may_be_wrong(changes, what, cause, places):
+    """The cause is given for both cases: one of them is what happened, whichever framework is right."""
     first = verdict_of(changes, 2).findings[0]
     titles = ("paddle",) if cause == "it is not finite" else PAIR
     assert first.titles == titles
-    assert what in first.what
+    assert what in first.what and cause in (first.cause or NONE)
     assert first.places == tuple(place for title in titles for place in places.format(title).split(", "))
-
-
-@pytest.mark.parametrize("changes, what, cause, places", FORWARD + UPDATE)
-def test_of_two_the_cause_is_given_for_both_cases(changes, what, cause, places):
-    """One of them is what happened, whichever framework is right."""
-    assert cause in (verdict_of(changes, 2).findings[0].cause or NONE)
-
-
-@pytest.mark.parametrize("framework", ALL)
-def test_any_of_three_may_be_the_wrong_one(framework):
-    variants = {**proofs.RIGHT, framework: proofs.RIGHT[framework]._replace(flow=0.5)}
-    assert judge(*proofs.make(variants)).findings[0].titles == (framework,)
 
 
 def test_if_all_three_differ_none_is_known_to_be_right():
@@ -117,12 +100,6 @@ def test_the_formula_of_the_optimizer_tells_who_is_wrong(changes, what, cause, c
     assert cause in finding.cause
 
 
-@pytest.mark.parametrize("changes, what, cause", OPTIMIZER)
-def test_the_optimizer_of_one_framework_alone_is_checked(changes, what, cause):
-    (finding,) = judge(*proofs.make({"paddle": proofs.Variant(**changes)})).findings
-    assert finding.titles == ("paddle",) and what in finding.what
-
-
 def test_an_optimizer_of_sharded_parameters_only():
     fp64, fp32 = proofs.planted(decay_scale=0.5)
     for records in (fp64, fp32):
@@ -130,18 +107,6 @@ def test_an_optimizer_of_sharded_parameters_only():
             record.settings["sharded"] = ["fc.weight", "stage.conv.weight"]
     (finding,) = judge(fp64, fp32).findings
     assert finding.places == ("paddle/shards.py", "paddle/update.py")
-
-
-def test_two_optimizers_are_wrong():
-    variants = {**proofs.RIGHT, "torch": proofs.Variant(momentum=0.8), "paddle": proofs.Variant(decay_scale=0.0)}
-    findings = judge(*proofs.make(variants)).findings
-    assert [finding.titles for finding in findings] == [("torch",), ("paddle",)]
-
-
-def test_a_gradient_and_the_optimizer_are_both_reported():
-    findings = verdict_of({"flow": 0.5, "momentum": 0.8}).findings
-    assert [finding.what.partition(":")[0] for finding in findings] == ["update 1", "update 2"]
-    assert "gradient" in findings[0].what and "formula" in findings[1].what
 
 
 @pytest.mark.parametrize(
@@ -254,23 +219,10 @@ def test_rounding_in_excess_is_a_finding_if_nothing_else_differs():
     assert "gradient" in finding.what
 
 
-def test_rounding_in_excess_of_two():
-    (finding,) = verdict_of({"is_coarse": True}, 2).findings
-    assert finding.titles == ("paddle",)
-
-
 def test_an_optimizer_that_is_wrong_in_the_precision_of_the_run_alone():
     fp64, _ = proofs.make(proofs.RIGHT)
     (finding,) = judge(fp64, proofs.planted(momentum=0.8)[1]).findings
     assert finding.titles == ("paddle",) and "the momentum is 0.8 instead of 0.9" in finding.cause
-
-
-def test_what_follows_is_counted():
-    everything = verdict_of({"input_scale": 1.01})
-    assert (
-        f"it is the first of {sum(d.is_beyond for d in everything.differences)} tensors" in everything.findings[0].what
-    )
-    assert len(everything.findings) == 1
 
 
 def test_a_finding_as_text():
@@ -281,16 +233,3 @@ def test_a_finding_as_text():
     assert places == "    look in: paddle/blocks.py, paddle/statistics.py"
     text = str(verdict_of({"is_stale": True}, 2).findings[0])
     assert text.startswith("torch or paddle: ") and "likely cause" not in text
-
-
-def test_updates_that_are_not_finite_are_one_finding():
-    """The optimizer is not to blame for gradients that are not finite."""
-    (finding,) = verdict_of({"eps": -1e3}).findings
-    assert "output of stage.bn" in finding.what
-
-
-def test_infinite_outputs_of_both_are_a_finding():
-    fp64, fp32 = proofs.make({title: proofs.Variant(eps=-1e3) for title in PAIR})
-    first = judge(fp64, fp32).findings[0]
-    assert first.titles == PAIR and "training: output of stage.bn" in first.what
-    assert np.isnan(fp64["torch"].get("training/3/out0")).any()

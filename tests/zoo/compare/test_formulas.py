@@ -108,13 +108,6 @@ def test_the_rounding_of_the_norm_is_no_deviation(precision, rounding, clip_shar
     assert found  # nothing is clipped
 
 
-def test_the_rounding_of_a_norm():
-    assert formulas.norm_rounding(2.0, 2.0 + 2e-12, "fp64") == pytest.approx(1e-12, rel=1e-3)
-    assert formulas.norm_rounding(2.0, 2.0 + 2e-8, "fp64") == 0  # a wrong norm
-    assert formulas.norm_rounding(2.0, 2.0 + 2e-4, "fp32") == pytest.approx(1e-4)
-    assert formulas.norm_rounding(0.0, 0.0, "fp32") == 0
-
-
 SLIPS = {  # slip: update in which it is certain, kind and value of the factor by parameter, and the cause in words
     "lr_scale=1": (
         0,
@@ -147,20 +140,6 @@ def test_slips_are_found_with_their_factor_and_named(slip, precision, rel):
         if step == 1 and name in DECAYED:  # once momentum counts, nothing else explains it
             assert found[name]["factors"].keys() == {kind}
     assert precision == "fp32" or cause in of_update(results[1], MOMENTUM)  # rounded, 0 has other digits
-
-
-def test_parameters_are_named_and_two_causes_are_both_named():
-    found = run(Update(momentum=0.8))[1]
-    assert of_update(found, MOMENTUM).endswith(" (conv.weight, fc.weight, fc.bias and 1 more)")
-
-    def rule(name, *arguments):
-        return Update(decay=0.0)(name, *arguments) if name == "conv.weight" else Update(lr_scale=1.0)(name, *arguments)
-
-    assert sorted(of_update(run(rule)[1], MOMENTUM).split("; ")) == [
-        "the learning rate is 0.1 times the expected one (fc.bias)",
-        "the learning rate is 0.2 times the expected one (fc.weight)",
-        "the weight decay is 0 instead of 0.01 (conv.weight)",
-    ]
 
 
 @pytest.mark.parametrize("power", [1, -1])
@@ -199,45 +178,6 @@ def test_a_frozen_parameter_that_is_updated():
         assert found.keys() == {"frozen"}
         assert found["frozen"]["factors"]["lr"] == pytest.approx(1.0)
         assert of_update(found, MOMENTUM) == "a frozen parameter is updated (frozen)"
-
-
-def test_a_random_update_and_one_that_is_not_finite_have_no_factors():
-    rng = np.random.default_rng(5)
-    for found in run(lambda name, weight, buffer, *rest: (weight + 0.1 * rng.standard_normal(weight.shape), buffer)):
-        assert found.keys() == set(TRAINED)
-        assert all(value["factors"] == {} and value["deviation"] > 0.5 for value in found.values())
-    found = run(lambda name, weight, buffer, *rest: (np.full_like(weight, np.nan), buffer), steps=1)[0]
-    assert found["fc.bias"]["factors"] == {}
-
-
-@pytest.mark.parametrize("precision, smallest", [("fp64", 1e-11), ("fp32", 1e-3)])
-def test_one_wrong_number_is_found(precision, smallest):
-    """Above the rounding of weights that are large beside their update."""
-
-    def rule(*arguments):
-        weight, buffer = Update()(*arguments)
-        weight.flat[0] += smallest
-        return weight, buffer
-
-    assert all(found.keys() == set(TRAINED) for found in run(rule, precision=precision))
-
-
-def test_the_active_rows_of_partial_fc_are_left_out():
-    before, after = {"shard": np.ones((6, 4))}, {"shard": np.zeros((6, 4))}
-    assert formulas.check(plan(), {"shard"}, LR, before, after, {"shard": np.ones((2, 4))}, 3.0, 2.0**-52) == {}
-
-
-def test_norm_and_clip_factor():
-    gradients = {"fc.bias": np.array([3.0, 0.0]), "shard": np.array([[4.0]])}
-    assert formulas.norm(gradients) == 5.0
-    factors = {None: (1.0, 1.0), 2.5: (0.5, 2.5 / 3), 4.0: (0.8, 1.0), 10.0: (1.0, 1.0)}
-    for limit, (together, without_shards) in factors.items():
-        assert formulas.clip_factor(plan(clip_norm=limit), {"shard"}, gradients, 5.0) == together
-        without = plan(clip_norm=limit, clip_sharded=False)
-        assert formulas.clip_factor(without, {"shard"}, gradients, 5.0) == without_shards
-    assert formulas.clip_factor(plan(clip_norm=1.0), set(), {"fc.bias": np.zeros(2)}, 0.0) == 1.0
-    of_all_ranks = formulas.clip_factor(plan(clip_norm=2.5), {"shard"}, gradients, 10.0)
-    assert of_all_ranks == 0.25  # the shards of other ranks count too
 
 
 SPEC, APPLIED = Ema(0.9), 3  # a rate of 9 / 13

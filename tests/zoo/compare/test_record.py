@@ -1,13 +1,18 @@
-"""zoo/compare/record.py: excerpts, channel statistics, and files."""
+"""Records of a proof and the page of a comparison, a row for each module and parameter."""
 
+import base64
 import json
+import re
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 from tests.helpers import proofs
-from zoo.compare import record
+from zoo.compare import record, report
+from zoo.compare.findings import Verdict, judge
 from zoo.compare.record import MAX_ELEMENTS
+from zoo.compare.report import Row, plot, relative_difference
 from zoo.data.errors import UserError
 from zoo.weights import files
 
@@ -58,22 +63,6 @@ def test_equal_tensors_are_stored_once():
     np.testing.assert_array_equal(result.channels("c"), result.channels("a"))
 
 
-def test_tensors_that_are_equal_but_for_their_shape_or_rest_are_not_the_same():
-    flat, large = normal(12), normal(4, 3, 100, 100)
-    other = large.copy()
-    other[3, 2, 99, 99] += 1  # outside of the excerpt
-    result = made(a=flat, b=flat.reshape(3, 4), c=large, d=other)
-    assert result.aliases == {}
-    assert result.get("b").shape == (3, 4)
-
-
-def test_tensors_with_one_checksum_are_not_the_same(monkeypatch):
-    monkeypatch.setattr(record.zlib, "crc32", lambda values: 0)
-    result = made(a=normal(3, seed=1), b=normal(3, seed=2), c=normal(3, seed=1))
-    assert result.aliases == {"c": "a"}
-    np.testing.assert_array_equal(result.get("b"), normal(3, seed=2))
-
-
 def test_channel_statistics_are_of_the_whole_tensor():
     values = normal(4, 3, 100, 100)
     result = made(whole=normal(4, 3), cut=values, vector=normal(20000))
@@ -94,16 +83,6 @@ def test_a_file_holds_the_whole_record(tmp_path):
         np.testing.assert_array_equal(loaded.excerpts[key], value)
     with pytest.raises(UserError, match="exists already and is not overwritten"):
         result.save(path)
-
-
-def test_numbers_that_are_not_finite_survive(tmp_path):
-    path = str(tmp_path / "a.safetensors")
-    result = made(a=np.array([np.nan, np.inf, -np.inf, -0.0]))
-    result.steps.append({"loss": float("nan")})
-    result.save(path)
-    loaded = record.load(path)
-    np.testing.assert_array_equal(loaded.get("a"), result.get("a"))
-    assert np.isnan(loaded.steps[0]["loss"])
 
 
 def text(**changes):
@@ -131,13 +110,140 @@ def test_a_file_of_something_else_is_refused(metadata, message, tmp_path):
     assert str(caught.value).endswith("; compare again")
 
 
-def test_a_file_that_is_missing_or_damaged_is_refused(tmp_path):
-    path = tmp_path / "a.safetensors"
-    with pytest.raises(UserError, match="no such file"):
-        record.load(str(path))
-    made(a=normal(100)).save(str(path))
-    content = path.read_bytes()
-    for damaged in (b"", content[:7], content[: len(content) // 2], content[:-1], b"x" * 100):
-        path.write_bytes(damaged)
-        with pytest.raises(UserError, match="is not a complete safetensors file"):
-            record.load(str(path))
+BEYOND = report.COLORS["beyond it"][1]
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+MODULES = ["(the model)", "stage", "stage.conv", "stage.bn", "fc"]
+
+
+class Page(HTMLParser):
+    """A parsed page.
+
+    Attributes:
+        tags: all start tags, with their attributes.
+        rows: of the table: attributes of the row, and text and attributes of its cells.
+        text: of the whole page.
+    """
+
+    def __init__(self, source):
+        super().__init__()
+        self.source, self.tags, self.open, self.rows, self.text = source, [], [], [], ""
+        self.feed(source)
+        self.close()
+        assert self.open == [], "tags are left open"
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append((dict(attributes), []))
+        if tag in ("td", "th"):
+            self.rows[-1][1].append(["", dict(attributes)])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"</{tag}> closes another tag"
+
+    def handle_data(self, data):
+        self.text += data
+        if self.open and {"td", "th"} & set(self.open):
+            self.rows[-1][1][-1][0] += data
+
+    @property
+    def names(self):
+        return [cells[0][0] for _, cells in self.rows[1:]]
+
+    @property
+    def marked(self):
+        return [cells[0][0] for attributes, cells in self.rows if attributes.get("class") == "first"]
+
+    def cell(self, name, column):
+        head = [cell[0] for cell in self.rows[0][1]]
+        return next(cells for _, cells in self.rows if cells[0][0] == name)[head.index(column)]
+
+
+def rows(names=("torch", "paddle", "mindspore")):
+    return {name: [Row(step, 0.1, 2.0 / step, 1.0, 0.0, 0.1, step) for step in (1, 2, 3)] for name in names}
+
+
+@pytest.fixture
+def page(tmp_path):
+    """Return a function that writes and parses the page of proofs."""
+
+    def make(records, curves=None, problems=None, image=None, title="recipe.yaml"):
+        verdict = judge(*records)
+        problems = [str(finding) for finding in verdict.findings] if problems is None else problems
+        report.write_page(str(tmp_path / "report.html"), title, verdict, curves or rows(), problems, image)
+        return Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+
+    return make
+
+
+def test_a_page_of_equal_frameworks(page):
+    curves = rows()
+    curves["paddle"][2] = curves["paddle"][2]._replace(loss=float("nan"))
+    parsed = page(proofs.make(proofs.RIGHT), curves, image=plot(curves))
+    assert "They agree" in parsed.text and "do not agree" not in parsed.text
+    count = len(judge(*proofs.make(proofs.RIGHT)).differences)
+    assert f"{count} tensors are equal within rounding" in parsed.text and parsed.marked == []
+    assert "recipe.yaml: torch, paddle, mindspore" in parsed.text
+    assert len(set(parsed.names)) == len(parsed.names)
+    assert {*MODULES, *proofs.GROUPS, "stage.bn.running_mean", "stage.bn.running_var"} <= set(parsed.names)
+    assert "stage.extra" not in parsed.names  # of one framework alone
+    assert [name for name in parsed.names if name in MODULES] == MODULES
+    below = parsed.names[parsed.names.index("stage.bn") + 1 :][:4]
+    assert set(below) == {f"stage.bn.{part}" for part in ("weight", "bias", "running_mean", "running_var")}
+    for name in proofs.GROUPS:  # the optimizer's state is in the row of its parameter
+        assert parsed.cell(name, "optimizer")[1]["title"].startswith("update 1: largest difference ")
+    assert re.fullmatch(r"Bn \w+/blocks.py:11", parsed.cell("stage.bn", "module and call")[0])
+    assert parsed.cell("fc.weight", "module and call")[0].strip() == ""
+    [image] = [attributes for tag, attributes in parsed.tags if tag == "img"]
+    assert base64.b64decode(image["src"].partition(",")[2]).startswith(b"\x89PNG")
+
+
+def test_a_page_of_findings(page):
+    """It needs no other file; cells show the worst tensor."""
+    parsed = page(proofs.planted(flow=0.5), problems=["first\n    line", "second"])
+    assert "They do not agree" in parsed.text and "first\n    line\nsecond" in parsed.text
+    for tag, attributes in parsed.tags:
+        assert tag not in ("script", "link", "iframe", "object", "image", "use", "base", "a")
+        assert not {"src", "href", "srcset", "data", "onclick", "onload"} & attributes.keys()
+    for text in ("http:", "https:", "//", "url(", "@import", "javascript"):
+        assert text not in parsed.source, text
+    text, attributes = parsed.cell("stage.bn.weight", "gradient")
+    assert text == "5.0e-01" and BEYOND in attributes["style"]
+    assert attributes["title"].startswith("update 1: largest difference ") and "paddle apart" in attributes["title"]
+    text, attributes = parsed.cell("fc.weight", "gradient")
+    assert float(text) < 1e-12 and BEYOND not in attributes["style"]
+    assert parsed.cell("stage.conv", "gradient") == ["", {}]
+    assert "after the updates" in parsed.cell("fc", "later")[1]["title"]
+
+
+@pytest.mark.parametrize(
+    "changes, name",
+    [
+        ({"input_scale": 255.0}, "(the model)"),
+        ({"keeps_pixels": True}, "fc"),
+        ({"flow": 0.5}, "stage.bn.weight"),
+        ({"rate": 0.01}, "stage.bn.running_mean"),
+        ({"smoothing": 0.0}, "loss"),
+        ({"is_stale": True}, "fc"),
+    ],
+)
+def test_the_row_of_the_first_difference_is_marked(page, changes, name):
+    assert page(proofs.planted(2, **changes)).marked == [name]
+
+
+def test_a_page_of_one_framework_and_no_second_one(page, tmp_path):
+    parsed = page(proofs.make({"torch": proofs.RIGHT["torch"]}), rows(["torch"]))
+    assert parsed.names == [] and "recipe.yaml: torch" in parsed.text
+    with pytest.raises(UserError, match="exists already and is not overwritten"):
+        report.write_page(str(tmp_path / "report.html"), "", Verdict([], []), rows(), [])
+    assert (tmp_path / "report.html").read_text() == parsed.source
+
+
+def test_relative_differences():
+    assert relative_difference([2.0, 2.0, 2.0]) == 0 == relative_difference([0.0, 0.0]) == relative_difference([1.0])
+    assert relative_difference([1.0, 2.0]) == relative_difference([2.0, 1.0]) == 0.5
+    assert relative_difference([-1.0, 1.0]) == 2.0 and relative_difference([-4.0, -3.0]) == 0.25
+    for value in (float("nan"), float("inf")):
+        assert relative_difference([1.0, value]) == relative_difference([value, value]) == float("inf")
