@@ -114,41 +114,6 @@ def test_a_long_evaluation_has_a_bar_of_its_own(monkeypatch):
     assert not console.bar.live.is_started  # a cursor that stays hidden
 
 
-def test_a_tracked_generator_is_closed(console):
-    closed = []
-
-    def batches():
-        try:
-            yield 1
-            yield 2
-        finally:
-            closed.append(True)
-
-    tracked = console.track(batches(), "evaluating", 2)
-    next(tracked)
-    tracked.close()
-    assert closed == [True]
-
-
-def test_other_events(console):
-    console({"event": "bad", "name": "a.mp4", "reason": "the file is empty", "replaced_by": "b.mp4"})
-    console({"event": "bad", "name": "c.mp4", "reason": "[bold] is not markup", "replaced_by": None})
-    console({"event": "data_wait", "step": 20, "message": "waiting for data 50% of the time"})
-    console({"event": "save", "path": "runs/x/checkpoints/step-00000020"})
-    console({"event": "resume", "step": 0, "path": None})
-    console({"event": "begin"})
-    console({"event": "end", "reason": "steps", "message": None})
-    console({"event": "end", "reason": "early_stopping", "message": "the metric has not improved"})
-    assert lines(console) == [
-        "unreadable sample: a.mp4: the file is empty; replaced by b.mp4",
-        "unreadable sample: c.mp4: [bold] is not markup; counted as wrong",
-        "waiting for data 50% of the time",
-        "saved runs/x/checkpoints/step-00000020",
-        "resuming from step 0 (no checkpoint was written yet)",
-        "ended early: the metric has not improved",
-    ]
-
-
 def test_the_summary_of_a_run(console):
     console.describe(METADATA, ["train.batch: 16 -> 8"], ["warning: no class names"])
     assert lines(console) == [

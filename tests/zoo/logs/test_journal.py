@@ -36,19 +36,6 @@ def steps(events):
     return [(event["event"], event.get("step")) for event in events]
 
 
-def test_an_event_is_written_and_passed_to_listeners_at_once(tmp_path):
-    recorders = Recorder(), Recorder()
-    before = time.time()
-    with Journal(str(tmp_path), recorders) as journal:
-        journal.add("train", step=20, loss=0.5)
-        stored = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
-        assert stored == journal.events[0] == recorders[0].received[0] == recorders[1].received[0]
-        assert stored["event"] == "train" and stored["step"] == 20 and stored["loss"] == 0.5
-        assert before <= stored["time"] <= time.time()
-        assert not recorders[0].closed
-    assert recorders[0].closed and recorders[1].closed
-
-
 def test_what_was_written_is_read_back(tmp_path):
     with Journal(str(tmp_path), []) as journal:
         journal.add("load", checksum='köln "1"\n', train_samples=10)
@@ -68,13 +55,6 @@ def test_a_truncated_last_line_is_dropped_and_the_next_event_kept(tmp_path, kept
         assert steps(journal.events) == [("begin", None), ("eval", 10)]
         journal.add("eval", step=30, epoch=3.0, accuracy=0.6)
     assert steps(history(str(tmp_path))) == [("begin", None), ("eval", 10), ("eval", 30)]
-
-
-def test_a_last_line_without_its_newline_alone_is_kept(tmp_path):
-    write(tmp_path, line("begin").rstrip("\n"))
-    with Journal(str(tmp_path), []) as journal:
-        journal.add("eval", step=1, epoch=1.0, accuracy=0.5)
-    assert steps(history(str(tmp_path))) == [("begin", None), ("eval", 1)]
 
 
 def test_a_resume_reverts_later_events(tmp_path):
@@ -106,19 +86,6 @@ def test_a_resume_reverts_later_events(tmp_path):
     assert steps(history(str(tmp_path))) == expected
     with Journal(str(tmp_path), []) as journal:
         assert journal.best() == 0.9 and journal.last("eval")["accuracy"] == 0.7
-
-
-def test_best_last_and_has(tmp_path):
-    with Journal(str(tmp_path), []) as journal:
-        assert journal.best() is None and journal.last("eval") is None and not journal.has("eval")
-        for step, accuracy in ((1, 0.2), (2, 0.8), (3, 0.5)):
-            journal.add("eval", step=step, epoch=float(step), accuracy=accuracy)
-        assert (
-            journal.best() == 0.8
-            and journal.last("eval")["step"] == 3
-            and journal.has("eval")
-            and not journal.has("begin")
-        )
 
 
 def test_numbers_that_are_not_finite_are_null_in_the_file_alone(tmp_path):

@@ -84,19 +84,6 @@ def test_a_gpu(monkeypatch, now):
     assert (read["energy_j"], read["watts"], read["throttled"]) == (pytest.approx(100), pytest.approx(100), [])
 
 
-def fail(*arguments):
-    raise NVMLError("not supported")
-
-
-@pytest.mark.parametrize("missing", ["module", "driver", "device"])
-def test_without_a_meter_there_is_no_power(monkeypatch, missing):
-    module = fake_nvml()
-    install(monkeypatch, None if missing == "module" else module)
-    if missing == "driver":
-        module.nvmlInit = fail
-    assert PowerMeter(7 if missing == "device" else 0, True).read() is None
-
-
 @pytest.mark.parametrize(
     "visible, index, device",
     [("", 1, "1"), ("3,5", 1, "5"), ("GPU-abc, GPU-def", 1, "GPU-def"), ("3", 0, "3"), ("NoDevFiles", 2, "2")],

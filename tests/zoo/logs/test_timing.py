@@ -5,7 +5,7 @@ import pytest
 
 from zoo.data.stages import COLLATE, DECODE, READ, TRANSFORM
 from zoo.logs import timing
-from zoo.logs.timing import LIMIT, CauseLog, Interval, StepTimes, Throughput, find_cause, slowest
+from zoo.logs.timing import CauseLog, Interval, StepTimes, find_cause
 
 
 @pytest.fixture
@@ -14,19 +14,6 @@ def clock(monkeypatch):
     now = [50.0]
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
     return now
-
-
-def test_throughput_without_pauses(clock):
-    throughput = Throughput()
-    throughput.add(30)
-    clock[0] = 50 + 2.0
-    throughput.pause()
-    clock[0] = 50 + 100.0
-    throughput.resume()
-    throughput.add(10)
-    clock[0] = 50 + 102.0
-    assert throughput.read(1.0) == {"samples_per_s": 10.0, "data_wait_fraction": 0.25}
-    assert throughput.elapsed == 4.0
 
 
 def no_event():
@@ -62,18 +49,6 @@ def test_quantiles_are_numpys(clock):
         ]
 
 
-def test_the_first_update_of_the_process_is_apart(clock):
-    """Frameworks compile in it."""
-    times = StepTimes(no_event)
-    train(times, clock, [30.0, 1.0, 2.0, 3.0], [5.0, 0.1, 0.2, 0.3])
-    read = times.read()
-    assert read["step_ms"]["p50"] == pytest.approx(2000) and read["step_ms"]["count"] == 3
-    assert read["step_ms"]["max"] == pytest.approx(3000) and read["step_ms"]["first"] == pytest.approx(30000)
-    assert read["data_wait_ms"]["max"] == pytest.approx(300)
-    train(times, clock, [7.0, 1.0])
-    assert times.read()["step_ms"]["max"] == pytest.approx(7000)
-
-
 def test_pauses_are_left_out_and_the_rest_is_not(clock):
     """A log line before and preparations after an evaluation belong to the update that follows."""
     times = StepTimes(no_event)
@@ -106,16 +81,6 @@ def test_the_device_is_timed_by_its_own_events(clock):
     train(times, clock, [9.0, 1.0, 2.0])
     read = times.read()["step_ms"]
     assert read["clock"] == "device" and read["sum"] == pytest.approx(6000) and read["first"] == pytest.approx(18000)
-
-
-def test_the_slowest_rank_and_the_one_that_waited_longest():
-    def rank(step, wait):
-        return {"step_ms": {"sum": step, "p50": step / 2}, "data_wait_ms": {"sum": wait, "p50": wait / 2}}
-
-    assert slowest([rank(8, 1), rank(6, 3), rank(7, 2)]) == {
-        "step_ms": {"sum": 8, "p50": 4},
-        "data_wait_ms": {"sum": 3, "p50": 1.5},
-    }
 
 
 # 100 samples in 10 s; the loop waited for half of it. One reading thread was busy all the time, mostly decoding.
@@ -155,18 +120,6 @@ def stages(**seconds):
 def test_the_cause_and_its_remedy(changes, name, remedy):
     cause = find_cause(DECODING._replace(**changes))
     assert cause.name == name and remedy in cause.message
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"wait": LIMIT * 10},
-        {"wait": 0.0},
-        {"samples": 0, "stages": stages()},  # what it took had been read before
-    ],
-)
-def test_no_cause_where_the_loop_hardly_waits(changes):
-    assert find_cause(DECODING._replace(**changes)) is None
 
 
 def test_a_cause_is_news_until_the_loop_no_longer_waits_for_it():

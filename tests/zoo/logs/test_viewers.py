@@ -1,15 +1,19 @@
-"""What TensorBoard reads back, and Weights & Biases with a stand-in for its package, which is not installed here."""
+"""What TensorBoard reads back, Weights & Biases by a stand-in for its package, and further logs by name."""
 
+import csv
 import io
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.zoo.config.recipe_files import SMALL, build
+from zoo.config.schema import Config
 from zoo.data.errors import UserError
-from zoo.logs import viewers
+from zoo.logs import listeners, viewers
+from zoo.logs.journal import Journal
 from zoo.logs.viewers import Histogram, TensorBoard, WeightsAndBiases
 from zoo.run import cli
 
@@ -149,12 +153,6 @@ def test_numbers_pictures_and_histograms(package, tmp_path):
     ]
 
 
-def test_the_flag(package, monkeypatch):
-    monkeypatch.setattr(viewers.importlib.util, "find_spec", lambda name: package)
-    assert cli.read(cli.parse([*RECIPE, "--wandb", "faces"])).wandb == "faces"
-    assert cli.read(cli.parse(RECIPE)).wandb is None
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -168,3 +166,38 @@ def test_errors_before_a_run(arguments, message, monkeypatch):
     monkeypatch.setattr(viewers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=message):
         cli.read(cli.parse([*RECIPE, *arguments]))
+
+
+def table(folder):
+    with open(folder / "metrics.csv", encoding="utf-8", newline="") as file:
+        return [[row.get(name, "") for name in ("event", "step", "loss", "top1")] for row in csv.DictReader(file)]
+
+
+def test_a_recipe_names_listeners(tmp_path):
+    config, _ = build(tmp_path, SMALL, "listeners=[metrics_csv]")
+    assert isinstance(config, Config) and config.listeners == ("metrics_csv",)
+    listeners.check_names(config.listeners)
+    assert build(tmp_path)[0].listeners == ()
+
+
+def test_a_table_of_numbers_without_what_a_resume_reverts(tmp_path):
+    opened = listeners.open_listeners(str(tmp_path), SimpleNamespace(listeners=("metrics_csv",)))
+    with Journal(str(tmp_path), opened) as journal:
+        journal.add("begin", seed=1)
+        journal.add("train", step=1, loss=0.5, step_ms={"p50": 3.0})
+        journal.add("train", step=2, loss=0.25)
+        assert not (tmp_path / "metrics.csv").exists()
+        journal.add("eval", step=2, accuracy=0.5, top1=0.5, loss=0.75)
+        assert table(tmp_path) == [["train", "1", "0.5", ""], ["train", "2", "0.25", ""], ["eval", "2", "0.75", "0.5"]]
+        journal.add("resume", step=1)
+        journal.add("end", step=1)
+    assert table(tmp_path) == [["train", "1", "0.5", ""]]
+    (tmp_path / "metrics.csv").unlink()  # as if a kill had come before it
+    listeners.open_listeners(str(tmp_path), SimpleNamespace(listeners=("metrics_csv",)))
+    assert table(tmp_path) == [["train", "1", "0.5", ""]]
+
+
+def test_names_that_are_wrong():
+    for names, message in ((("metrics_cvs",), "did you mean metrics_csv?"), (("metrics_csv",) * 2, "is given twice")):
+        with pytest.raises(UserError, match=message):
+            listeners.check_names(names)

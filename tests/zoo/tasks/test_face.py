@@ -11,14 +11,10 @@ from hypothesis import strategies as st
 from zoo.data.errors import UserError
 from zoo.tasks import face
 from zoo.tasks.face import (
-    Embeddings,
     Metric,
     Settings,
     accuracy,
-    output,
-    true_accept_rate,
 )
-from zoo.trainer import numpy_ops
 
 
 class Pairs:
@@ -217,20 +213,6 @@ def test_the_threshold_is_interpolated():
     assert face._far_threshold(np.full(7, 3.9995), 0.1) == 0 == face._far_threshold(np.array([]), 0.1)  # never reached
 
 
-def test_constant_false_accept_rates():
-    """With perfect separation the rate is 0 nearly everywhere, where an interpolation from rate to threshold fails."""
-    embeddings, labels = pairs_at(np.tile([0.1, 2.0], 10)), np.tile([1, 0], 10)
-    assert evaluate(embeddings, labels)["set0_tar"] == 1
-    assert evaluate(pairs_at(np.tile([2.0, 0.1], 10)), labels)["set0_tar"] == 0
-    never = np.tile([0.0, 4.0], 10)  # 4 lies above every threshold, so it is 0, and nothing lies strictly below
-    assert true_accept_rate(never, labels > 0, 1e-3) == 0
-
-
-def test_a_fold_without_a_same_pair_is_left_out_of_the_true_accept_rate():
-    same = np.array([True] * 10 + [False] * 90)
-    assert true_accept_rate(np.where(same, 0.1, 2.0), same, 1e-3) == 1.0
-
-
 def test_an_unreadable_pair_is_wrong_and_leaves_the_state_alone():
     embeddings, labels = pairs_at(np.tile([0.5, 1.5], 10)), np.tile([1, 0], 10)
     labels[4] = -1
@@ -273,43 +255,18 @@ def test_pairs_with_one_label_only_are_an_error(label, missing):
         evaluate(pairs_at(np.full(40, 0.5)), labels, Pairs(20, 20))
 
 
-def test_fewer_pairs_than_folds_are_an_error():
-    with pytest.raises(UserError, match="set1 has 9 pairs.*10 folds"):
-        Metric(Pairs(10, 9))
-
-
 @pytest.mark.parametrize(
     "options, key",
     [
         ({"scale": 0.0}, "scale"),
-        ({"scale": math.inf}, "scale"),
         ({"m1": 0.9, "threshold": False}, "m1"),
-        ({"m2": -0.1}, "m2"),
         ({"m2": math.pi}, "m2"),
-        ({"m3": -0.1}, "m3"),
         ({"m1": 1.35}, "threshold"),
-        ({"interclass": 0.0}, "interclass"),
         ({"interclass": 1.0}, "interclass"),
-        ({"sample_rate": 0.0}, "sample_rate"),
         ({"sample_rate": 1.1}, "sample_rate"),
         ({"far": 0.0}, "far"),
-        ({"m2": math.nan}, "m2"),
-        ({"m1": math.nan}, "m1"),
     ],
 )
 def test_invalid_settings(options, key):
     with pytest.raises(ValueError, match=f"^{key}:"):
         Settings(**options)
-
-
-def test_the_output_from_settings():
-    assert output(Settings()) == Embeddings() and output(Settings(flip=False)) == Embeddings(False)
-
-
-def test_the_threshold_rule_of_arcface():
-    """Published values for a margin of 0.5; with them the target logit decreases with the angle."""
-    loss, angles = Settings(), np.linspace(0, math.pi, 1001)
-    assert loss.threshold_cosine == pytest.approx(-0.87758, abs=1e-5)
-    assert loss.threshold_offset == pytest.approx(0.23971, abs=1e-5)
-    logits, _ = loss.margin(numpy_ops, np.cos(angles), None)
-    assert (np.diff(logits) < 0).all() and (np.diff(np.cos(angles + 0.5)) > 0).any()

@@ -1,15 +1,17 @@
-"""Predictions from a graph's output in numpy, against PyTorch's from the same output."""
+"""Exported models: predictions from a graph's output in numpy, against PyTorch's; threads and devices."""
 
 from types import SimpleNamespace
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 
 from zoo.data.errors import UserError
 from zoo.tasks import classify, face, segment
-from zoo.trainer.onnx import model
+from zoo.trainer.onnx import model, world
 from zoo.trainer.torch import ops
+from zoo.trainer.world import Launch
 
 CLASSES = 5
 KERNEL = np.random.default_rng(0).standard_normal((3, CLASSES)).astype(np.float32)
@@ -58,18 +60,6 @@ def test_class_maps(settings, sizes, size, align_corners):
     found = model.build(settings, described, file("logits"))(logits, batch, size)
     assert found.dtype == np.uint8 and len(np.unique(found)) > 2
     assert np.array_equal(found, expected.numpy())
-
-
-def test_the_first_of_equal_logits_counts_as_in_pytorch():
-    def ties(image):
-        return np.zeros((len(image), CLASSES, *image.shape[1:3]), np.float32)
-
-    (image,) = images((4, 6))
-    found = model.build(segment.ClassMap(), arch(), file("logits"))(ties, [image], None)
-    expected = segment.ClassMap().predict(
-        ops, arch(), lambda x: torch.from_numpy(ties(x.numpy())), [torch.from_numpy(image)], None
-    )
-    assert np.array_equal(found, expected.numpy()) and not found.any()
 
 
 def test_class_maps_of_the_graph():
@@ -128,3 +118,26 @@ def test_embeddings():
 def test_outputs_of_another_shape(settings, kind):
     with pytest.raises(UserError, match=r"a.onnx: its output has the shape \(1,\) instead of \(2, 5"):
         model.build(settings, arch(), file(kind))(lambda x: np.zeros(1, np.float32), images((4, 6)), None)
+
+
+def test_threads_are_those_of_the_environment(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    started = world.start(Launch(), "auto")
+    assert (started.device, started.threads, started.providers) == ("cpu (3 threads)", 3, ["CPUExecutionProvider"])
+    assert started.cuda_index is None and started.version == onnxruntime.__version__
+    monkeypatch.setattr(world.host, "cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(world.host, "cpu_quota", lambda: 2.0)
+    for value in ("", "0", "many"):
+        monkeypatch.setenv("OMP_NUM_THREADS", value)
+        assert world.start(Launch(), "cpu").threads == 2
+
+
+def test_gpus_that_there_are(monkeypatch):
+    monkeypatch.setattr(world, "_device_count", lambda kind: {"cuda": 2, "tensorrt": 2}[kind])
+    assert world.start(Launch(), "auto").providers[0] == ("CUDAExecutionProvider", {"device_id": "0"})
+    started = world.start(Launch(), "tensorrt:1")
+    assert started.providers == [("TensorrtExecutionProvider", {"device_id": "1"}), "CPUExecutionProvider"]
+    assert started.device == "tensorrt:1"
+    assert world.start(Launch(1, 2, 1), "cuda").device == "cuda:1"
+    with pytest.raises(UserError, match="there is no cuda:2 here"):
+        world.start(Launch(), "cuda:2")

@@ -1,18 +1,81 @@
-"""The images of each task, pixel by pixel where samples are drawn at their own size."""
+"""Images of an evaluation: which samples are kept, what is drawn of each task, the confusion matrix."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from zoo import visualization
+from zoo.data import order
 from zoo.data.batch import LABEL, Field
 from zoo.data.errors import BadSample
 from zoo.data.formats import masks
+from zoo.data.stream import EvaluationBatches
 from zoo.predict.overlay import blend
-from zoo.tasks import list_tasks
 from zoo.visualization import canvas, classify, face, segment
-from zoo.visualization.evaluation import Evaluation
+from zoo.visualization.evaluation import Evaluation, Recorder
+
+
+class Split:
+    """Samples whose label is their index; that of index `damaged` is unreadable."""
+
+    fields = (Field("image", (2, 2, 3), "uint8", (0.5,) * 3, (0.5,) * 3), LABEL)
+    classes = range(100)
+
+    def __init__(self, length, views=1, damaged=None):
+        self.length, self.views, self.damaged = length, views, damaged
+
+    def __len__(self):
+        return self.length
+
+    def sample(self, index, rng):
+        if index == self.damaged:
+            raise BadSample("damaged")
+        return {"image": np.full((2, 2, 3), rng.integers(256), np.uint8), "label": np.asarray(index)}
+
+    def name(self, index):
+        return f"sample {index}"
+
+
+class Metric:
+    """The task's metric: counts batches, in a new dictionary each time."""
+
+    def __init__(self):
+        self.state = {"batches": np.zeros(())}
+
+    def update(self, outputs, batch):
+        self.state = {"batches": self.state["batches"] + 1}
+
+    def result(self, state):
+        return {"batches": int(state["batches"])}
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 13, 20])
+@pytest.mark.parametrize("world_size, views", [(1, 1), (1, 3), (2, 1), (3, 2)])
+def test_the_samples_are_spread_over_those_of_rank_0(length, world_size, views):
+    split, recorder = Split(length, views), Recorder(Metric(), length, world_size, 3)
+    read = EvaluationBatches(split, 7, 4, 0, world_size)
+    evaluated = []
+    for number in range(len(read)):
+        batch, _ = read(number)
+        evaluated += batch["label"][batch["valid"] > 0].tolist()
+        recorder.update(10 * batch["label"].repeat(views)[:, None] + np.tile(np.arange(views), 4)[:, None], batch)
+    assert recorder.state == {"batches": len(read)}
+    kept = [index for index, _ in recorder.predictions]
+    spread = min(3, len(evaluated))
+    assert kept == [evaluated[place * len(evaluated) // spread] for place in range(spread)]
+    assert all(
+        outputs.tolist() == [[10 * index + view] for view in range(views)] for index, outputs in recorder.predictions
+    )
+    assert recorder.result({"batches": np.asarray(9)}) == {"batches": 9} and recorder.summed == {"batches": 9}
+
+
+def test_a_sample_is_read_again_as_the_evaluation_has_read_it():
+    split = Split(8, damaged=1)
+    read = order.generator(7, "evaluate", 2)
+    evaluation = Evaluation(split, 7, {}, [])
+    assert evaluation.sample(2)["image"][0, 0, 0] == read.integers(256)
+    assert evaluation.sample(1) is None  # unreadable
+
 
 TOP = canvas.LINE + canvas.GAP  # pixels above an image with a caption
 
@@ -65,13 +128,6 @@ def test_a_clip_is_a_strip_of_frames():
         assert np.array_equal(drawn[TOP : TOP + 128, left : left + 128], frame)
 
 
-def test_long_clips_show_sixteen_frames_at_most():
-    frames = noise(40, 8, 8)
-    drawn = classify.draw(evaluation([{"image": frames, "label": np.asarray(0)}], frames.shape, [(0, np.eye(1, 2))]))
-    shown = -(-40 // 3)  # every third
-    assert drawn["samples"].shape[1] == shown * (128 + canvas.GAP) - canvas.GAP and shown <= classify.MAX_FRAMES
-
-
 def test_a_classifier_has_a_confusion_matrix_and_samples_may_be_unreadable():
     state = {"confusion": np.eye(2, 3)}
     drawn = classify.draw(evaluation([None], (4, 4, 3), [(0, np.eye(1, 2))], state))
@@ -115,6 +171,36 @@ def test_the_best_and_the_worst_pairs():
     assert right == [[True] * 4, [True] * 4, [True] * 4, [False, True, True, True]]  # pair 4 alone is wrong
 
 
-def test_a_task_without_a_module_has_no_images():
-    assert visualization.draw("detect", evaluation([], (), [])) == {}
-    assert all((visualization.FOLDER / f"{task}.py").exists() for task in list_tasks())
+WHITE, BLUE, GRAY = [255, 255, 255], [8, 48, 107], [230, 230, 230]
+
+
+def cells(image, count):
+    """Return the colors of the centers of `count` x `count` cells, at the lower right of an image."""
+    side = max(canvas.SIDE // count, 1)
+    centers = np.arange(count) * side + side // 2 - count * side
+    return image[centers][:, centers].tolist()
+
+
+def test_rows_are_labels_and_columns_predictions():
+    image = canvas.confusion_matrix(np.array([[4, 0, 0], [1, 1, 0]]), ["a", "b"])
+    half = np.rint((np.array(WHITE) + BLUE) / 2).tolist()
+    assert cells(image, 2) == [[BLUE, WHITE], [half, half]]
+    assert (image[: -2 * (canvas.SIDE // 2)] < 100).any()  # names
+
+
+def test_predictions_of_no_class_have_a_column_and_classes_without_samples_a_gray_row():
+    image = canvas.confusion_matrix(np.array([[0, 0, 3], [0, 0, 0]]), ["a", "b"])
+    side = canvas.SIDE // 3
+    centers = np.arange(3) * side + side // 2 - 3 * side
+    assert image[side // 2 - 2 * side][centers].tolist() == [WHITE, WHITE, BLUE]
+    assert image[-side // 2][centers].tolist() == [GRAY] * 3
+
+
+@pytest.mark.parametrize("count", [33, 640, 1000])
+def test_many_classes_have_no_text(count):
+    matrix = np.zeros((count, count + 1), np.int32)
+    matrix[np.arange(count), np.arange(count)] = 7
+    image = canvas.confusion_matrix(matrix, range(count))
+    cell = max(canvas.SIDE // count, 1)
+    assert image.shape == (cell * count, cell * count, 3)
+    assert np.array_equal((image == BLUE).all(2), np.kron(np.eye(count), np.ones((cell, cell))))
