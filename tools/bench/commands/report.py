@@ -2,17 +2,23 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from zoo import program
 from zoo.bench.matrix.folder import write
-from zoo.bench.report import comparability, logs, page, plots, results, runs, tables
-from zoo.bench.report.page import Section
+from zoo.bench.options import count, fraction, positive
+from zoo.bench.report import logs, plots, results, runs, tables
+from zoo.bench.report.plots import Plot
 from zoo.bench.report.results import Result
-from zoo.bench.report.runs import COMPLETE, MIXED, Run
+from zoo.bench.report.runs import COMPLETE, MIXED, Run, natural
+from zoo.bench.report.tables import Table
+from zoo.bench.templates import render
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 from zoo.table import csv_text
+from zoo.table import table as lines_of
 
 EPILOG = """\
 A PATH is a run's folder, a folder above runs (such as a benchmark matrix), or an AI-Rank log of another project,
@@ -27,6 +33,10 @@ examples
 Exit codes: 0 reported, 2 an error to fix on your side, results that cannot be compared among them."""
 
 
+TEMPLATE = Path(runs.__file__).with_name("page.html")
+MAX_VALUES = 6  # of one kind of facts that are listed
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code.
 
@@ -39,16 +49,14 @@ def main(argv: list[str] | None = None) -> int:
     require_new(arguments.json, "--json")
     found = read(arguments.paths, arguments.target, arguments.samples)
     measured = results.group(found, arguments.peak_tflops)
-    warnings = comparability.check([run for run in found if run.state == COMPLETE], arguments.force)
+    warnings = results.check([run for run in found if run.state == COMPLETE], arguments.force)
     warnings += _warnings(found, measured)
     *parts, all_runs = every = tables.build(found, measured, results.ratios(measured))
     sections = [_section(model, found, measured, parts, arguments) for model in _models(found, measured)]
-    lines = page.markdown(warnings, sections, all_runs)
+    lines = markdown(warnings, sections, all_runs)
     content = {"warnings": warnings, "tables": {table.name: table.rows for table in every}}
-    print_report(lines, {**content, "dlperf": tables.dlperf(found)}, arguments.json)
+    print_report(lines, content, arguments.json)
     try:
-        if arguments.markdown:
-            write(arguments.markdown, "\n".join(lines) + "\n")
         for table in every if arguments.csv else ():
             if table.rows:
                 write(os.path.join(arguments.csv, f"{table.name}.csv"), csv_text(table.rows, list(table.rows[0])))
@@ -56,33 +64,87 @@ def main(argv: list[str] | None = None) -> int:
             os.makedirs(arguments.png, exist_ok=True)
             plot.png(os.path.join(arguments.png, f"{plot.name}.png"))
         if arguments.html:
-            write(arguments.html, page.html(arguments.title, warnings, sections, all_runs))
+            write(arguments.html, render(TEMPLATE, warnings=warnings, sections=sections, runs=all_runs))
     except OSError as error:
         raise UserError(f"{error.filename2 or error.filename} cannot be written: {error.strerror}") from None
     return 0
+
+
+class Section(NamedTuple):
+    """The part of a report about one model.
+
+    Attributes:
+        title: name of the model.
+        facts: lines about how it was measured.
+        tables: those that have rows.
+        plots: in order.
+    """
+
+    title: str
+    facts: Sequence[str]
+    tables: Sequence[Table]
+    plots: Sequence[Plot] = ()
+
+
+def markdown(warnings: Sequence[str], sections: Sequence[Section], runs: Table) -> list[str]:
+    """Return the lines of a report in Markdown: warnings, sections by model, and a table of all runs."""
+    lines = [f"> {warning}" for warning in warnings]
+    for section in sections:
+        lines += ["", f"## {section.title}", "", *(f"- {fact}" for fact in section.facts)]
+        for table in section.tables:
+            lines += ["", f"### {table.title}", "", *lines_of(table.cells, table.titles, markdown=True)]
+    return [*lines, "", "## Runs", "", *lines_of(runs.cells, runs.titles, markdown=True)]
+
+
+def facts(runs: Sequence[Run], model: str | None) -> list[str]:
+    """Return lines about how the runs of a model were made, several values joined."""
+    members = [run for run in runs if run.case.model == model]
+    libraries = ("cuda", "cudnn", "nccl", "cann")
+    of: dict[str, Callable[[Run], Any]] = {
+        "recipe": lambda run: run.case.recipe,
+        "protocol": lambda run: run.protocol,
+        "data": lambda run: _words(run.facts.get("data"), run.checksum and f"checksum {run.checksum}"),
+        "throughput is counted over": lambda run: run.case.counting,
+        "target": lambda run: run.target and f"{run.metric or 'main metric'} {100 * run.target:.4g} %",
+        "operations of a forward pass": lambda run: (
+            run.flops_per_sample and f"{run.flops_per_sample / 1e9:.4g} GFLOP per sample"
+        ),
+        "device": lambda run: run.case.device if run.facts.get("accelerators") else None,
+        "processor": lambda run: run.facts.get("host_cpu"),
+        "hosts": lambda run: run.facts.get("host_name"),
+        "system": lambda run: run.facts.get("host_os"),
+        "driver": lambda run: run.facts.get("host_driver"),
+        "libraries": lambda run: _words(*(f"{key} {run.facts[key]}" for key in libraries if key in run.facts)),
+        "framework": lambda run: _words(run.case.framework, run.facts.get("framework_version"), comma=" "),
+        "commit": lambda run: run.facts.get("commit"),
+    }
+    lines = {name: _joined(map(value_of, members)) for name, value_of in of.items()}
+    return [f"{name}: {value}" for name, value in lines.items() if value]
+
+
+def _words(*words: Any, comma: str = ", ") -> str:
+    return comma.join(str(word) for word in words if word)
+
+
+def _joined(found: Any) -> str:
+    values = sorted({str(value) for value in found if value}, key=natural)
+    more = f"; and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
+    return "; ".join(values[:MAX_VALUES]) + more
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="folder of a run, folder above runs, or AI-Rank log")
-    add("--markdown", metavar="FILE", help="write the tables, which are printed in any case")
     add_json_argument(parser)
     add("--csv", metavar="DIR", help="write a file for each table, with full precision")
     add("--html", metavar="FILE", help="write one page with tables and plots, which needs no other file")
     add("--png", metavar="DIR", help="write the plots")
-    add("--title", default="Benchmark report", help="heading of the page")
-    add("--peak-tflops", type=float, metavar="T", help="peak of a card or processor in TFLOP/s, for the MFU")
-    add("--target", type=float, metavar="A", help="target of AI-Rank logs, a fraction")
-    add("--samples", type=int, metavar="N", help="training samples per epoch of AI-Rank logs, for their throughput")
+    add("--peak-tflops", type=positive, metavar="T", help="peak of a card or processor in TFLOP/s, for the MFU")
+    add("--target", type=fraction, metavar="A", help="target of AI-Rank logs, a fraction")
+    add("--samples", type=count, metavar="N", help="training samples per epoch of AI-Rank logs, for their throughput")
     add("--force", action="store_true", help="report runs of different protocols together, with a mark")
-    arguments = parser.parse_args(argv)
-    for key, limit in (("peak_tflops", float("inf")), ("samples", float("inf")), ("target", 1.0)):
-        value = getattr(arguments, key)
-        if value is not None and not (0 < value <= limit and value < float("inf")):
-            expected = "a fraction, such as 0.711" if key == "target" else "a number above 0"
-            parser.error(f"--{key.replace('_', '-')}: expected {expected}, got {value}")
-    return arguments
+    return parser.parse_args(argv)
 
 
 def read(paths: Sequence[str], target: float | None, samples: int | None) -> list[Run]:
@@ -99,11 +161,6 @@ def read(paths: Sequence[str], target: float | None, samples: int | None) -> lis
                 raise UserError(f"{path} holds no run: no events.jsonl in it or below it")
             for folder in folders:
                 found.setdefault(os.path.realpath(folder), runs.read(folder))
-            for root in dict.fromkeys(map(runs.matrix_root, folders)):
-                for number, run in enumerate(runs.cases_without_runs(root) if root else ()):
-                    found.setdefault(f"{root}: {number}", run)
-        elif path.endswith(".jsonl"):
-            raise UserError(f"{path} is the journal of a run; give its folder, {os.path.dirname(path) or '.'}")
         elif os.path.isfile(path):
             found.setdefault(os.path.realpath(path), logs.read(path, target, samples))
         else:
@@ -127,7 +184,7 @@ def _section(
 ) -> Section:
     """Return the facts, tables and, where they are asked for, plots of a model."""
     shown = [part for part in (table.of(model) for table in parts) if part.rows]
-    section = Section(model or "unknown model", page.facts(found, model), shown)
+    section = Section(model or "unknown model", facts(found, model), shown)
     if not (arguments.html or arguments.png):
         return section
     members = [run for run in found if run.case.model == model and run.state != MIXED]
@@ -146,7 +203,7 @@ def _warnings(found: Sequence[Run], measured: Sequence[Result]) -> list[str]:
     ]
     mixed = sum(run.state == MIXED for run in found)
     unfinished = sum(run.state not in (COMPLETE, MIXED) for run in found)
-    for count, problem in ((mixed, "mixed, resumed with other settings, and"), (unfinished, "not complete and")):
-        if count:
-            warnings.append(f"{count} of {len(found)} runs are {problem} left out of the statistics: see Runs")
+    for number, problem in ((mixed, "mixed, resumed with other settings, and"), (unfinished, "not complete and")):
+        if number:
+            warnings.append(f"{number} of {len(found)} runs are {problem} left out of the statistics: see Runs")
     return warnings

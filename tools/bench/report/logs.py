@@ -6,8 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from zoo.bench.airank_log import Log, measure, parse
-from zoo.bench.report.measures import Point, Values
-from zoo.bench.report.runs import COMPLETE, INCOMPLETE, Case, Run
+from zoo.bench.report.runs import COMPLETE, INCOMPLETE, Case, Point, Run, Values
 
 LOG = "AI-Rank log"  # how the throughput was counted: by the definition of AI-Rank, or declared in the log
 WORDS: Mapping[str, Mapping[str, str]] = {  # field of a case -> pattern in the path -> value
@@ -39,7 +38,6 @@ def read(path: str, target: float | None, samples: int | None) -> Run:
     values = measure(log, None if target is None else Decimal(str(target)), samples)
     scale = 100 if log.percent else 1
     begin = log.first("test_begin")
-    best = _float(values["best"])
     state, remark = _state(log)
     points = [
         Point(
@@ -50,7 +48,7 @@ def read(path: str, target: float | None, samples: int | None) -> Run:
         for event in log.evals
         if event.value is not None
     ]
-    ips = _float(values["samples_per_s"]) or _float(values["avg_ips"]) or None
+    ips = values["samples_per_s"] or values["avg_ips"] or None
     return Run(
         path=path,
         state=state,
@@ -59,21 +57,16 @@ def read(path: str, target: float | None, samples: int | None) -> Run:
         values=Values(
             samples_per_s=ips,
             avg_ips=ips,
-            best=None if best is None else best / scale,
-            best_epoch=_float(values["best_epoch"]),
-            time_to_target=_float(values["time_to_target"] if target is not None else values["target_quality_time"]),
-            target_epoch=_float(values["target_epoch"]),
-            total_time=_float(values["total_time"]),
+            best=None if values["best"] is None else values["best"] / scale,
+            time_to_target=values["time_to_target" if target is not None else "target_quality_time"],
+            target_epoch=values["target_epoch"],
+            total_time=values["total_time"],
             evaluations=len(points),
         ),
         target=target,
         checksum=values["checksum"],
         metrics=points,
     )
-
-
-def _float(value: Decimal | None) -> float | None:
-    return None if value is None else float(value)
 
 
 def _state(log: Log) -> tuple[str, str]:

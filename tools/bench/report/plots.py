@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from zoo.bench.report.measures import SPEED, Point
 from zoo.bench.report.results import Result, labels, order
-from zoo.bench.report.runs import Case, Run
+from zoo.bench.report.runs import SPEED, Case, Point, Run
 from zoo.data.errors import UserError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Results of a case: statistics of its repeats, speed-ups, and what the device could do at most."""
+"""Results of a case: statistics of its repeats, speed-ups, what the device could do at most; what may be compared."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 from zoo.bench.report import accelerators
 from zoo.bench.report.accelerators import Peak
-from zoo.bench.report.runs import COMPLETE, Case, Run, natural
+from zoo.bench.report.runs import COMPLETE, Case, Run, differing, natural
 from zoo.bench.statistics import Summary, interval, log_ratio, summarize
+from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
 
 BACKWARD = 3  # operations of an update / those of the forward pass: the backward pass has two products for each of its
+MAX_LISTED = 3  # runs that a message names
 
 
 class Result(NamedTuple):
@@ -179,3 +181,88 @@ def labels(cases: Sequence[Case]) -> dict[Case, str]:
         texts = [f"{prefixes.get(n, '')}{word} {units.get(n, '')}".strip() for n, word in words if word is not None]
         found[case] = " ".join(texts) or "all"
     return found
+
+
+ASPECTS: dict[str, Callable[[Run], str | None]] = {
+    "targets, so their Time2train cannot be compared": lambda run: None if run.target is None else f"{run.target:g}",
+    "data (checksums)": lambda run: run.checksum,
+    "architectures (operations of a sample)": lambda run: (
+        f"{run.flops_per_sample:.6g}" if run.flops_per_sample else None
+    ),
+    "devices": lambda run: run.case.device,
+    "commits of the code": lambda run: run.facts.get("commit"),
+}
+
+
+def check(runs: Sequence[Run], force: bool) -> list[str]:
+    """Return what a reader has to know before comparing runs of the same model.
+
+    Args:
+        runs: those to compare.
+        force: give a warning instead of an error for different protocols.
+
+    Raises:
+        UserError: runs of a model have different protocols.
+    """
+    warnings = []
+    for model in dict.fromkeys(run.case.model for run in runs):
+        members = [run for run in runs if run.case.model == model]
+        name = model or "a model that is not known"
+        protocols = _by_value(members, lambda run: run.protocol)
+        if len(protocols) > 1:
+            problem = f"the results of {name} have different protocols"
+            if not force:
+                raise UserError(
+                    f"{problem} and cannot be compared: {_listed(protocols)}. Report them one at a time, or give "
+                    "--force for tables that are marked"
+                )
+            warnings.append(f"NOT COMPARABLE, forced: {problem}: {_listed(protocols)}")
+        warnings += _differences(name, members)
+    for case in dict.fromkeys(run.case for run in runs):
+        warnings += _repeats(case, [run for run in runs if run.case == case])
+    return warnings
+
+
+def _differences(name: str, runs: Sequence[Run]) -> list[str]:
+    """List what differs between the runs of a model beside the protocol, and what resumes changed."""
+    found = {aspect: _by_value(runs, value_of) for aspect, value_of in ASPECTS.items()}
+    for framework in sorted({run.case.framework for run in runs if run.case.framework}):
+        members = [run for run in runs if run.case.framework == framework]
+        found[f"versions of {framework}"] = _by_value(members, lambda run: run.facts.get("framework_version"))
+    lines = [
+        f"the results of {name} have different {aspect}: {_listed(values)}"
+        for aspect, values in found.items()
+        if len(values) > 1
+    ]
+    resumed = _by_value(runs, lambda run: ", ".join(run.changed) or None)
+    return lines + [f"runs of {name} were resumed with another {_listed({key: resumed[key]})}" for key in resumed]
+
+
+def _repeats(case: Case, runs: Sequence[Run]) -> list[str]:
+    """Return a warning if the runs of a case have different settings; none if they are repeats."""
+    found = differing([run.settings for run in runs])
+    if not found:
+        return []
+    words = (case.variant, case.framework, case.precision, f"batch {case.batch}", f"{case.cards} card(s)")
+    title = f"{case.model or 'a model that is not known'} with {', '.join(word for word in words if word)}"
+    paths = _few([run.path for run in runs])
+    return [f"the {len(runs)} runs of {title} count as repeats but differ in {', '.join(found)}: {paths}"]
+
+
+def _by_value(runs: Sequence[Run], value_of: Callable[[Run], str | None]) -> dict[str, list[str]]:
+    """Return the paths of the runs by a value; runs that do not have it are left out."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        value = value_of(run)
+        if value:
+            found.setdefault(value, []).append(run.path)
+    return found
+
+
+def _listed(values: dict[str, list[str]]) -> str:
+    return "; ".join(f"{value} ({_few(paths)})" for value, paths in values.items())
+
+
+def _few(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
+    return ", ".join(paths[:MAX_LISTED]) + more

@@ -1,32 +1,29 @@
-"""Runs: what is measured, and in which case. Read from the journals of train.py."""
+"""Runs: what was measured, and in which case. Read from the journals of train.py."""
 
-import json
+import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from zoo.bench.report.measures import Point, Values, first, measure, named, number, points, text, whole
+import numpy as np
+
 from zoo.data.errors import UserError
-from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.logs.journal import Event
 
-COMPLETE, INCOMPLETE, FAILED, SKIPPED, MIXED = "complete", "incomplete", "failed", "skipped", "mixed"
-MATRIX, RESULTS = "matrix.json", "results.json"  # files of a benchmark matrix
+COMPLETE, INCOMPLETE, DAMAGED, MIXED = "complete", "incomplete", "damaged", "mixed"
+SPEED, INTERVALS = "timed updates", "training time"  # how the throughput was counted, without evaluations
+MATRIX = "matrix.json"  # file of a benchmark matrix
 MATRIX_DEPTH = 5  # of a run below its variant: framework, model, bz<batch>, <N>n<G>g, run
-MAX_OUTPUT = 64 << 10  # bytes at the end of the console output in which the error of a failed run is looked for
-ERROR_LINE = re.compile(r"error: |\w*(\.\w+)*(Error|Exception|Killed)\b")
 # Fields of the events `begin` and `resume`. Those of METHOD decide what is measured: results from before and after a
 # resume that changed one belong to no case.
 METHOD = ("framework", "device", "precision", "compute", "level", "channels_last", "compile", "loss_scale", "optimizer",
           "ranks", "batch", "accumulate", "global_batch")  # fmt: skip
-OTHERS = ("loader", "workers", "threads", "seed", "classes", "outputs", "arch", "recipe_sha256")
-NULLABLE = ("level", "loss_scale", "optimizer", "arch")  # where null means that there is none; elsewhere, not known
-DIGITS = 12  # of a digest that are kept
+OTHERS = ("loader", "workers", "threads", "seed", "recipe_sha256")
 
 
 class Case(NamedTuple):
@@ -59,13 +56,62 @@ class Case(NamedTuple):
         return self.batch * self.cards * (self.accumulate or 1) if self.batch and self.cards else None
 
 
+class Point(NamedTuple):
+    """A value in the course of a run.
+
+    Attributes:
+        samples: trained on so far; None if not known.
+        seconds: since the run began, stops of a resumed run included.
+        value: loss, or main metric as a fraction.
+    """
+
+    samples: float | None
+    seconds: float | None
+    value: float
+
+
+class Values(NamedTuple):
+    """What was measured in a run; None where nothing was.
+
+    Attributes:
+        samples_per_s: throughput, counted as the case says.
+        avg_ips: throughput of the whole run by the definition of AI-Rank, evaluations included.
+        p50, p90, p99: quantiles of the time of an update in milliseconds.
+        step_ms: that of every update of a speed run.
+        data_wait: share of the time spent waiting for data.
+        device_memory, host_memory: peaks in bytes, of the fullest device and of all processes of the run.
+        joules_per_sample, watts: energy and mean power of all devices.
+        best: highest main metric of any evaluation, a fraction.
+        time_to_target: seconds from the beginning to the evaluation that reached the target, at target_epoch.
+        total_time: seconds from the beginning to the end.
+        evaluations: their number.
+    """
+
+    samples_per_s: float | None = None
+    avg_ips: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    step_ms: tuple[float, ...] = ()
+    data_wait: float | None = None
+    device_memory: float | None = None
+    host_memory: float | None = None
+    joules_per_sample: float | None = None
+    watts: float | None = None
+    best: float | None = None
+    time_to_target: float | None = None
+    target_epoch: float | None = None
+    total_time: float | None = None
+    evaluations: int = 0
+
+
 class Run(NamedTuple):
     """A run.
 
     Attributes:
         path: folder of the run, or file of the log.
-        state: COMPLETE, INCOMPLETE, FAILED, SKIPPED by a benchmark, or MIXED: complete, its method changed by a resume.
-        remark: how far it came, why it failed or was skipped, or what a resume changed; empty for a complete run.
+        state: COMPLETE, INCOMPLETE, DAMAGED, or MIXED: complete, its method changed by a resume.
+        remark: how far it came, or what a resume changed; empty for a complete run.
         metric: name of the main metric; target: its target, a fraction.
         protocol: id of the way of sampling and evaluating.
         compute: type of the numbers: fp32, fp16, bf16 or fp64; tf32: whether fp32 may be computed in TF32.
@@ -89,7 +135,7 @@ class Run(NamedTuple):
     tf32: bool = True
     flops_per_sample: float | None = None
     facts: Mapping[str, Any] = MappingProxyType({})
-    settings: Mapping[str, str] = MappingProxyType({})
+    settings: Mapping[str, Any] = MappingProxyType({})
     changed: Sequence[str] = ()
     losses: Sequence[Point] = ()
     metrics: Sequence[Point] = ()
@@ -108,93 +154,60 @@ def find(folder: str) -> list[str]:
 
 def natural(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts bz4 before bz16."""
-    return [(int(part), "") if part.isdecimal() and len(part) < 16 else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def read(folder: str) -> Run:
-    """Read a run's folder; one whose journal has fields of wrong types has failed."""
+    """Read a run's folder."""
     try:
         with parsing(f"{journal.FILE} is damaged"):
             return _read(folder)
     except UserError as error:
-        return Run(folder, FAILED, str(error))
-
-
-def cases_without_runs(root: str) -> list[Run]:
-    """Return the cases of a matrix that were skipped or have failed, with the reason."""
-    path = os.path.join(root, RESULTS)
-    if not os.path.isfile(path):
-        return []
-    with parsing(f"{path} cannot be read", "remove it; the benchmark writes it again"):
-        return [
-            Run(path, {"skipped": SKIPPED, "failed": FAILED}[case["status"]], case["reason"], _case_of_matrix(case))
-            for case in regular.load_json(path)["cases"]
-            if case["status"] != "done" and not case["count"]
-        ]
-
-
-def matrix_root(folder: str) -> str | None:
-    """Return the folder of the matrix that a run belongs to; None if there is none."""
-    path = Path(os.path.abspath(folder))
-    return next((str(above) for above in path.parents[: MATRIX_DEPTH + 1] if (above / MATRIX).is_file()), None)
+        return Run(folder, DAMAGED, str(error))
 
 
 def _read(folder: str) -> Run:
     events = journal.history(folder)
     begin = first(events, "begin") or {}
-    target, hosts = number(begin, "target"), begin.get("hosts") or []
-    values, counting = measure(events, target, number(begin, "warmup_epochs") or 0.0)
+    target, hosts = begin.get("target"), begin.get("hosts") or []
+    values, counting = measure(events, target, begin.get("warmup_epochs") or 0)
     changed = changes(begin, named(events, "resume"))
-    state, remark = _state(folder, events, changed)
+    state, remark = _state(events, changed)
     return Run(
         path=folder,
         state=state,
         remark=remark,
         case=Case(
-            model=text(begin, "model"),
-            recipe=text(begin, "recipe"),
-            variant=_variant(folder),
-            framework=text(begin, "framework"),
             precision=_precision(begin),
-            batch=whole(begin, "batch"),
-            accumulate=whole(begin, "accumulate"),
+            variant=_variant(folder),
             nodes=len(hosts) or None,
-            cards=whole(begin, "ranks"),
+            cards=begin.get("ranks"),
             device=_device(begin, hosts),
             counting=counting,
+            **{key: begin.get(key) for key in ("model", "recipe", "framework", "batch", "accumulate")},
         ),
         values=values,
-        metric=text(begin, "metric"),
         target=target,
-        protocol=text(begin, "protocol"),
-        checksum=text(begin, "checksum"),
-        compute=text(begin, "compute"),
         tf32=_may_use_tf32(begin, hosts),
-        flops_per_sample=number(begin, "flops_per_sample"),
         facts=_facts(begin, hosts),
         settings=settings_of(begin),
         changed=changed,
         losses=points(events, "train", "loss"),
         metrics=points(events, "eval", "accuracy"),
+        **{key: begin.get(key) for key in ("metric", "protocol", "checksum", "compute", "flops_per_sample")},
     )
-
-
-def _case_of_matrix(case: Mapping[str, Any]) -> Case:
-    names = {"nodes": "hosts", "cards": "processes"}
-    keys = ("model", "recipe", "variant", "framework", "precision", "batch", "nodes", "cards")
-    return Case(**{key: case.get(names.get(key, key)) or None for key in keys})
 
 
 def _variant(folder: str) -> str | None:
     """Return the variant of a run in a matrix: the folder above the framework's; None without."""
-    root = matrix_root(folder)
-    parts = Path(os.path.abspath(folder)).relative_to(root).parts if root else ()
-    return parts[0] if len(parts) == MATRIX_DEPTH + 1 else None
+    path = Path(os.path.abspath(folder))
+    root = path.parents[MATRIX_DEPTH] if len(path.parents) > MATRIX_DEPTH else path
+    return path.relative_to(root).parts[0] if (root / MATRIX).is_file() else None
 
 
 def _may_use_tf32(begin: Event, hosts: Sequence[Any]) -> bool:
     """Return whether fp32 may have been computed in TF32: as the framework's settings say, by default where none do."""
-    if any(text(host, "environment", "NVIDIA_TF32_OVERRIDE") == "0" for host in hosts):
+    if any(field(host, "environment", "NVIDIA_TF32_OVERRIDE") == "0" for host in hosts):
         return False
     recorded = begin.get("arithmetic") or {}
     found = [value not in (False, None, "0") for name, value in recorded.items() if "tf32" in name.lower()]
@@ -202,7 +215,7 @@ def _may_use_tf32(begin: Event, hosts: Sequence[Any]) -> bool:
 
 
 def _precision(begin: Event) -> str | None:
-    precision, compute, level = (text(begin, key) for key in ("precision", "compute", "level"))
+    precision, compute, level = (begin.get(key) for key in ("precision", "compute", "level"))
     if compute not in ("fp16", "bf16"):
         return precision or compute
     details = " ".join(word for word in (compute if precision != compute else None, level) if word)
@@ -211,88 +224,209 @@ def _precision(begin: Event) -> str | None:
 
 def _device(begin: Event, hosts: Sequence[Any]) -> str | None:
     """Return the name of the accelerators, or of the processor; several names are joined."""
-    accelerators = [text(one, "name") for host in hosts for one in host.get("accelerators") or ()]
-    names = accelerators or [text(host, "cpu") for host in hosts]
-    known = sorted({name for name in names if name})
+    accelerators = [one.get("name") for host in hosts for one in host.get("accelerators") or ()]
+    known = sorted({name for name in accelerators or [host.get("cpu") for host in hosts] if name})
     if known:
         return " + ".join(known)
-    device = text(begin, "device") or ""
+    device = begin.get("device") or ""
     inside = re.fullmatch(r"\w+(?::\d+)? \((.*)\)", device)  # cuda:0 (Tesla V100-SXM2-16GB)
     return inside[1] if inside and not device.startswith("cpu") else device or None
 
 
 def _facts(begin: Event, hosts: Sequence[Any]) -> dict[str, Any]:
-    plain = ("framework_version", "device", "data")
-    facts: dict[str, Any] = {key: text(begin, key) for key in plain}
+    facts: dict[str, Any] = {key: begin.get(key) for key in ("framework_version", "device", "data")}
     for key in ("name", "os", "cpu", "driver"):
-        facts[f"host_{key}"] = ", ".join(sorted({name for host in hosts if (name := text(host, key))}))
+        facts[f"host_{key}"] = ", ".join(sorted({host[key] for host in hosts if host.get(key)}))
     for key in ("cuda", "cudnn", "nccl", "cann"):
-        facts[key] = text(hosts[0], "libraries", key) if hosts else None
-    commit = text(begin, "git", "commit")
+        facts[key] = field(hosts[0], "libraries", key) if hosts else None
+    commit = field(begin, "git", "commit")
     facts["commit"] = commit and commit[:12] + (" with changes" if begin["git"].get("dirty") else "")
     facts["accelerators"] = sum(len(host.get("accelerators") or ()) for host in hosts)
     facts["on_accelerator"] = facts["accelerators"] or not (facts["device"] or "cpu").startswith("cpu")
     return {key: value for key, value in facts.items() if value}
 
 
-def _state(folder: str, events: Sequence[Event], changed: Sequence[str]) -> tuple[str, str]:
+def _state(events: Sequence[Event], changed: Sequence[str]) -> tuple[str, str]:
     """Return the state of a run and a remark."""
     if first(events, "end"):
-        method = [name for name in changed if name.partition(".")[0] in METHOD]
+        method = [name for name in changed if name in METHOD]
         return (MIXED, f"resumed with another {', '.join(method)}") if method else (COMPLETE, "")
     begin = first(events, "begin")
-    steps = [step for event in events if (step := number(event, "step")) is not None]
-    planned = number(begin, "steps")
-    progress = f"step {max(steps, default=0):.0f}" + (f" of {planned:.0f}" if planned else "")
-    progress = progress if begin else "it has not begun"
-    error = _error(folder)
-    return (FAILED, f"{progress}: {error}") if error else (INCOMPLETE, progress)
+    if begin is None:
+        return INCOMPLETE, "it has not begun"
+    steps = [event["step"] for event in events if event.get("step") is not None]
+    planned = f" of {begin['steps']}" if begin.get("steps") else ""
+    return INCOMPLETE, f"step {max(steps, default=0)}{planned}"
 
 
-def _error(folder: str) -> str | None:
-    """Return the last error in the console output beside the folder, <folder>.log; None without one."""
-    try:
-        with open(os.path.normpath(folder) + ".log", "rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - MAX_OUTPUT, 0))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return None
-    errors = [line.strip() for line in lines if ERROR_LINE.match(line.strip())]
-    return errors[-1][:200] if errors else None
-
-
-def settings_of(event: Event) -> Mapping[str, str]:
-    """Return the settings beside its case that an event, `begin` or `resume`, records, as text.
-
-    Names have dots for what is inside of a field; unknown values are left out.
-    """
-    found = dict(_flat({name: event[name] for name in (*METHOD, *OTHERS) if name in event}))
+def settings_of(event: Event) -> dict[str, Any]:
+    """Return the settings beside its case that an event, `begin` or `resume`, records; unknown ones are left out."""
+    found = {name: event[name] for name in (*METHOD, *OTHERS) if event.get(name) is not None}
     if "device" in found:
         found["device"] = re.sub(r"^(\w+):\d+", r"\1", found["device"])  # cuda:0 and cuda:1 are alike
-    if "recipe_sha256" in found:
-        found["recipe_sha256"] = found["recipe_sha256"][:DIGITS]
     return found
 
 
-def differing(several: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return the settings that are not the same in all, each with its values; an unknown value is not another one."""
+def differing(several: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the settings that are not the same in all; an unknown value is not another one."""
     names = dict.fromkeys(name for settings in several for name in settings)
-    found = {name: list(dict.fromkeys(one[name] for one in several if name in one)) for name in names}
-    return {name: values for name, values in found.items() if len(values) > 1}
+    values = {name: [settings[name] for settings in several if name in settings] for name in names}
+    return [name for name, found in values.items() if any(value != found[0] for value in found)]
 
 
-def changes(begin: Event, resumes: Iterable[Event]) -> list[str]:
+def changes(begin: Event, resumes: Sequence[Event]) -> list[str]:
     """Return the names of the settings that a resume changed; those that it does not record are as they were."""
     then = settings_of(begin)
-    names = [name for resume in resumes for name in differing([then, settings_of(resume)])]
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(name for resume in resumes for name in differing([then, settings_of(resume)])))
 
 
-def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield names and values as text, those inside dictionaries with dots."""
-    for key, value in fields.items():
-        name = prefix + key
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}.")
-        elif value is not None or name.partition(".")[0] in NULLABLE:
-            yield name, "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+class Interval(NamedTuple):
+    """The updates between two `train` events, the second of which is `event`; seconds of training alone."""
+
+    event: Event
+    steps: float
+    samples: float
+    seconds: float
+
+
+def measure(events: Sequence[Event], target: float | None, warmup_epochs: float) -> tuple[Values, str | None]:
+    """Measure a run.
+
+    Args:
+        events: of its journal.
+        target: of the main metric, a fraction.
+        warmup_epochs: epochs that avg_ips leaves out.
+
+    Returns:
+        The values, and how the throughput was counted.
+    """
+    trained, speed = intervals(events), first(events, "speed")
+    seconds, samples = sum(i.seconds for i in trained), sum(i.samples for i in trained)
+    energies = [(joules, i.samples) for i in trained if (joules := field(i.event, "power", "energy_j"))]
+    timed = field(speed, "samples_per_s") or None
+    counting = SPEED if timed else INTERVALS if seconds else None
+    values = Values(
+        samples_per_s=timed or (samples / seconds if seconds else None),
+        avg_ips=avg_ips(events, warmup_epochs),
+        data_wait=field(speed, "data_wait_fraction") if speed else _mean(trained, "data_wait_fraction"),
+        device_memory=_largest(events, "device_memory_bytes"),
+        host_memory=_largest(events, "host_memory_bytes"),
+        joules_per_sample=sum(j for j, _ in energies) / sum(n for _, n in energies) if energies else None,
+        watts=_mean(trained, "power", "watts"),
+    )
+    return values._replace(**_step_times(speed, trained), **_accuracies(events, target)), counting
+
+
+def intervals(events: Sequence[Event]) -> list[Interval]:
+    """Return the intervals of training whose throughput is known.
+
+    The first of each process, which compiles, allocates and fills queues, is left out if it has more.
+    """
+    found: list[list[Interval]] = [[]]
+    batch, last = 0, 0
+    for event in events:
+        batch, step = event.get("global_batch") or batch, event.get("step")
+        if event["event"] == "resume":
+            found.append([])
+        elif event["event"] == "train" and step is not None:
+            speed, samples = event.get("samples_per_s"), (step - last) * batch
+            if speed and samples > 0:
+                found[-1].append(Interval(event, step - last, samples, samples / speed))
+        if event["event"] in ("resume", "train") and step is not None:
+            last = step
+    return [interval for process in found for interval in (process[1:] if len(process) > 1 else process)]
+
+
+def avg_ips(events: Sequence[Event], warmup_epochs: float) -> float | None:
+    """Compute the throughput of a whole run by the definition of AI-Rank.
+
+    Args:
+        events: of a run that has ended; others have none.
+        warmup_epochs: epochs that are left out; they end with the last evaluation within them.
+    """
+    start, epochs = field(first(events, "begin"), "time"), 0.0
+    for event in named(events, "eval"):
+        if event["epoch"] <= warmup_epochs:
+            start, epochs = event["time"], event["epoch"]
+    size, end = field(first(events, "load"), "train_samples"), first(events, "end")
+    last, now = field(end, "epoch"), field(end, "time")
+    if size is None or last is None or start is None or now <= start or last <= epochs:
+        return None
+    return (last - epochs) * size / (now - start)
+
+
+def points(events: Sequence[Event], name: str, key: str) -> list[Point]:
+    """Return the course of a field of the events of a name; unknown values are left out."""
+    size = field(first(events, "load") or first(events, "begin"), "train_samples")
+    start, found = field(first(events, "begin"), "time"), []
+    for event in named(events, name):
+        value, epoch = event.get(key), event.get("epoch")
+        if value is not None and math.isfinite(value):
+            samples = epoch * size if size and epoch is not None else None
+            found.append(Point(samples, event["time"] - start if start is not None else None, value))
+    return found
+
+
+def _step_times(speed: Event | None, trained: Sequence[Interval]) -> dict[str, Any]:
+    """Return the quantiles of a speed run's updates, or the medians of those of the intervals, weighted by updates."""
+    names = ("p50", "p90", "p99")
+    every = tuple(field(speed, "step_ms", "all") or ())
+    if every:
+        return {f"p{q}": float(np.percentile(every, q)) for q in (50, 90, 99)} | {"step_ms": every}
+    if speed:
+        return {name: field(speed, "step_ms", name) for name in names}
+    quantiles = {
+        name: [(value, i.steps) for i in trained if (value := field(i.event, "step_ms", name))] for name in names
+    }
+    return {name: _weighted_median(values) for name, values in quantiles.items()}
+
+
+def _weighted_median(values: Sequence[tuple[float, float]]) -> float | None:
+    """Return the median of (value, weight) pairs; None without any."""
+    half, total = sum(weight for _, weight in values) / 2, 0.0
+    for value, weight in sorted(values):
+        total += weight
+        if total >= half:
+            return value
+    return None
+
+
+def _mean(trained: Sequence[Interval], *keys: str) -> float | None:
+    """Return the mean over time of a field of the intervals."""
+    known = [(value, i.seconds) for i in trained if (value := field(i.event, *keys)) is not None]
+    seconds = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / seconds if seconds else None
+
+
+def _largest(events: Sequence[Event], key: str) -> float | None:
+    return max((event[key] for event in events if event.get(key)), default=None)
+
+
+def _accuracies(events: Sequence[Event], target: float | None) -> dict[str, Any]:
+    evals = [event for event in named(events, "eval") if math.isfinite(event["accuracy"])]
+    reached = next((event for event in evals if target is not None and event["accuracy"] >= target), None)
+    start, reached_at, end = (field(event, "time") for event in (first(events, "begin"), reached, first(events, "end")))
+    return {
+        "best": max((event["accuracy"] for event in evals), default=None),
+        "time_to_target": reached_at - start if reached_at is not None and start is not None else None,
+        "target_epoch": field(reached, "epoch"),
+        "total_time": end - start if end is not None and start is not None else None,
+        "evaluations": len(evals),
+    }
+
+
+def field(event: Any, *keys: str) -> Any:
+    """Return a field of nested dictionaries; None where it, or a dictionary above it, is missing."""
+    for key in keys:
+        event = None if event is None else event.get(key)
+    return event
+
+
+def named(events: Sequence[Event], name: str) -> list[Event]:
+    """Return the events of a name."""
+    return [event for event in events if event["event"] == name]
+
+
+def first(events: Sequence[Event], name: str) -> Event | None:
+    """Return the first event of a name."""
+    return next((event for event in events if event["event"] == name), None)

@@ -4,9 +4,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zoo.bench.dlperf import result as dlperf_result
 from zoo.bench.report.results import Ratio, Result, labels, order, single_card, speed_up, time_speed_up
-from zoo.bench.report.runs import COMPLETE, Case, Run
+from zoo.bench.report.runs import Case, Run
 
 Row = dict[str, Any]  # key of a column -> value; None where it is not known
 MAX_COLUMNS = 12  # of a model in the overview, which is left out where it would have more
@@ -167,24 +166,6 @@ def overview(results: Sequence[Result]) -> list[Row]:
             rows += [of_model[place] for place in sorted(of_model)]
     keys = dict.fromkeys(key for row in rows for key in row)
     return [{**keys, **row} for row in rows]
-
-
-def dlperf(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the results in the JSON of DLPerf's scripts, one for each framework, precision and batch per card."""
-    speeds: dict[tuple[str, int], dict[str, dict[str, dict[int, float]]]] = {}
-    for run in runs:
-        case = run.case
-        if run.state != COMPLETE or not run.values.samples_per_s:
-            continue
-        if case.model and case.batch and case.cards and case.nodes and case.cards % case.nodes == 0:
-            title = f"{case.framework} {case.precision} batch {case.batch}"
-            models = speeds.setdefault((title, case.batch), {})
-            repeats = models.setdefault(case.model, {}).setdefault(f"{case.nodes}n{case.cards // case.nodes}g", {})
-            repeats[len(repeats) + 1] = run.values.samples_per_s
-    return {
-        title: dlperf_result(models, {(model, name): batch for model, cases in models.items() for name in cases})
-        for (title, batch), models in speeds.items()
-    }
 
 
 def file_name(model: str | None) -> str:

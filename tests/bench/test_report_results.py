@@ -1,11 +1,13 @@
-"""Statistics, speed-ups, MFU and ratios; DLPerf's published tables from their own runs."""
+"""Statistics, speed-ups, MFU and ratios, their tables, and peaks of accelerators."""
 
 import pytest
 
 from tests.bench.test_extract import PUBLISHED, ranks_of
 from tests.helpers.report_runs import speed_events, training_events, write
 from zoo.bench.report import runs, tables
+from zoo.bench.report.accelerators import memory, peak
 from zoo.bench.report.results import group, ratios, speed_up, time_speed_up
+from zoo.bench.report.tables import Table, gibibytes, percent, significant
 
 REPORT = PUBLISHED["rn50"]  # of MindSpore, fp32, batch 128: case -> samples/s, then average, median and speed-up
 
@@ -20,12 +22,9 @@ def test_the_table_of_a_dlperf_report_follows_from_its_runs(tmp_path):
     found = read(tmp_path, *(speed_events(*speed, framework="mindspore") for speed in speeds))
     results = group(found)
     assert [(r.case.nodes, r.case.cards) for r in results] == worlds
-    of_dlperf = tables.dlperf(found)["mindspore fp32 batch 128"]["resnet"]
-    for result, (case, (rates, printed)) in zip(results, REPORT.items()):
+    for result, (rates, printed) in zip(results, REPORT.values()):
         assert result.speeds == rates
         assert (result.speed.median, round(speed_up(result, results), 2)) == printed[1:]
-        assert tuple(of_dlperf[case][key] for key in ("average_speed", "median_speed", "speedup")) == printed
-    assert of_dlperf["4n8g"]["batch_size_per_device"] == 128
 
 
 def test_mfu_by_hand(tmp_path):
@@ -101,3 +100,123 @@ def test_cases_are_sorted_by_numbers_and_frameworks_in_their_usual_order(tmp_pat
                              for name in ("mindspore", "torch") for cards in (16, 2)))  # fmt: skip
     assert [(r.case.framework, r.case.cards) for r in group(found)] == [
         ("torch", 2), ("torch", 16), ("mindspore", 2), ("mindspore", 16)]  # fmt: skip
+
+
+def build(tmp_path, *several):
+    """Return the tables of runs by name."""
+    found = [runs.read(write(tmp_path / str(number), events)) for number, events in enumerate(several)]
+    results = group(found)
+    return {table.name: table.of("resnet") for table in tables.build(found, results, ratios(results))}
+
+
+def test_columns_that_say_nothing_are_left_out():
+    rows = [{"model": "a", "framework": "torch", "median": None, "device": "x", "p50": 1234.56},
+            {"model": "a", "framework": "torch", "median": None, "device": "x", "p50": None}]  # fmt: skip
+    shown = Table("t", "T", "", rows)
+    assert shown.titles == ["framework", "ms per step p50"] and shown.cells == [["torch", "1234.6"], ["torch", None]]
+
+
+def test_hosts_of_the_same_number_of_cards_have_rows_of_their_own(tmp_path):
+    events = [speed_events(100.0), speed_events(700.0, cards=8), speed_events(600.0, cards=8, nodes=2)]
+    overview = build(tmp_path, *events)["overview"]
+    assert overview.titles == ["nodes", "cards", "torch fp32"]
+    assert overview.cells == [["1", "1", "100.00"], ["1", "8", "700.00"], ["2", "8", "600.00"]]
+
+
+def test_columns_name_what_would_be_the_same_without(tmp_path):
+    training = training_events(model="resnet", recipe="resnet50_imagenet", protocol="imagenet/224-of-256", batch=128,
+                               precision="fp32", compute="fp32", level=None)  # fmt: skip
+    several = [
+        speed_events(100.0),
+        speed_events(90.0, accumulate=2),
+        speed_events(80.0, hosts=[], device="cuda:0 (NVIDIA T4)", nodes=1),
+        training,
+        speed_events(70.0, framework="paddle"),
+    ]
+    overview = build(tmp_path, *several)["overview"]
+    titles = set(overview.titles) - {"nodes", "cards"}
+    assert len(titles) == 5 and {70.0, 80.0, 90.0, 100.0} < {value for row in overview.rows for value in row.values()}
+    assert all(any(word in title for title in titles) for word in ("accumulate 2", "NVIDIA T4", "paddle"))
+
+
+def test_ratios_name_how_they_were_counted_where_that_differs(tmp_path):
+    common = {"model": "resnet", "protocol": "imagenet/224-of-256", "batch": 128}
+    several = [
+        *(speed_events(rate, framework=name, precision="amp") for name, rate in (("torch", 100.0), ("paddle", 80.0))),
+        *(training_events(framework=name, **common) for name in ("torch", "paddle")),
+    ]
+    found = build(tmp_path, *several)["ratios"]
+    assert sorted(row["counting"] for row in found.rows) == ["timed updates", "training time"]
+    assert found.titles[-1] == "counted"
+    assert "counted" not in build(tmp_path / "b", *several[:2])["ratios"].titles
+
+
+@pytest.mark.parametrize(
+    "form, value, text",
+    [
+        (significant, 0.0, "0"),
+        (significant, 0.0036771, "0.003677"),
+        (significant, 1.23456, "1.235"),
+        (significant, 369.81, "369.81"),
+        (significant, 1234.56, "1234.6"),
+        (significant, 24183.95, "24184"),
+        (significant, 1e15, "1e+15"),
+        (percent, 0.7102965, "71.03"),
+        (gibibytes, 3 << 30, "3.000"),
+    ],
+)
+def test_numbers(form, value, text):
+    assert form(value) == text
+
+
+@pytest.mark.parametrize(
+    "name, compute, tflops, source",
+    [
+        ("Tesla V100-SXM2-16GB", "fp32", 15.7, "fp32"),
+        ("Tesla V100-SXM2-16GB", "fp16", 125, "fp16"),
+        ("Tesla V100-PCIE-16GB", "fp16", 112, "fp16"),
+        ("NVIDIA A100-SXM4-80GB", "fp32", 156, "tf32"),
+        ("NVIDIA H100 80GB HBM3", "bf16", 989.4, "bf16"),
+        ("NVIDIA H100 PCIe", "bf16", 756, "bf16"),
+        ("NVIDIA H200", "fp64", 67, "fp64"),
+        ("Ascend910A", "fp16", 256, "fp16"),
+    ],
+)
+def test_peaks_of_data_sheets(name, compute, tflops, source):
+    assert peak(name, compute) == (tflops * 1e12, source)
+
+
+def test_without_tf32_the_peak_is_that_of_fp32_and_a_given_one_counts():
+    assert peak("NVIDIA A100-SXM4-80GB", "fp32", tf32=False) == (19.5e12, "fp32")
+    assert peak(None, "fp32", override_tflops=0.5) == (0.5e12, "--peak-tflops")
+
+
+@pytest.mark.parametrize(
+    "name, compute",
+    [
+        (None, "fp32"),
+        ("AMD EPYC 7763", "fp32"),
+        ("NVIDIA H200", None),
+        ("Tesla V100-SXM2-16GB", "bf16"),
+        ("NVIDIA RTX 3090 Ti", "fp16"),
+        ("Ascend910B3", "fp16"),
+    ],
+)
+def test_no_peak_is_guessed(name, compute):
+    assert peak(name, compute) is None
+
+
+@pytest.mark.parametrize(
+    "name, size",
+    [
+        ("A100", 40),
+        ("A100 80 GB", 80),
+        ("V100", 16),
+        ("NVIDIA H100 80GB HBM3", 80),
+        ("H200", 141),
+        ("V100 24GB", None),  # none is sold with it
+        ("AMD EPYC 7763", None),
+    ],
+)
+def test_memory_of_data_sheets(name, size):
+    assert memory(name) == size

@@ -7,8 +7,18 @@ import pytest
 from tests.helpers.journals import full_begin, full_load, host
 from tests.helpers.report_runs import eval_event, speed_events, train_event, training_events, write
 from zoo.bench.report import runs
-from zoo.bench.report.measures import INTERVALS, SPEED, Values, avg_ips, measure, points
-from zoo.bench.report.runs import COMPLETE, FAILED, INCOMPLETE, MIXED, SKIPPED
+from zoo.bench.report.runs import (
+    COMPLETE,
+    DAMAGED,
+    INCOMPLETE,
+    INTERVALS,
+    MIXED,
+    SPEED,
+    Values,
+    avg_ips,
+    measure,
+    points,
+)
 
 
 def read(tmp_path, events):
@@ -82,22 +92,9 @@ def test_tf32_counts_as_the_settings_allow_it(tmp_path, arithmetic, expected):
     assert not read(tmp_path, [full_load(), start]).tf32
 
 
-@pytest.mark.parametrize(
-    "output, error",
-    [
-        ("step 5\nerror: no finite gradient\nlast words\n", "error: no finite gradient"),
-        ("Traceback (most recent call last):\n  File x\ntorch.OutOfMemoryError: CUDA out of memory\n",
-         "torch.OutOfMemoryError: CUDA out of memory"),
-        ("step 5/20  error rate 3\n", None),
-    ],
-)  # fmt: skip
-def test_a_run_without_an_end(tmp_path, output, error):
-    """The console output beside it tells whether and why it failed."""
-    (tmp_path / "run.log").write_text("x" * 100_000 + "\n" + output)
+def test_a_run_without_an_end(tmp_path):
     run = read(tmp_path, training_events()[:-1])
-    progress = "step 300 of 750"
-    assert (run.state, run.remark) == ((FAILED, f"{progress}: {error}") if error else (INCOMPLETE, progress))
-    assert run.values.samples_per_s and read(tmp_path, training_events()).state == COMPLETE  # it was resumed
+    assert (run.state, run.remark) == (INCOMPLETE, "step 300 of 750") and run.values.samples_per_s
     assert read(tmp_path / "b", []).remark == "it has not begun"
 
 
@@ -108,8 +105,8 @@ def test_damaged_lines_are_skipped_and_damaged_fields_named(tmp_path):
     folder.mkdir()
     (folder / "events.jsonl").write_text("\n".join([*lines[:3], *damaged, *lines[3:]]))
     assert runs.read(str(folder)) == read(tmp_path, training_events())
-    run = read(tmp_path, [full_load(), {**full_begin(), "batch": "many"}])
-    assert run.state == FAILED and "events.jsonl is damaged" in run.remark and "many" in run.remark
+    run = read(tmp_path, [full_load(), {**full_begin(), "hosts": 3}])
+    assert run.state == DAMAGED and "events.jsonl is damaged" in run.remark
 
 
 def test_missing_fields_are_unknown(tmp_path):
@@ -130,17 +127,6 @@ def test_variants_of_a_matrix_are_cases_of_their_own(tmp_path):
     layout = "torch/resnet/bz4/1n1g/resnet_b4_fp32_1"
     found = [runs.read(write(tmp_path / part / layout, speed_events(9.0))) for part in (".", "base", "new")]
     assert [run.case.variant for run in found] == [None, "base", "new"]
-    assert runs.matrix_root(found[2].path) == str(tmp_path)
-
-
-def test_cases_of_a_matrix_without_runs(tmp_path):
-    case = {"recipe": "tsm_demo", "model": "tsm", "framework": "paddle", "precision": "amp", "batch": 4, "hosts": 1,
-            "processes": 2, "status": "skipped", "reason": "no fp16 on this CPU", "count": 0}  # fmt: skip
-    cases = [case, {**case, "status": "done", "count": 3}, {**case, "status": "failed", "count": 2}]
-    (tmp_path / "results.json").write_text(json.dumps({"cases": cases}))
-    (run,) = runs.cases_without_runs(str(tmp_path))
-    assert (run.state, run.remark) == (SKIPPED, "no fp16 on this CPU")
-    assert (run.case.model, run.case.framework, run.case.cards, run.case.batch) == ("tsm", "paddle", 2, 4)
 
 
 def test_a_speed_run_has_the_throughput_that_it_counted():
@@ -171,15 +157,6 @@ def test_after_a_resume_the_first_interval_is_left_out_and_the_new_batch_counts(
     assert measure(events, None, 0)[0].samples_per_s == pytest.approx((100 + 200) / (1 + 4))
 
 
-def test_quantiles_are_medians_of_the_intervals_weighted_by_updates():
-    """Intervals of 10, 10 and 30 updates after the first."""
-    events = begin()
-    for step, p50 in ((10, 999.0), (20, 5.0), (30, 7.0), (60, 9.0)):
-        events.append(train_event(step, 100 + step, step_ms={"p50": p50, "p90": p50 + 1, "p99": p50 + 2, "count": 1}))
-    values = measure(events, None, 0)[0]
-    assert (values.p50, values.p90, values.p99, values.step_ms) == (9.0, 10.0, 11.0, ())
-
-
 def test_energy_memory_and_waiting():
     """Intervals of 100 samples at 100/s and 50/s, so 1 s and 2 s; energies of 200 J and 500 J."""
     power = {"energy_j": 200.0, "watts": 200.0}
@@ -198,7 +175,7 @@ def test_energy_memory_and_waiting():
 def test_time2train_and_accuracy():
     """Evaluations at 20, 40 and 60 s with 0.5, 0.72 and 0.7; the end at 60.5 s."""
     values = measure(training_events(), 0.711, 0)[0]
-    assert (values.best, values.best_epoch, values.evaluations) == (0.72, 2, 3)
+    assert (values.best, values.evaluations) == (0.72, 3)
     assert (values.time_to_target, values.target_epoch, values.total_time) == (40.0, 2, 60.5)
     missed = measure(training_events(), 0.73, 0)[0]
     assert missed.time_to_target is None and missed.target_epoch is None and missed.best == 0.72
@@ -245,9 +222,9 @@ def test_a_resume_with_the_same_settings_changes_nothing(tmp_path, fields):
     "changes, names",
     [
         ({"framework": "paddle"}, "framework"),
-        ({"precision": "fp32", "compute": "fp32", "level": None}, "precision, compute, level"),
-        ({"optimizer": {**full_begin(batch=10)["optimizer"], "lr": 0.04}}, "optimizer.lr"),
-        ({"optimizer": {**full_begin(batch=10)["optimizer"], "clip_norm": None}}, "optimizer.clip_norm"),
+        ({"precision": "fp32", "compute": "fp32", "level": None}, "precision, compute"),
+        ({"optimizer": {**full_begin(batch=10)["optimizer"], "lr": 0.04}}, "optimizer"),
+        ({"optimizer": {**full_begin(batch=10)["optimizer"], "clip_norm": None}}, "optimizer"),
         ({"ranks": 2, "batch": 5}, "ranks, batch"),
         ({"device": "cuda:0 (H100)"}, "device"),
     ],
@@ -268,18 +245,3 @@ def test_a_resume_with_another_method_makes_a_run_mixed(tmp_path, changes, names
 def test_other_changes_leave_a_run_complete(tmp_path, changes, names):
     run = read(tmp_path, resumed(**changes))
     assert (run.state, run.changed) == (COMPLETE, names)
-
-
-@pytest.mark.parametrize(
-    "changes, expected",
-    [
-        ({"loader": "dali"}, {"loader": ["reference", "dali"]}),
-        ({"level": None}, {"level": ["O1", "none"]}),
-        ({"loss_scale": {"initial": 1024.0, "dynamic": True}}, {"loss_scale.initial": ["65536.0", "1024.0"]}),
-        ({"loss_scale": {"dynamic": True}}, {}),  # what a journal lacks is not known
-        ({"optimizer": {"milestones": [2, 4]}}, {"optimizer.milestones": ["[2, 3]", "[2, 4]"]}),
-        ({"recipe_sha256": "c", "seed": None}, {"recipe_sha256": ["ab" * 6, "c"]}),
-    ],
-)
-def test_differences_between_settings(changes, expected):
-    assert runs.differing([runs.settings_of(full_begin()), runs.settings_of(full_begin(**changes))]) == expected

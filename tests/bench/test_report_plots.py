@@ -9,12 +9,12 @@ pytest.importorskip("matplotlib")
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from tests.helpers.report_runs import speed_events, training_events, write
-from zoo.bench.report import page, plots, runs, tables
-from zoo.bench.report.measures import Point
-from zoo.bench.report.page import Section
+from zoo.bench.commands.report import TEMPLATE, Section
+from zoo.bench.report import plots, runs, tables
 from zoo.bench.report.plots import MAX_POINTS, thinned
 from zoo.bench.report.results import group, labels
-from zoo.bench.report.runs import Case
+from zoo.bench.report.runs import Case, Point
+from zoo.bench.templates import render
 
 FRAMEWORKS = ("torch", "paddle", "mindspore")
 ONE = [training_events()]
@@ -113,10 +113,10 @@ def test_the_page_is_self_contained(tmp_path):
     results = group(found)
     shown = tables.build(found, results, [])
     sections = [Section("m", ["<b>"], shown[:-1], plots.draw("m", found, results))]
-    text = page.html("<Title>", ["<warning>"], sections, shown[-1])
+    text = render(TEMPLATE, warnings=["<warning>"], sections=sections, runs=shown[-1])
     references = re.findall(r'(?:src|href|data|action)="([^"]*)"', text)
     assert references and all(reference.startswith("data:image/svg+xml;base64,") for reference in references)
-    assert "http" not in text and "&lt;Title&gt;" in text and "<warning>" not in text and "<script" not in text
+    assert "http" not in text and "&lt;warning&gt;" in text and "<warning>" not in text and "<script" not in text
 
 
 def test_labels_name_what_differs():
