@@ -39,11 +39,6 @@ def test_intact_images(folder, capfd):
     assert printed.err == ""
 
 
-def test_no_copies_are_made(folder, tmp_path_factory):
-    cache = tmp_path_factory.mktemp("fast")
-    assert run(folder, f"data.cache={cache}", deep=True) == 0 and os.listdir(cache) == []
-
-
 def test_unreadable_and_damaged_images_are_named(folder, capfd):
     """What libjpeg says about damaged data names no file."""
     content = encoded(9)
@@ -61,22 +56,6 @@ def test_unreadable_and_damaged_images_are_named(folder, capfd):
     assert printed.err == ""
 
 
-def test_stderr_is_captured_from_all_code(capfd):
-    with check_data.captured_stderr() as take_lines:
-        os.write(2, b"first\n")
-        assert take_lines() == ["first"] and take_lines() == []
-        os.write(2, b"second\nthird")
-        assert take_lines() == ["second", "third"]
-        os.write(2, b"lost")
-    os.write(2, b"printed")
-    assert capfd.readouterr().err == "printed"
-
-
-def test_no_data(tmp_path, capsys):
-    assert run(tmp_path) == 2
-    assert capsys.readouterr().err.startswith("error: ")
-
-
 def test_missing_classes_are_told_as_a_run_does(folder, tmp_path_factory, capsys):
     (folder / "val/b").rename(folder / "val/B")
     (folder / "train/b/empty.jpg").write_bytes(b"")
@@ -92,12 +71,6 @@ def test_missing_classes_are_told_as_a_run_does(folder, tmp_path_factory, capsys
     assert table.read_text() == "label,class,train,val\n0,B,0,1\n1,a,1,1\n2,b,2,0\n"
     assert run(folder, "data.allow_missing_classes=true") == 0
     assert "data: passed by data.allow_missing_classes: val/B: train has b" in capsys.readouterr().out
-
-
-def test_synthetic_data(capsys):
-    recipe = os.path.join(os.path.dirname(check_data.__file__), "../configs/resnet50_imagenet.yaml")
-    assert call_zoo("data", "check", "-c", recipe, "-o", "data.name=synthetic") == 0
-    assert capsys.readouterr().out == "data: synthetic data have no files\n"
 
 
 def test_deep_names_values_that_are_no_class(tmp_path, capsys):

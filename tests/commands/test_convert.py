@@ -17,7 +17,7 @@ from tests.zoo.weights.state_dicts import (
     recorded_shapes,
     small_resnet,
 )
-from zoo.weights import conversion, files, layouts, origins
+from zoo.weights import files, layouts, origins
 from zoo.weights.files import sha256
 
 
@@ -151,12 +151,6 @@ def test_models_without_the_padding(tmp_path, capsys, flags, subject):
     assert np.allclose(tensors["bn1.running_var"] + 1e-5, source["bn1.running_var"] + 1e-4, rtol=1e-6)
 
 
-def test_basic_blocks_of_mindspore_have_two_epsilons(tmp_path, capsys):
-    _, metadata = converted(tmp_path, as_mindspore(small_resnet()))
-    assert "epsilon 1e-4 and its other normalizations 1e-5" in capsys.readouterr().out
-    assert "padding" not in json.loads(metadata["arch"])
-
-
 @pytest.mark.parametrize(
     "file, shift_place, temporal_pool",
     [
@@ -241,14 +235,6 @@ def test_a_tsm_of_paddlevideo(tmp_path, capsys, flags, shift_div, direction):
     assert ("model.shift_div=16" in output) == (shift_div == 16) and "note: PaddleVideo's shift" in output
 
 
-def test_imagenet_weights_of_paddlevideo_keep_their_order(tmp_path, capsys):
-    source = small_resnet(depth=50)
-    tensors, metadata = converted(tmp_path, as_paddlevideo(source, prefixes=("", "")))
-    assert metadata["model"] == "resnet"
-    assert_equal(tensors, source)
-    assert "note" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "origin, flags, reason",
     [
@@ -263,12 +249,6 @@ def test_flags_of_the_shift_that_do_not_apply(tmp_path, capsys, origin, flags, r
     tensors = as_paddlevideo(tensors) if origin == "paddlevideo" else as_paddle(tensors)
     files.write(str(tmp_path / "in.safetensors"), tensors)
     assert reason in refused(capsys, tmp_path / "in.safetensors", tmp_path / "out.safetensors", *flags)
-
-
-def test_deep_models_of_paddlevideo_come_with_a_warning():
-    tensors = small_resnet(depth=101, width=8)
-    _, notes = conversion.reverse_shift(tensors, 101, shift_div=None, keep_direction=False)
-    assert "every second one" in notes[-1]
 
 
 @pytest.mark.parametrize(
@@ -286,35 +266,6 @@ def test_a_model_that_differs_is_refused(tmp_path, capsys, change, reason):
     tensors = {name: tensor for name, tensor in {**state_dict(), **change}.items() if tensor is not None}
     torch.save(tensors, tmp_path / "a.pth")
     assert reason in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
-
-
-@pytest.mark.parametrize(
-    "flags, reason",
-    [
-        (["-o", "num_classes=5"], "shape mismatches"),
-        (["-o", "depth=51"], "depth=51"),
-        (["-o", "dropout=0"], "-o dropout=0"),
-        (["-o", "non_local=true"], "needs a depth of 34 or more"),
-    ],
-)
-def test_stated_options_must_match(tmp_path, capsys, flags, reason):
-    torch.save(state_dict(), tmp_path / "a.pth")
-    assert reason in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors", "--model", "tsm", *flags)
-
-
-def test_an_existing_file_stays(tmp_path, capsys):
-    torch.save(state_dict(), tmp_path / "a.pth")
-    (tmp_path / "out.safetensors").write_text("mine")
-    assert "this file exists" in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
-    assert (tmp_path / "out.safetensors").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    "target, flags", [("out.pth", ()), ("out.pth", ("--to", "paddle")), ("out.bin", ("--to", "torchvision"))]
-)
-def test_other_extensions_are_refused(tmp_path, capsys, target, flags):
-    torch.save(state_dict(), tmp_path / "a.pth")
-    assert "the name must end in .safetensors" in refused(capsys, tmp_path / "a.pth", tmp_path / target, *flags)
 
 
 class Malicious:

@@ -14,11 +14,10 @@ import pytest
 from tests.helpers import clips, packs
 from tests.helpers.paths import ROOT
 from tests.helpers.prepared import contents, image_folders, prepare, serial_prepare, unreadable
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import BadSample
 from zoo.data.packs import manifest
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.preparing import job as jobs
-from zoo.data.preparing import work
 
 
 @pytest.fixture
@@ -118,23 +117,6 @@ def test_clips_in_packs(tmp_path, serial):
         frames.frame_contents(3, [9])
 
 
-def test_packs_are_read_by_their_index(tmp_path, serial):
-    """An .idx file lists key and byte offset of every record, as MXNet's and DALI's readers need it."""
-    root = image_folders(tmp_path / "set")
-    assert serial("imagenet", root, "--resize", "16", "--out", tmp_path / "out") == 0
-    shards = sorted((tmp_path / "out").glob("train-*.rec"))
-    assert len(shards) > 1
-    keys = []
-    for shard in shards:
-        offsets = [tuple(map(int, line.split())) for line in shard.with_suffix(".idx").read_text().splitlines()]
-        assert [key for key, _ in offsets] == list(range(len(offsets)))
-        for (_, start), end in zip(offsets, [offset for _, offset in offsets[1:]] + [shard.stat().st_size]):
-            record = shard.read_bytes()[start:end]
-            assert record[:4] == packs.MAGIC and record[32:35] == b"\xff\xd8\xff"
-            keys.append(int.from_bytes(record[16:24], "little"))
-    assert keys == list(range(10))
-
-
 def test_images_with_masks(tmp_path, serial):
     root = tmp_path / "set"
     for split in ("train", "val"):
@@ -162,22 +144,6 @@ def test_images_with_masks(tmp_path, serial):
     assert os.path.samefile(train.mask_path(0), root / "gtFine/train/ulm/ulm_2_gtFine_labelIds.png")
 
 
-def test_a_moved_data_set_and_packs_that_are_gone(tmp_path, serial):
-    root = image_folders(tmp_path / "set")
-    assert serial("imagenet", root, "--out", tmp_path / "out") == 0
-    split = PreparedSplit(str(tmp_path / "out"), "train")
-    os.rename(root, tmp_path / "moved")
-    with pytest.raises(BadSample, match="cannot be read"):
-        split.content(0)
-    with pytest.raises(UserError, match="there is no split test, only train, val"):
-        PreparedSplit(str(tmp_path / "out"), "test")
-    assert serial("imagenet", tmp_path / "moved", "--pack", "--out", tmp_path / "packed") == 0
-    next((tmp_path / "packed").glob("val-*.rec")).unlink()
-    assert len(PreparedSplit(str(tmp_path / "packed"), "train")) == 10
-    with pytest.raises(UserError, match="cannot open this pack"):
-        PreparedSplit(str(tmp_path / "packed"), "val")
-
-
 def test_names_that_are_not_utf8(tmp_path, serial):
     root = image_folders(tmp_path / "set")
     name = os.fsdecode(b"caf\xe9.png")
@@ -203,45 +169,6 @@ def test_missing_files_and_equal_contents(tmp_path, serial, capsys):
     assert "1 files have the contents of another one, 1 with another label" in output
     assert unreadable(tmp_path / "out") == {f"{split}/cat/gone.png": "no such file" for split in ("train", "val")}
     assert (tmp_path / "out/classes.txt").read_text() == "cat\ndog\n"
-
-
-def test_a_file_that_vanishes_meanwhile_is_listed(tmp_path, serial, monkeypatch):
-    root, make = image_folders(tmp_path / "set"), jobs.make_plan
-
-    def make_and_remove(*arguments):
-        made = make(*arguments)
-        os.remove(root / "val/dog/0.png")
-        return made
-
-    monkeypatch.setattr(jobs, "make_plan", make_and_remove)
-    assert serial("folder", root, "--pack", "--out", tmp_path / "out") == 1
-    assert unreadable(tmp_path / "out") == {"val/dog/0.png": "cannot be read (No such file or directory)"}
-
-
-def test_what_the_file_system_refuses_stops_the_work(tmp_path, serial, monkeypatch, capsys):
-    root, read = image_folders(tmp_path / "set"), work.regular.read
-
-    def fail(path):
-        if path.endswith("train/dog/0.png"):
-            raise OSError(5, "Input/output error", path)
-        return read(path)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work.regular, "read", fail)
-        assert serial("folder", root, "--out", tmp_path / "out") == 2
-    assert "train/dog/0.png: cannot be read (Input/output error); mend or remove it" in capsys.readouterr().err
-
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "replace", full)
-        assert serial("folder", root, "--out", tmp_path / "out") == 2
-    assert "No space left on device; mend that and run the same command again" in capsys.readouterr().err
-    assert serial("folder", root, "--out", tmp_path / "out") == 0
-    monkeypatch.setattr(os, "makedirs", full)
-    assert serial("folder", root, "--out", tmp_path / "new") == 2
-    assert "new: cannot be written (No space left on device); choose another --out" in capsys.readouterr().err
 
 
 def test_nothing_of_the_user_is_written_over(tmp_path, serial, capsys):

@@ -85,11 +85,6 @@ def test_the_help_shows_what_the_user_typed(monkeypatch, capsys, script, words, 
     assert f"usage: {title} " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("program", ["train.py", "tools/convert.py"])
-def test_programs_of_a_bare_checkout_run_from_any_folder(tmp_path, program):
-    assert "usage: " in run(sys.executable, ROOT / program, "--help", cwd=tmp_path)
-
-
 def build(kind, folder):
     """Build `wheel` or `editable` from a copy of this checkout, by setuptools itself: pip might change this Python."""
     source = folder / "source"

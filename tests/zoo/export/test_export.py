@@ -15,10 +15,9 @@ from tests.helpers import frameworks
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.zoo.export import checkpoints
-from zoo.commands import export
 from zoo.config import loader
 from zoo.data.formats import masks
-from zoo.export import assembly, low_precision, proof, source
+from zoo.export import assembly, low_precision
 from zoo.notebook import Run
 from zoo.weights.onnx_file import OnnxMetadata
 
@@ -176,24 +175,6 @@ def test_the_framework_is_imported_before_onnx(checkpoint, tmp_path):
     assert result.stderr == "imported: []\n"
 
 
-def test_a_file_is_never_overwritten(checkpoint, tmp_path, capsys, monkeypatch):
-    out = tmp_path / "a.onnx"
-    out.write_text("mine")
-    assert run(checkpoint("resnet50"), "--out", out) == 2
-    assert "this file exists" in capsys.readouterr().err
-    out.unlink()
-    real = export.prove
-
-    def slow(*arguments):
-        result = real(*arguments)
-        out.write_text("somebody else's, meanwhile")
-        return result
-
-    monkeypatch.setattr(export, "prove", slow)
-    assert run(checkpoint("resnet50"), "--out", out) == 2
-    assert out.read_text() == "somebody else's, meanwhile" and os.listdir(tmp_path) == ["a.onnx"]
-
-
 def plant_shift(monkeypatch):
     """The temporal shift goes the other way."""
     module = importlib.import_module("zoo.models.tsm.onnx")
@@ -264,34 +245,6 @@ def test_a_graph_that_is_no_valid_onnx_is_refused(checkpoint, tmp_path, capsys, 
     error = capsys.readouterr().err
     assert error.startswith("error: BatchNormalization bn1: no valid ONNX (") and os.listdir(tmp_path) == []
     assert error.endswith("look at zoo/models/<model>/onnx.py. Nothing is written\n")
-
-
-def test_a_model_that_the_framework_cannot_compute_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.nn.BatchNorm2d, "train", lambda module, mode=True: setattr(module, "training", True))
-    words = ["-o", "data.eval_size=32"]  # one value per channel in the last layers
-    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", *words) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: torch cannot compute the model for a batch of 1 x 32 x 32 x 3: Expected more than")
-    assert "Nothing is written" in error and os.listdir(tmp_path) == []
-
-
-def test_a_fault_that_probabilities_hide_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
-    """With logits in the thousands, as a diverged model has them, one probability is 1 with the fault and without."""
-    real = source.read
-
-    def read_certain(*arguments):
-        read = real(*arguments)
-        return read._replace(tensors={**read.tensors, "fc.weight": read.tensors["fc.weight"] * np.float32(1e5)})
-
-    monkeypatch.setattr(source, "read", read_certain)
-    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "--with-preprocessing") == 0
-    plant_epsilon(monkeypatch)
-    capsys.readouterr()
-    assert run(checkpoint("resnet50"), "--out", tmp_path / "b.onnx", "--with-preprocessing") == 1
-    output, errors = capsys.readouterr()
-    assert "logits" in output and "probabilities" not in output and "the output of bn1 differs first" in errors
 
 
 @pytest.mark.parametrize("model, end", [("resnet50", "probabilities"), ("deeplabv3plus", "class map")])
@@ -393,20 +346,6 @@ def test_int8_that_loses_too_much_is_refused(checkpoint, tmp_path, capsys, monke
     error = capsys.readouterr().err
     assert "0.9000 in fp32, 0.8800 in int8; int8 loses 0.0200, more than 0.01, so nothing is written" in error
     assert os.listdir(tmp_path) == []
-
-
-def test_folded_normalizations_compute_the_same(checkpoint):
-    for model in ("resnet50", "tsm_mobilenet_v2", "arcface"):
-        read_ = source.read(checkpoint(model), "torch", "cpu", (), False)
-        shape = (4, 32, 32, 3) if "tsm" in model else (32, 32, 3)
-        pixels = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
-        outputs, norms = [], []
-        for folded in (False, True):
-            graph = assembly.build(read_, shape, False, folded=folded)
-            outputs.append(proof.runner(read_, proof.start(graph.SerializeToString()), False)(pixels))
-            norms.append(sum(node.op_type == "BatchNormalization" for node in graph.graph.node))
-        assert proof.relative(*outputs) <= 1e-5 and norms[1] < norms[0]
-        assert norms[1] == (0 if model != "arcface" else 8 + 2)  # in front of convolutions, and of and behind fc
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,15 @@
-"""Key mapping of ResNet and TSM: every recorded name maps to a canonical one, and unknown names are refused."""
+"""Names and layouts of other projects: every recorded name maps to a canonical one; what differs beyond names."""
 
+import numpy as np
 import pytest
 import torch
 
-from tests.zoo.weights.state_dicts import numbered, recorded_shapes
+from tests.zoo.weights.state_dicts import as_mindspore, as_paddle, numbered, recorded_shapes, small_resnet
 from zoo.data.errors import UserError
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import torch as tsm
-from zoo.models.tsm.spec import Arch
+from zoo.models.tsm.spec import Arch, shapes
+from zoo.models.tsm.torch import Model
 from zoo.models.tsm_mobilenet_v2 import spec as mobile
 from zoo.weights import layouts, names, origins
 from zoo.weights.conversion import default_model
@@ -89,34 +91,111 @@ def test_all_names_of_tsms(file, origin):
         assert not any(array.any() for name, array in canonical.items() if name.endswith("nl.out.bias"))
 
 
-@pytest.mark.parametrize(
-    "origin, name, canonical",
-    [
-        ("paddleclas", "blocks.3.short.bn._mean", "layer2.0.downsample.1.running_mean"),
-        ("paddleclas", "blocks.13.conv2.bn._variance", "layer4.0.bn3.running_var"),
-        ("paddlevideo", "backbone.res4b22.conv1._batch_norm.bias", "layer3.22.bn2.bias"),  # of deep models
-        ("mindspore", "layer3.1.bn2d.gamma", "layer3.1.bn2.weight"),
-        ("mindcv", "layer3.0.down_sample.1.beta", "layer3.0.downsample.1.bias"),
-        ("mit", "module.base_model.layer2.net.0.block.conv1.net.weight", "layer2.0.conv1.weight"),
-        ("mit", "module.base_model.layer2.0.nl.g.0.weight", "layer2.0.nl.g.weight"),
-        ("mit", "base_model.layer3.4.nl.phi.0.bias", "layer3.4.nl.phi.bias"),
-        ("mit", "base_model.layer3.4.nl.W.0.weight", "layer3.4.nl.out.weight"),
-        ("mit", "base_model.layer3.4.nl.W.1.running_var", "layer3.4.nl.bn.running_var"),
-        ("mit", "module.new_fc.bias", "fc.bias"),
-        ("mit", "base_model.fc.weight", "fc.weight"),
-        ("mmaction2", "backbone.layer1.0.conv1.conv.net.weight", "layer1.0.conv1.weight"),
-        ("mmaction2", "backbone.layer2.net.3.conv3.bn.bias", "layer2.3.bn3.bias"),
-        ("mmaction2", "backbone.layer2.0.block.downsample.bn.weight", "layer2.0.downsample.1.weight"),
-        ("mmaction2", "backbone.layer2.0.non_local_block.phi.0.conv.bias", "layer2.0.nl.phi.bias"),
-        ("mmaction2", "backbone.layer2.0.non_local_block.conv_out.bn.weight", "layer2.0.nl.bn.weight"),
-        ("mmaction2", "cls_head.fc_cls.weight", "fc.weight"),
-    ],
-)
-def test_single_names(origin, name, canonical):
-    """Where the shapes of the recorded names and recorded logits do not tell."""
-    assert names.canonical_name(name, origin, 16) == canonical
-
-
 def test_unknown_names_are_refused():
     with pytest.raises(UserError, match="no known origin"):
         names.detect(["res2a.conv0._conv.weight"])
+
+
+def test_a_square_classifier_is_transposed():
+    """With 16 features and 16 classes, the shape does not tell the layout."""
+    tensors = small_resnet(classes=16)
+    canonical = layouts.to_canonical(as_paddle(tensors), "paddle_vision")
+    assert canonical.keys() == tensors.keys()
+    assert all(np.array_equal(canonical[name], tensors[name]) for name in tensors)
+
+
+def test_to_torchvision_has_exactly_its_names():
+    shapes = recorded_shapes("names_torchvision")
+    result = layouts.to_torchvision(layouts.to_canonical(numbered(shapes), "torchvision"))
+    assert {name: array.shape for name, array in result.items()} == shapes
+    counter = result["layer1.0.downsample.1.num_batches_tracked"]
+    assert counter.dtype == np.int64 and counter == 0
+
+
+@pytest.mark.parametrize("convert", [layouts.to_torchvision, layouts.to_paddle])
+def test_non_local_blocks_are_refused(convert):
+    with pytest.raises(UserError, match="non-local"):
+        convert({"layer2.0.nl.g.weight": np.zeros(1, np.float32)})
+
+
+def test_two_keys_with_one_canonical_name_are_refused():
+    with pytest.raises(UserError, match="base_model.fc.weight and new_fc.weight would both become fc.weight"):
+        layouts.to_canonical(numbered({"base_model.fc.weight": (1,), "new_fc.weight": (1,)}), "mit")
+
+
+def test_training_state_is_left_out():
+    tensors = as_mindspore(small_resnet())
+    state = {
+        **{f"moments.{name}": array for name, array in tensors.items() if "moving" not in name},
+        **{name: np.zeros((), np.float32) for name in ("learning_rate", "momentum", "global_step", "epoch_num")},
+    }
+    assert names.detect({**state, **tensors}) == "mindspore"
+    assert layouts.to_canonical({**state, **tensors}, "mindspore").keys() == small_resnet().keys()
+
+
+@pytest.mark.parametrize("is_basic", [True, False])
+def test_the_second_epsilon_of_basic_blocks_moves_into_the_variance(is_basic):
+    """With the larger epsilon, (x - mean) / sqrt(var + 1e-4) equals (x - mean) / sqrt(var' + 1e-5)."""
+    variance = np.float32([1e-6, 0.5, 3])
+    inner = "layer1.0.bn1d" if is_basic else "layer1.0.bn1"
+    tensors = {"bn1.moving_variance": variance, f"{inner}.moving_variance": variance, "bn1.moving_mean": variance}
+    canonical = layouts.to_canonical(tensors, "mindspore")
+    epsilon = 1e-5 if is_basic else 1e-4  # of the model: those of bottlenecks have one epsilon, which is an option
+    assert np.allclose(canonical["layer1.0.bn1.running_var"] + epsilon, variance + 1e-4, rtol=1e-6)
+    assert np.array_equal(canonical["bn1.running_var"], variance)
+    moved = layouts.move_eps(canonical, 1e-4 - 1e-5)
+    assert np.allclose(moved["bn1.running_var"] + 1e-5, variance + 1e-4, rtol=1e-6)
+    assert np.array_equal(moved["bn1.running_mean"], variance)
+
+
+SEGMENTS, SIDE = 4, 32
+MODELS = {
+    "r18": dict(depth=18, width=8),
+    "r18_block": dict(depth=18, width=8, shift_place="block"),
+    "r18_uneven": dict(depth=18, width=8, shift_div=3),
+    "r50": dict(depth=50, width=8),
+    "r50_block": dict(depth=50, width=8, shift_place="block", shift_div=4),
+    "r50_nonlocal": dict(depth=50, width=8, non_local=True),
+    "r50_tpool": dict(depth=50, width=8, temporal_pool=True),
+}
+
+
+def options(case):
+    return {"num_classes": 5, "segments": SEGMENTS, "dropout": 0.0, **MODELS[case]}
+
+
+def shift_weights(case):
+    """Draw weights: no scale is 1, no statistic is trivial, and residual branches end in small scales."""
+    rng = np.random.default_rng(7)
+    tensors = {}
+    for name, shape in shapes(Arch(**options(case))).items():
+        if len(shape) > 1:
+            tensors[name] = (rng.standard_normal(shape) * np.prod(shape[1:]) ** -0.5).astype(np.float32)
+        elif name.endswith(("weight", "running_var")):
+            top = 0.5 if name.endswith(("bn3.weight", "nl.bn.weight")) else 1.5
+            tensors[name] = rng.uniform(top / 3, top, shape).astype(np.float32)
+        else:
+            tensors[name] = (0.3 * rng.standard_normal(shape)).astype(np.float32)
+    return tensors
+
+
+def logits(case, tensors, direction):
+    model = Model(Arch(**options(case), shift_direction=direction)).eval()
+    state = {name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}
+    missing = model.load_state_dict(state, strict=False).missing_keys
+    assert all(name.endswith(names.COUNTER) for name in missing)
+    video = torch.from_numpy(np.random.default_rng(3).standard_normal((2, SEGMENTS, 3, SIDE, SIDE), dtype=np.float32))
+    with torch.no_grad():
+        return model(video).numpy()
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_a_reversed_shift_computes_the_same_and_twice_is_the_identity(case):
+    past, div = shift_weights(case), Arch(**options(case)).shift_div
+    future = layouts.reverse_shift(past, div)
+    expected = logits(case, past, "past")
+    largest = np.abs(expected).max()
+    assert np.abs(logits(case, future, "future") - expected).max() <= 1e-5 * largest
+    assert np.abs(logits(case, past, "future") - expected).max() > 1e-3 * largest  # so there is something to convert
+    twice = layouts.reverse_shift(future, div)
+    assert twice.keys() == past.keys() and all(np.array_equal(twice[name], past[name]) for name in past)

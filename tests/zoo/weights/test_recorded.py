@@ -82,12 +82,6 @@ def test_settings_of_the_data(tmp_path):
     assert given.config.data.mean == (0.1, 0.2, 0.3)
 
 
-def test_an_impossible_recorded_value_names_the_file(tmp_path):
-    path = write(tmp_path / "a.safetensors", model="resnet", arch={"padding": "none"})
-    with pytest.raises(UserError, match="a.safetensors"):
-        cli.request(RECIPE, weights=path)
-
-
 def test_a_checkpoint_s_recipe_tells_its_model(tmp_path):
     path = checkpoint(tmp_path / "best", "model: {name: resnet, depth: 50, padding: same, bn_eps: 1.0e-4, decay: all}")
     expected = recorded.Recorded("resnet", {"depth": 50, "padding": "same", "bn_eps": 1e-4}, {}, ())
@@ -99,18 +93,6 @@ def test_a_checkpoint_s_recipe_tells_its_model(tmp_path):
 @pytest.mark.parametrize("recipe", ["no: model", "model: 3", "{", "model: {depth: 18}"])
 def test_a_checkpoint_without_a_model(tmp_path, recipe):
     assert recorded.read(checkpoint(tmp_path / "best", recipe)) == recorded.NOTHING
-
-
-def test_a_checkpoint_of_a_new_model_tells_all_its_options(tmp_path):
-    path = checkpoint(
-        tmp_path / "best", "{model: {name: mine, padding: same, dropout: 0.5}, data: {size: 32, root: x}}"
-    )
-    assert recorded.read(path) == recorded.Recorded("mine", {"padding": "same"}, {"size": 32})
-
-
-def test_files_without_a_record(tmp_path):
-    assert recorded.read(write(tmp_path / "a.safetensors")) == recorded.NOTHING
-    assert recorded.read(str(tmp_path / "missing.safetensors")) == recorded.NOTHING
 
 
 def test_a_run_that_is_resumed_keeps_the_settings_of_its_weights(mindcv, tmp_path):

@@ -114,19 +114,6 @@ def test_class_names_and_colours_are_kept(tmp_path, meta):
     assert json.loads(metadata["classes"]) == CLASS_NAMES and json.loads(metadata["palette"]) == COLOURS
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda state: state,
-        lambda state: {"state_dict": state, "meta": [1]},
-    ],
-)
-def test_files_without_class_names(tmp_path, wrap):
-    tensors, metadata = converted(tmp_path, wrap(as_mmseg(small_deeplab())))
-    assert tensors.keys() == small_deeplab().keys() and "classes" not in metadata and "palette" not in metadata
-    assert json.loads(metadata["arch"]) == {"variant": "mmseg", "stem": "deep", **SMALL_DEEPLAB}
-
-
 def test_a_missing_auxiliary_head_must_be_stated(tmp_path, capsys):
     state = as_mmseg(small_deeplab(auxiliary=False))
     text = refused(capsys, tmp_path, state)
@@ -221,15 +208,6 @@ def test_a_run_compares_the_stated_options(tmp_path):
         initial(spec.Arch(**{**options, "multi_grid": (1, 2), "head_width": 16}), weights=weights)
 
 
-def test_a_run_with_default_widths_takes_their_weights(tmp_path):
-    """Default widths are null in the recipe."""
-    expected = small_deeplab(head_width=None, low_width=48, aux_width=256)
-    _, metadata = converted(tmp_path, as_mmseg(expected))
-    assert "head_width" not in json.loads(metadata["arch"])
-    tensors, _ = initial(spec.Arch(depth=18, num_classes=3, width=4), weights=str(tmp_path / "out.safetensors"))
-    assert all(np.array_equal(tensors[name], expected[name]) for name in expected)
-
-
 @pytest.mark.parametrize("variant", ["deep", "vd"])
 def test_a_run_starts_from_imagenet_weights(tmp_path, monkeypatch, variant):
     content, name = published(variant)
@@ -244,17 +222,3 @@ def test_a_run_starts_from_imagenet_weights(tmp_path, monkeypatch, variant):
     path, new = tmp_path / CANONICAL[variant], len(tensors) - len(backbone)
     assert lines == [f"weights: {len(backbone)} tensors from {path}, {new} newly initialized"]
     assert origin == f"{imagenet.SOURCES[variant].description}, {path}"
-
-
-def test_a_plain_stem_takes_torchvisions_weights(tmp_path):
-    prefix = "backbone."
-    plain = small_deeplab(stem="plain")
-    backbone = {name[len(prefix) :]: array for name, array in plain.items() if name.startswith(prefix)}
-    classifier = {"fc.weight": np.zeros((1000, 32), np.float32)}
-    files.write(str(tmp_path / CANONICAL["plain"]), {**backbone, **classifier}, {"origin": "a test"})
-    arch = spec.Arch(stem="plain", pretrained="imagenet", **SMALL_DEEPLAB)
-    tensors, origin = initial(arch, weights_dir=str(tmp_path))
-    assert origin.startswith("a test") and np.array_equal(tensors["backbone.conv1.weight"], backbone["conv1.weight"])
-    os.rename(tmp_path / CANONICAL["plain"], tmp_path / CANONICAL["deep"])
-    with pytest.raises(UserError, match=r"missing keys \(\d+\):\n    backbone.conv2.weight"):
-        initial(spec.Arch(pretrained="imagenet", **SMALL_DEEPLAB), weights_dir=str(tmp_path))
