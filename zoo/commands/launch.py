@@ -37,7 +37,6 @@ KINDS = {
     "slurm": "--print slurm",
     "k8s": "--print k8s",
 }
-RANGES = {"port": (1, 65535), "ssh_port": (1, 65535), "cpus": (1, 4096), "gpus_per_node": (0, 64)}
 Kinds = dict[str, tuple[str, ...]]  # name of an option -> kinds of a start in which it has an effect
 
 
@@ -103,7 +102,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Kinds]:
     add("slurm k8s", "--print", text, choices=("slurm", "k8s"))
     add("slurm k8s", "--name", "of the job; default: recipe and world size, such as tsm-k400-4x8", metavar="NAME")
     text = "time limit in a form of SLURM: 90 (minutes), 12:00:00, 2-12 (days-hours)"
-    add("slurm k8s", "--time", text, metavar="LIMIT")
+    add("slurm", "--time", text, metavar="LIMIT")
     text = "default: one per process; none with --device cpu"
     add("slurm k8s", "--gpus-per-node", text, type=int, metavar="N")
     text = "cores per process; default: SLURM: whole nodes, Kubernetes: no request"
@@ -115,43 +114,24 @@ def _parser() -> tuple[argparse.ArgumentParser, Kinds]:
         "repeatable"
     )
     add("slurm k8s", "--volume", text, metavar="SOURCE:PATH[:ro]", action="append", default=[])
-    add("slurm", "--partition", "of SLURM", metavar="NAME")
-    add("slurm", "--account", "of SLURM", metavar="NAME")
-    add("k8s", "--namespace", "of Kubernetes; default default", metavar="NAME")
-    add("k8s", "--shm-size", f"of /dev/shm in pods; default {clusters.SHM_SIZE}", metavar="SIZE")
     return parser, kinds
 
 
 def _check(arguments: argparse.Namespace, kinds_of_options: Kinds) -> None:
     """Raise UserError if an option is wrong, or has no effect beside the others."""
-    count, processes = launchers.read_world(arguments.world)
     kind = arguments.print or arguments.by or "native"
     for name, kinds in kinds_of_options.items():
         if getattr(arguments, name) not in (None, [], False) and kind not in kinds:
-            raise UserError(f"{_flag(name)}: is only for {' and '.join(KINDS[other] for other in kinds)}")
-    for name, (least, largest) in RANGES.items():
-        value = getattr(arguments, name)
-        if value is not None and not least <= value <= largest:
-            raise UserError(f"{_flag(name)} {value}: expected a number from {least} to {largest}")
-    if arguments.mpi_args is not None and count * processes == 1:
-        raise UserError("--mpi-args: one process is started without mpirun")
-    if arguments.ssh_port and (count == 1 or arguments.shell):
-        raise UserError("--ssh-port: a single host is not reached by ssh, and --shell has the port itself")
+            raise UserError(f"--{name.replace('_', '-')}: is only for {' and '.join(KINDS[other] for other in kinds)}")
     if arguments.shell is not None and "{host}" not in " ".join(launchers.split(arguments.shell, "--shell")):
         raise UserError(
             f"--shell {arguments.shell}: expected a command with {{host}} in it, such as {launchers.SHELL!r}"
         )
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 def _layout(arguments: argparse.Namespace, variables: dict[str, str]) -> launchers.Layout:
     count, processes = launchers.read_world(arguments.world)
-    names = launchers.read_hosts(arguments.hosts, arguments.hostfile, count, processes)
-    if arguments.address is not None:
-        launchers.check_address(arguments.address)
+    names = launchers.read_hosts(arguments.hosts, arguments.hostfile, count)
     return launchers.Layout(
         names,
         processes,

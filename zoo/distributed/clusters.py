@@ -23,7 +23,6 @@ from zoo.distributed.environment import check_printable
 
 IMAGE_FOLDER = "/opt/vision-zoo"  # of this project in container images: the WORKDIR of environments/*.Dockerfile
 MAX_NAME = 40  # characters; Kubernetes appends to it, up to 63
-TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d\d))?(?::(\d\d))?")
 NOTICE = 120  # seconds between SIGTERM, at which a run saves and ends, and the time limit or the end of its pods
 SHM_SIZE = "16Gi"
 SSH_PORT = 22
@@ -48,7 +47,6 @@ class Job(NamedTuple):
     processes_per_host: int
     gpus_per_host: int
     cpus_per_process: int | None  # None: all cores of whole hosts
-    seconds: int | None  # time limit
     image: str | None
     volumes: list[Volume]
     variables: dict[str, str]
@@ -96,7 +94,6 @@ def render(
         processes,
         gpus,
         arguments.cpus,
-        seconds(arguments.time),
         arguments.image,
         mounted,
         variables,
@@ -110,30 +107,6 @@ def job_name(recipe: str, world: str) -> str:
     stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
     stem = stem if stem[:1].isalpha() else f"run-{stem}"
     return f"{stem[: MAX_NAME - len(world) - 1].rstrip('-')}-{world.lower()}"
-
-
-def seconds(text: str | None) -> int | None:
-    """Return the seconds of a time limit in SLURM's forms: MINUTES, [DAYS-]HOURS:MINUTES:SECONDS, DAYS-HOURS[:MINUTES].
-
-    Raises:
-        UserError: The text has none of these forms.
-    """
-    if text is None:
-        return None
-    match = TIME.fullmatch(text)
-    if not match:
-        raise UserError(
-            f"--time {text}: expected minutes, hours:minutes:seconds or days-hours, such as 12:00:00 or 2-12"
-        )
-    days, *numbers = [int(number) if number else None for number in match.groups()]
-    parts = [number for number in numbers if number is not None]
-    if days is None and len(parts) < 3:  # minutes, minutes:seconds
-        parts.insert(0, 0)
-    parts += [0] * (3 - len(parts))
-    total = (days or 0) * 86400 + parts[0] * 3600 + parts[1] * 60 + parts[2]
-    if not total:
-        raise UserError(f"--time {text}: must be more than 0")
-    return total
 
 
 def read_volumes(texts: Sequence[str]) -> list[Volume]:
@@ -174,7 +147,7 @@ def _slurm(job: Job, arguments: argparse.Namespace) -> str:
     """Return a batch script for `sbatch`; without a container, ranks run in the current folder."""
     hosts = []
     if arguments.hosts or arguments.hostfile:
-        hosts = launchers.read_hosts(arguments.hosts, arguments.hostfile, job.hosts, job.processes_per_host)
+        hosts = launchers.read_hosts(arguments.hosts, arguments.hostfile, job.hosts)
     whole_hosts = job.cpus_per_process is None
     options = {
         "job-name": job.name,
@@ -184,8 +157,6 @@ def _slurm(job: Job, arguments: argparse.Namespace) -> str:
         "cpus-per-task": None if whole_hosts else str(job.cpus_per_process),
         "exclusive": "" if whole_hosts else None,
         "mem": "0" if whole_hosts else None,  # all of it
-        "partition": arguments.partition,
-        "account": arguments.account,
         "time": arguments.time,
         "nodelist": ",".join(hosts) or None,
         "signal": f"TERM@{NOTICE}",
@@ -224,29 +195,28 @@ def _container_mount(volume: Volume) -> str:
 
 def _kubernetes(job: Job, arguments: argparse.Namespace, framework: str) -> str:
     """Return manifests: a TrainJob for PyTorch, an MPIJob for the others and with --by mpirun."""
-    namespace, shm_size = arguments.namespace or "default", arguments.shm_size or SHM_SIZE
     if not job.image:
         raise UserError("--print k8s: name a container image with --image, such as registry/vision-zoo:torch")
     if framework == "torch" and arguments.by != "mpirun":
         if arguments.mpi_args is not None:
             raise UserError("--mpi-args: torchrun starts the ranks; give --by mpirun for an MPIJob")
-        return _train_job(job, namespace, shm_size)
+        return _train_job(job)
     if arguments.by == "native":
         raise UserError(f"--by native: Kubernetes starts {framework} by mpirun (MPIJob); leave it out")
-    return _mpi_job(job, namespace, shm_size, launchers.split(arguments.mpi_args or "", "--mpi-args"))
+    return _mpi_job(job, launchers.split(arguments.mpi_args or "", "--mpi-args"))
 
 
-def _train_job(job: Job, namespace: str, shm_size: str) -> str:
+def _train_job(job: Job) -> str:
     """Return a TrainingRuntime and a TrainJob as YAML: torchrun on every host."""
     labels = {"trainer.kubeflow.org/framework": "torch"}
     node = {
         "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-        "spec": {"backoffLimit": 0, "template": {"spec": _pod(job, shm_size, "node", "Never")}},
+        "spec": {"backoffLimit": 0, "template": {"spec": _pod(job, "node", "Never")}},
     }
     runtime = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainingRuntime",
-        "metadata": {"name": job.name, "namespace": namespace, "labels": labels},
+        "metadata": {"name": job.name, "labels": labels},
         "spec": {
             "mlPolicy": {"numNodes": job.hosts, "torch": {}},
             "template": {"spec": {"replicatedJobs": [{"name": "node", "template": node}]}},
@@ -265,17 +235,16 @@ def _train_job(job: Job, namespace: str, shm_size: str) -> str:
         "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": job.name},
         "trainer": trainer,
     }
-    limit = {"activeDeadlineSeconds": job.seconds} if job.seconds else {}
     train = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
-        "metadata": {"name": job.name, "namespace": namespace},
-        "spec": {**limit, **spec},
+        "metadata": {"name": job.name},
+        "spec": spec,
     }
     return _dump(runtime, train)
 
 
-def _mpi_job(job: Job, namespace: str, shm_size: str, mpi_args: list[str]) -> str:
+def _mpi_job(job: Job, mpi_args: list[str]) -> str:
     """Return an MPIJob as YAML: mpirun in a launcher pod, ranks in the worker pods, in an image with an ssh server."""
     mpirun = [
         "mpirun",
@@ -286,7 +255,7 @@ def _mpi_job(job: Job, namespace: str, shm_size: str, mpi_args: list[str]) -> st
         *launchers.mpi_placement(job.processes_per_host, mpi_args),
         "--allow-run-as-root",
         "-x",
-        f"MASTER_ADDR={job.name}-worker-0.{job.name}.{namespace}.svc",
+        f"MASTER_ADDR={job.name}-worker-0.{job.name}",
         # Ranks are children of sshd, which keeps nothing of the environment of the image.
         *launchers.mpi_exports(["PATH", "LD_LIBRARY_PATH", *job.variables]),
         *mpi_args,
@@ -299,21 +268,20 @@ def _mpi_job(job: Job, namespace: str, shm_size: str, mpi_args: list[str]) -> st
         "args": ["python", f"{IMAGE_FOLDER}/train.py", *map(_escape, job.train_arguments)],
         "env": _environment(job),
     }
-    worker = _pod(job, shm_size, "worker", None)
+    worker = _pod(job, "worker", None)
     worker["containers"][0] |= {
         "command": ["/usr/sbin/sshd", "-De"],
         "readinessProbe": {"tcpSocket": {"port": SSH_PORT}, "initialDelaySeconds": 2},
         "resources": _resources(job),
     }
-    policy = {"cleanPodPolicy": "Running", "backoffLimit": 0}
     manifest = {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
-        "metadata": {"name": job.name, "namespace": namespace},
+        "metadata": {"name": job.name},
         "spec": {
             "slotsPerWorker": job.processes_per_host,
             "launcherCreationPolicy": "WaitForWorkersReady",
-            "runPolicy": {**policy, **({"activeDeadlineSeconds": job.seconds} if job.seconds else {})},
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
             "mpiReplicaSpecs": {
                 "Launcher": {
                     "replicas": 1,
@@ -327,11 +295,11 @@ def _mpi_job(job: Job, namespace: str, shm_size: str, mpi_args: list[str]) -> st
     return _dump(manifest)
 
 
-def _pod(job: Job, shm_size: str, container: str, restart: str | None) -> dict[str, Any]:
+def _pod(job: Job, container: str, restart: str | None) -> dict[str, Any]:
     """Return the specification of a pod with one container, in which ranks run."""
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
     mounts += [_mount(number, volume) for number, volume in enumerate(job.volumes)]
-    volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm_size}}]
+    volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": SHM_SIZE}}]
     volumes += [_volume(number, volume) for number, volume in enumerate(job.volumes)]
     main = {"name": container, "image": job.image, "workingDir": IMAGE_FOLDER, "volumeMounts": mounts}
     policy = {"restartPolicy": restart} if restart else {}

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zoo.data.errors import UserError
-from zoo.data.parsing import natural
+from zoo.data.parsing import natural, parsing
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]*:[0-9A-Fa-f:.%a-z]*")  # a host: a name or IPv6 address
+# A name or IPv6 address, and slots as for MPICH or Open MPI.
+HOST = re.compile(
+    r"([A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:]*:[0-9A-Fa-f:.%a-z]*)(?::\d+)?(?:\s+(?:max[-_])?slots\s*=\s*\d+)*"
+)
 SHELL = "ssh -o BatchMode=yes {host}"
 
 
@@ -51,78 +54,40 @@ def read_world(text: str, option: str = "") -> tuple[int, int]:
     return (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
-def read_hosts(names: str | None, file: str | None, count: int, per_host: int) -> list[str]:
+def read_hosts(names: str | None, file: str | None, count: int) -> list[str]:
     """Return the hosts of a run, the one of rank 0 first.
 
     Args:
         names: value of --hosts; None for this host, or those of the file.
-        file: value of --hostfile. One host per line: `n1`, `n1 slots=8` (Open MPI) or `n1:8` (MPICH). A host on several
-            lines has a slot for each (the node file of a batch system). `#` starts a comment.
+        file: value of --hostfile. One host per line: `n1`, `n1 slots=8` (Open MPI) or `n1:8` (MPICH), or a line per
+            slot (the node file of a batch system). `#` starts a comment.
         count: number of hosts that are needed.
-        per_host: processes that each host has to take.
 
     Raises:
-        UserError: a line cannot be read, there are fewer or more hosts, or a host has fewer slots.
+        UserError: a host cannot be read, or there are fewer or more hosts.
     """
     if names and file:
         raise UserError("--hosts and --hostfile: give one of them")
-    slots: dict[str, int | None] = {}  # None: no limit
-    for place, text in _entries(names, file):
-        host, number = _read_host(text, place)
-        if host in slots and not file:
-            raise UserError(f"{place}: {host} is named twice; processes per host are the second number of 4x8")
-        slots[host] = (slots[host] or 1) + (number or 1) if host in slots else number
-    hosts = list(slots) or ["localhost"]
+    place, texts = "--hosts", (names or "localhost").split(",")
+    if file:
+        place = f"--hostfile {file}"
+        with parsing(f"{place} cannot be read"):
+            lines = Path(file).read_text(encoding="utf-8").splitlines()
+        texts = [text for line in lines if (text := line.partition("#")[0].strip())]
+    matches = {text: HOST.fullmatch(text.strip()) for text in texts}
+    for text, match in matches.items():
+        if match is None:
+            raise UserError(
+                f"{place}: {text!r} is not a host; write `n1`, `n1 slots=8` or `n1:8` (users and ports belong into "
+                "~/.ssh/config, or to --shell and --ssh-port)"
+            )
+    hosts = list(dict.fromkeys(match[1] for match in matches.values() if match))
     if len(hosts) != count:
         raise UserError(
-            f"{count}x{per_host} needs {count} hosts, but there are {len(hosts)}: {', '.join(hosts)}; "
-            "name them with --hosts or --hostfile"
+            f"{count} hosts are needed, but there are {len(hosts)}: {', '.join(hosts)}; name them with --hosts or "
+            "--hostfile"
         )
-    for host, number in slots.items():
-        if number is not None and number < per_host:
-            raise UserError(f"{file or '--hosts'}: {host} has {number} slots, but {count}x{per_host} needs {per_host}")
     return hosts
-
-
-def _entries(names: str | None, file: str | None) -> list[tuple[str, str]]:
-    """Return place and text of every host."""
-    if not file:
-        return [("--hosts", name.strip()) for name in names.split(",")] if names else []
-    try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--hostfile {file}: {getattr(error, 'strerror', None) or error}") from None
-    texts = [(f"{file}, line {number}", line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
-    entries = [(place, text) for place, text in texts if text]
-    if not entries:
-        raise UserError(f"--hostfile {file}: no host in it; write one per line, such as `n1 slots=8`")
-    return entries
-
-
-def _read_host(text: str, place: str) -> tuple[str, int | None]:
-    """Return host and slots (None without a limit) of an entry."""
-    name, *words = re.sub(r"\s*=\s*", "=", text).split() or [""]
-    host, _, slots = name.partition(":") if name.count(":") == 1 else (name, "", "")  # more colons: an IPv6 address
-    if not NAME.fullmatch(host):
-        raise UserError(
-            f"{place}: {text!r} is not the name or address of a host; users and ports belong into "
-            "~/.ssh/config, or to --shell and --ssh-port"
-        )
-    settings = dict(word.partition("=")[::2] for word in words)
-    slots = settings.pop("slots", slots)
-    if settings.keys() - {"max_slots", "max-slots"} or (host != text and not natural(slots)):
-        raise UserError(f"{place}: cannot read {text!r}; write `{host}`, `{host} slots=8` or `{host}:8`")
-    return host, natural(slots)
-
-
-def check_address(address: str) -> None:
-    """Raise UserError if the value of --address is no name or address, or unknown here."""
-    if not NAME.fullmatch(address):
-        raise UserError(f"--address {address}: is not the name or address of a host")
-    try:
-        socket.getaddrinfo(address, 0)
-    except OSError as error:
-        raise UserError(f"--address {address}: {error.strerror}; give a numeric address") from None
 
 
 def build(layout: Layout, framework: str, device: str, script: list[str]) -> list[tuple[str, list[str]]]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -19,7 +18,7 @@ from zoo.distributed import group as groups
 from zoo.distributed import heartbeat, rendezvous
 from zoo.distributed.group import Polling
 from zoo.distributed.heartbeat import Heartbeat
-from zoo.distributed.rendezvous import candidate_ports, connect
+from zoo.distributed.rendezvous import connect
 from zoo.trainer.world import Launch
 
 LIMIT = 15  # seconds of a test
@@ -168,47 +167,6 @@ def test_a_slow_rank_is_named_and_waited_for(start, capfd):
     assert [rank.result for rank in wait(root, start(1, 2, body, straggler_timeout=0.1))] == [[0, 1]] * 2
     errors = capfd.readouterr().err
     assert "waiting for rank 1 of 2 to join (" in errors and f"of at most {LIMIT} s)" in errors
-
-
-def test_more_descriptors_than_select_takes(start):
-    """The connections of rank 0 have descriptors above 1023; the failure of a rank is noticed nevertheless."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.ExitStack() as held:
-        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
-        for _ in range(1100):
-            held.enter_context(open(os.devnull))
-        ranks = [start(rank, 2, lambda group: start.hold()) for rank in (0, 1)]
-        wait_until(lambda: all(rank.group for rank in ranks))
-        assert min(c.fileno() for c in ranks[0].group._connections.values()) > 1023
-        ranks[1].cut()
-        (reason,) = wait_for_end(ranks[:1])
-    assert "rank 1 (" in reason and "ended without an error message" in reason
-
-
-def test_the_limit_of_open_files_is_raised_or_named(monkeypatch):
-    def setrlimit(which, values):
-        if values[0] > values[1]:
-            raise ValueError
-        limits.append(values)
-
-    limits = [(600, 1200)]
-    monkeypatch.setattr(resource, "getrlimit", lambda which: limits[-1])
-    monkeypatch.setattr(resource, "setrlimit", setrlimit)
-    rendezvous.raise_file_limit(88)
-    rendezvous.raise_file_limit(600)
-    assert limits == [(600, 1200), (1112, 1200)]
-    with pytest.raises(UserError, match="rank 0 needs 1212 open files for its 700 connections, .* allows 1200"):
-        rendezvous.raise_file_limit(700)
-
-
-def test_all_ports_in_use(start):
-    with contextlib.ExitStack() as holders:
-        for port in candidate_ports(Launch(0, 2, job="full")):
-            holder = holders.enter_context(socket.socket())
-            holder.bind(("127.0.0.1", port))  # does not listen: connections are refused at once
-        with pytest.raises(UserError, match="are all in use; choose another MASTER_PORT"):
-            connect(Launch(0, 2, 0, "test", job="full"), 60, timeout=5)
 
 
 def test_missing_ranks_are_named(start):

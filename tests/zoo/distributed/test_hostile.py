@@ -1,8 +1,10 @@
-"""Hostile connections during the rendezvous, and the secret of a run."""
+"""Hostile connections during the rendezvous, the secret of a run, and the address of PyTorch's store."""
 
 import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.campaign import network
+from tests.helpers.paths import ROOT
+from tests.helpers.processes import require_framework
 from zoo.data.errors import UserError
 from zoo.distributed import wire
-from zoo.distributed.rendezvous import candidate_ports, connect
+from zoo.distributed.rendezvous import candidate_ports, connect, free_port
 from zoo.distributed.wire import FILE, VARIABLE, derive_key, is_signed, sign
 from zoo.trainer.world import Launch
 
@@ -98,3 +102,39 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).chmod(0o640)
     with pytest.raises(UserError, match=re.escape(f"`chmod 600 {tmp_path / FILE}`")):
         derive_key("a", {"HOME": str(tmp_path)})
+
+
+PROGRAM = """
+import socket, sys
+import psutil
+from zoo.trainer.world import Launch
+from zoo.trainer.torch.world import start
+rank, port = map(int, sys.argv[1:])
+world = start(Launch(rank, 2, rank, "test", "127.0.0.2"), "cpu", port)
+if rank == 0:
+    listening = [c.laddr for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN]
+    print([address.ip for address in listening if address.port == port])
+    for address in ("127.0.0.1", "127.0.0.2"):
+        with socket.socket() as stranger:
+            print(stranger.connect_ex((address, port)) == 0)
+world.close()
+"""
+
+
+@pytest.mark.slow
+def test_the_store_listens_at_one_address() -> None:
+    require_framework("torch")
+    port = free_port("127.0.0.2")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(rank), str(port)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert outputs[0][0].splitlines() == ["['127.0.0.2']", "False", "True"]
