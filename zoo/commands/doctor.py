@@ -3,22 +3,14 @@
 import argparse
 import re
 from collections.abc import Sequence
-from importlib import util
 
 from zoo import program
 from zoo.commands.new_file import STANDARD_OUTPUT, add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
-from zoo.doctor.report import FAILURE, Finding, line
+from zoo.doctor import framework
+from zoo.doctor.child import Finding
+from zoo.frameworks import FRAMEWORKS
 
-# zoo.doctor.framework, which needs numpy and others, is imported when none of these packages is missing.
-REQUIRED = {  # module -> distribution that provides it
-    "numpy": "numpy",
-    "yaml": "pyyaml",
-    "rich": "rich",
-    "psutil": "psutil",
-    "safetensors": "safetensors",
-    "tensorboard": "tensorboard",
-}
 EPILOG = """\
 Each framework is asked in a process of its own, so that one that crashes or hangs is told like any other problem. One
 update of each model, with a tiny architecture on random data, shows that a framework computes: on a CPU what the first
@@ -50,10 +42,11 @@ def main(argv: list[str]) -> int:
         for finding in more:
             if arguments.json != STANDARD_OUTPUT:
                 heading = finding.section if not findings or findings[-1].section != finding.section else ""
-                print(f"{heading}\n{line(finding)}".lstrip("\n"), flush=True)
+                print(f"{heading}\n{finding}".lstrip("\n"), flush=True)
             findings.append(finding)
 
-    usable = examine(arguments, show)
+    names = (arguments.framework,) if arguments.framework else FRAMEWORKS
+    usable = framework.examine(names, arguments.device, arguments.quick, arguments.timeout, show)
     asked = f" with {arguments.framework}" * bool(arguments.framework) + f" on {arguments.device}" * bool(
         arguments.device
     )
@@ -68,23 +61,9 @@ def main(argv: list[str]) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
-    add("--framework", choices=("torch", "paddle", "mindspore"), help="ask this one alone; default all")
+    add("--framework", choices=FRAMEWORKS, help="ask this one alone; default all")
     add("--device", metavar="NAME", help="cpu, cuda, cuda:N, npu or npu:N; default: what train.py would take, and cpu")
     add("--quick", action="store_true", help="leave out the updates")
     add("--timeout", type=float, metavar="SECONDS", default=TIMEOUT, help="of each process; default 600")
     add_json_argument(parser)
     return parser.parse_args(argv)
-
-
-def examine(arguments: argparse.Namespace, show) -> list[tuple[str, str]]:
-    """Show the findings as they come; return the frameworks and devices that training can start with."""
-    missing = [package for module, package in REQUIRED.items() if util.find_spec(module) is None]
-    if missing:
-        text = f"not installed: {', '.join(missing)}"
-        show([Finding("machine", "packages", FAILURE, text, "pip install .")])
-        return []
-    from zoo.doctor import framework
-    from zoo.frameworks import FRAMEWORKS
-
-    names = (arguments.framework,) if arguments.framework else FRAMEWORKS
-    return framework.examine(names, arguments.device, arguments.quick, arguments.timeout, show)

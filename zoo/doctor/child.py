@@ -1,4 +1,4 @@
-"""Questions that a process of its own answers: it may crash, hang or print anything without harm to the diagnosis.
+"""Lines of the diagnosis, and questions that a process of its own answers: it may crash, hang or print anything.
 
 The child (python -m zoo.doctor.child PROBE ARGUMENT ...) prints a fact as soon as it has found it out, so that it is
 known even if the process crashes afterwards.
@@ -10,22 +10,62 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from zoo import program
 from zoo.data.errors import UserError
 
+OK, ABSENT, WARNING, FAILURE = "ok", "-", "warn", "FAIL"  # states, as they are printed
+WIDTH = 100  # columns of a line
+TOPIC, STATE = 17, 5  # columns
 Tell = Callable[..., None]  # facts by name
 MARK = "diagnosis: "  # of a line with facts, among what libraries print
 MAX_ERROR, MAX_QUOTE = 400, 80  # characters of an error, and of what a process printed last
 PROBES = {  # name -> module and its function of (tell, *arguments)
-    "driver": "zoo.doctor.nvidia:probe_driver",
     "device": "zoo.doctor.framework:probe",
     "update": "zoo.doctor.update:probe",
     "module": "zoo.doctor.machine:probe_module",
 }
+
+
+class Finding(NamedTuple):
+    """What was found out about one part of the machine.
+
+    Attributes:
+        section: heading that it stands below.
+        topic: part of the machine.
+        state: OK; ABSENT, not here and not missed; WARNING, something will be slow or will not work; FAILURE, training
+            cannot start here, or not on this device.
+        text: what was found, or what is wrong.
+        remedy: what to do about it; empty where nothing is to be done.
+    """
+
+    section: str
+    topic: str
+    state: str
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        """Return it as a line; where it is longer than WIDTH, it goes on in the column of the text."""
+        text = self.text + (f"; {self.remedy}" if self.remedy else "")
+        head = f"  {self.topic:<{TOPIC}} {self.state:<{STATE}}"
+        return textwrap.fill(
+            " ".join(text.split()),
+            WIDTH,
+            initial_indent=head,
+            subsequent_indent=" " * len(head),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+
+def has_failure(findings: Iterable[Finding]) -> bool:
+    """Return whether one of them is a FAILURE."""
+    return any(finding.state == FAILURE for finding in findings)
 
 
 class Answer(NamedTuple):

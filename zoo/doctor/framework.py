@@ -2,23 +2,19 @@
 
 import importlib.util
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
 
 from zoo.data.errors import UserError
 from zoo.distributed import machine as description
-from zoo.doctor import child, machine, nvidia, update
-from zoo.doctor.child import Answer, Tell
-from zoo.doctor.nvidia import Driver
-from zoo.doctor.report import ABSENT, FAILURE, OK, WARNING, Finding, has_failure
+from zoo.doctor import child, machine, update
+from zoo.doctor.child import ABSENT, FAILURE, OK, WARNING, Answer, Finding, Tell, has_failure
+from zoo.doctor.machine import Driver
 from zoo.doctor.update import Reference
 
 TIMEOUT = 120.0  # seconds of the driver, and of each decoder; a driver may take half a minute to start many GPUs
 IMPORT = "importing "  # the stage in which no device has been chosen yet
-NO_FILE = re.compile(r"(lib[\w+-]+\.so[\w.]*): cannot open shared object file")
-TF32_CAPABILITY = 8  # major compute capability from which on a GPU has TF32
 PRECISIONS = ("fp32", "fp64", "fp16", "bf16")
 GPU_BUILD = "make setup-gpu FRAMEWORK={}"  # makes an environment of its own
 Show = Callable[[Sequence[Finding]], None]
@@ -63,7 +59,7 @@ def examine(
     described = description.describe({}, os.getcwd())
     host = machine.examine_host(described)
     show(host)
-    gpus, lines = nvidia.examine(min(seconds, TIMEOUT), described["driver"])
+    gpus, lines = machine.examine_driver(min(seconds, TIMEOUT))
     show(lines)
     show(machine.examine_decoders(min(seconds, TIMEOUT)))
     show(machine.examine_launchers())
@@ -150,12 +146,8 @@ def _updates(start: Start, device: str, seconds: float, on_cpu: dict[str, Refere
 
 def _import_failure(framework: str, answer: Answer) -> Finding:
     name = f"{framework} {answer.facts.get('installed') or ''}".strip()
-    library = NO_FILE.search(answer.failure or "")
-    if library:
-        text, remedy = f"{name} lacks the library {library[1]}", "reinstall it with all packages that it requires"
-    else:
-        text, remedy = f"{name}: {answer.failure}", f"see what python -c 'import {framework}' prints, or reinstall it"
-    return Finding(framework, "version", FAILURE, text, remedy)
+    remedy = f"see what python -c 'import {framework}' prints, or reinstall it"
+    return Finding(framework, "version", FAILURE, f"{name}: {answer.failure}", remedy)
 
 
 def _build(framework: str, facts: dict[str, Any], gpus: Driver, needs_gpu: bool) -> Finding:
@@ -170,7 +162,7 @@ def _build(framework: str, facts: dict[str, Any], gpus: Driver, needs_gpu: bool)
             return Finding(framework, "version", OK, text)
         reason = "but there is an NVIDIA GPU" if gpus.expected else "which --device asks for"
         return Finding(framework, "version", WARNING, f"{text}, {reason}", GPU_BUILD.format(framework))
-    unfit = nvidia.mismatch(versions["cuda"], gpus)
+    unfit = machine.mismatch(versions["cuda"], gpus)
     if unfit:
         return Finding(framework, "version", WARNING, f"{version}: {unfit[0]}", unfit[1])
     deep = "".join(
@@ -184,15 +176,12 @@ def _device(framework: str, device: str, answer: Answer, gpus: Driver) -> Findin
     if answer.failure:
         topic, remedy = device, ""
         if device == "auto":
-            install = "" if gpus.devices else f"; for a GPU {nvidia.INSTALL}"
+            install = "" if gpus.devices else f"; for a GPU {machine.INSTALL}"
             topic, remedy = "default device", f"give --device cpu{install}"
         return Finding(framework, topic, FAILURE, answer.failure, remedy)
     facts = answer.facts
     name, _, detail = facts["device"].partition(" ")
     words = f"{detail.strip('()')}: " * bool(detail) + precisions(facts["modes"])
-    index = int(name.partition(":")[2] or 0)
-    if facts["kind"] == "cuda" and index < len(gpus.devices):
-        words += "; TF32" if gpus.devices[index]["capability"][0] >= TF32_CAPABILITY else "; no TF32"
     return Finding(framework, name, OK, words)
 
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.doctor import child
-from zoo.doctor.child import Answer, Tell
-from zoo.doctor.report import FAILURE, OK, Finding
+from zoo.doctor.child import FAILURE, OK, Answer, Finding, Tell
 
 LR = 0.01  # recipes begin their warm-up with 0, which changes no weight
 # A static scale: with the recipes' first one, tiny models may overflow in fp16 and skip the update.
