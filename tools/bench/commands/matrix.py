@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zoo import program
-from zoo.bench.matrix import abilities, comparison, outcomes, rounds
+from zoo.bench.matrix import abilities, results, rounds
 from zoo.bench.matrix.cases import (
     BASE,
     Case,
+    Folder,
     Variant,
     describe,
     expand,
@@ -22,11 +23,9 @@ from zoo.bench.matrix.cases import (
     resolve,
     title,
 )
-from zoo.bench.matrix.comparison import Runs
-from zoo.bench.matrix.folder import Folder, write
-from zoo.bench.matrix.outcomes import Outcome
 from zoo.bench.matrix.process import Stopped, StopSignal
-from zoo.bench.matrix.rounds import Done, Matrix
+from zoo.bench.matrix.results import Outcome, Runs
+from zoo.bench.matrix.rounds import MAX_REPEATS, Done, Matrix
 from zoo.bench.options import Cluster, cluster, count, fraction, positive, several
 from zoo.data.errors import UserError
 from zoo.distributed.group import code_version
@@ -72,8 +71,8 @@ def main(argv: list[str] | None = None) -> int:
         return 128 + stopped.number
     if not arguments.against:
         raise UserError("name recipes with -c, or the folder to compare with --against; see --help")
-    old = comparison.read_folder(Path(arguments.against), "--against")
-    return report_against(old, comparison.read_folder(Path(arguments.out), "--out"), arguments)
+    old = results.read_folder(Path(arguments.against), "--against")
+    return report_against(old, results.read_folder(Path(arguments.out), "--out"), arguments)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -95,8 +94,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--count", type=count, default=100, metavar="N", help="updates that are timed; default 100")
     number = f"runs of each case; default {REPEATS}, {PAIRED_REPEATS} with variants"
     add("-n", "--repeats", type=count, metavar="N", help=number)
-    add("--cv", type=fraction, metavar="X", help="more runs until the median's coefficient of variation is below X")
-    add("--max-repeats", type=count, default=20, metavar="N", help="runs of each case at most, with --cv; default 20")
+    add("--cv", type=fraction, metavar="X", help="up to 20 runs until the median's coefficient of variation is below X")
     add(
         "--variant",
         action="append",
@@ -104,7 +102,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
         metavar="NAME:OPTIONS",
         help="run everything also with these options of zoo train, or with NAME=FOLDER by another checkout; repeatable",
     )
-    add("--no-turns", action="store_true", help="run variants one after the other, not at the same time in turns")
     add("--busy", choices=("warn", "wait", "refuse"), default="warn", help="if others use the machine; default warn")
     add("--timeout", type=positive, default=3600.0, metavar="SECONDS", help="of a run; default 3600")
     add("--retry", action="store_true", help="run cases again that have failed")
@@ -130,7 +127,7 @@ def run_matrix(arguments: argparse.Namespace) -> int:
     """
     variants, old = read_all_variants(arguments), None
     if arguments.against and not is_checkout(arguments.against):  # a mistake in it is reported before anything runs
-        old = comparison.read_folder(Path(arguments.against), "--against")
+        old = results.read_folder(Path(arguments.against), "--against")
     recipes = read_recipes(arguments.config, arguments.override)
     for precision in arguments.precisions:
         resolve(recipes[0], arguments.frameworks[0], precision, arguments.override)
@@ -152,15 +149,15 @@ def run_matrix(arguments: argparse.Namespace) -> int:
     found = {case: Outcome(done.get(case, {}), target.failure(case)) for case in possible}
     found |= {case: Outcome({}, reason, is_skipped=True) for case, reason in skipped.items()}
     busy_runs = sum(bool(entry["busy"]) for entry in target.attempts if entry["kind"] == "run")
-    outcomes.save(target.path, found, busy_runs)
-    print("\n" + "\n".join(outcomes.lines(found)))
+    results.save(target.path, found, busy_runs)
+    print("\n" + "\n".join(results.outcome_lines(found)))
     if busy_runs:
         print(f"the machine was busy before {busy_runs} runs: see benchmark.jsonl")
     print(f"the numbers are in {target.path / 'results.json'} and results.csv")
     if not any(done.values()):
         raise UserError("no run of this matrix has succeeded")
     if old is not None:
-        new = comparison.by_title(run for of_case in done.values() for run in of_case.values())
+        new = results.by_title(run for of_case in done.values() for run in of_case.values())
         return report_against(old, new, arguments)
     return report_variants(done, variants, arguments)
 
@@ -184,10 +181,10 @@ def announce(cases: Sequence[Case], arguments: argparse.Namespace, folder: Path,
     skipped = abilities.impossible(cases, arguments, folder / "abilities.log", stop)
     text = f"{len(cases) - len(skipped)} of {len(cases)} cases, {arguments.repeats} runs of each"
     if arguments.cv:
-        text += f", up to {arguments.max_repeats} until the median's cv is below {arguments.cv:g}"
+        text += f", up to {MAX_REPEATS} until the median's cv is below {arguments.cv:g}"
     lines = [f"{text}:"]
     lines += [f"  {case}" + (" largest batch" if case.batch is None else "") for case in cases if case not in skipped]
-    print("\n".join(lines + outcomes.skipped_lines(skipped)), flush=True)
+    print("\n".join(lines + results.skipped_lines(skipped)), flush=True)
     return skipped
 
 
@@ -223,14 +220,14 @@ def report(old: Runs, new: Runs, arguments: argparse.Namespace, name: str, paire
     Raises:
         UserError: the two have no case in common, or the file cannot be written.
     """
-    found = comparison.compare(old, new, arguments.margin, paired)
-    if not found.rows:
-        notes = "".join(f"\n  {note}" for note in found.notes)
+    found = results.compare(old, new, arguments.margin, paired)
+    if not found["cases"]:
+        notes = "".join(f"\n  {note}" for note in found["notes"])
         raise UserError(f"there is nothing to compare, the two have no case in common:{notes}")
-    print("\n".join(comparison.lines(found)))
+    print("\n".join(results.comparison_lines(found)))
     path = Path(arguments.out) / name
     try:
-        write(path, json.dumps(comparison.as_json(found), indent=1) + "\n")
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-    return 1 if found.regressions else 0
+    return int(any(row["verdict"] == "slower" for row in found["cases"]))

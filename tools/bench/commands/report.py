@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import program
-from zoo.bench.matrix.folder import write
 from zoo.bench.options import count, fraction, positive
 from zoo.bench.report import logs, plots, results, runs, tables
 from zoo.bench.report.plots import Plot
@@ -130,6 +129,12 @@ def _joined(found: Any) -> str:
     values = sorted({str(value) for value in found if value}, key=natural)
     more = f"; and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
     return "; ".join(values[:MAX_VALUES]) + more
+
+
+def write(path: str, text: str) -> None:
+    """Write a file, and the folders above it."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    Path(path).write_text(text, encoding="utf-8", errors="replace")
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

@@ -1,9 +1,13 @@
-"""Cases of a matrix: recipes x frameworks x precisions x batches x worlds x variants; where their runs lie."""
+"""Cases of a matrix: recipes x frameworks x precisions x batches x worlds x variants; the folder of their runs."""
 
 import argparse
+import json
+import os
 import random
 import shlex
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +16,17 @@ from zoo.bench.options import Cluster
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config
+from zoo.data import durable
 from zoo.data.errors import UserError
+from zoo.data.formats import regular
+from zoo.data.parsing import parsing
 from zoo.run import cli, schedule
 
 CHECKOUT = program.ROOT
 BASE, OTHER = "base", "other"  # variants: the command as it stands, and --against CHECKOUT
 OWN_KEYS = ("framework", "out", "train.precision", "train.global_batch")  # of a recipe, that the matrix chooses
 LONG_RUN = 1_000_000  # epochs or steps
+MATRIX, ATTEMPTS = "matrix.json", "benchmark.jsonl"  # what identifies a matrix, and a journal of attempts
 
 
 class Recipe(NamedTuple):
@@ -187,16 +195,13 @@ def read_variants(words: Sequence[str], against: str | None = None) -> list[Vari
     for word in words:
         mark = next((character for character in word if character in ":="), ":")
         name, _, text = word.partition(mark)
-        if not name.replace("-", "").isalnum() or not text.strip():
-            raise UserError(f"--variant {word}: expected NAME:OPTIONS OF TRAIN.PY or NAME=FOLDER OF A CHECKOUT")
-        if name in [variant.name for variant in variants]:
-            raise UserError(f"--variant {name}: this name is taken")
-        if mark == "=" and not is_checkout(text):
-            raise UserError(f"--variant {word}: {Path(text).resolve()} has no train.py")
-        try:
+        is_known = bool(text.strip()) if mark == ":" else is_checkout(text)
+        if not name.replace("-", "").isalnum() or not is_known or name in [variant.name for variant in variants]:
+            raise UserError(
+                f"--variant {word}: expected NAME:OPTIONS OF TRAIN.PY or NAME=FOLDER OF A CHECKOUT, and another name"
+            )
+        with parsing(f"--variant {word}: these are no options"):
             options = tuple(shlex.split(text)) if mark == ":" else ()
-        except ValueError as error:
-            raise UserError(f"--variant {word}: {error}") from None
         variants.append(Variant(name, CHECKOUT if mark == ":" else Path(text).resolve(), options))
     return variants
 
@@ -219,3 +224,104 @@ def describe(
         **{name: getattr(arguments, name) for name in same},
         "code (a digest of train.py, zoo and data)": code,
     }
+
+
+class Folder:
+    """The folder of a matrix.
+
+    Attributes:
+        path: of the folder.
+        attempts: what has been tried so far, in order.
+
+    Args:
+        path: of the folder; it is made if need be.
+        description: what identifies the matrix.
+
+    Raises:
+        UserError: the folder holds another matrix or something else, or cannot be written to.
+    """
+
+    def __init__(self, path: Path, description: Mapping[str, Any]):
+        self.path = path
+        recorded = recorded_matrix(path)
+        if recorded is None and path.is_dir() and any(path.iterdir()):
+            raise UserError(f"--out {path}: this folder holds something else; choose a new one")
+        if recorded is not None and (changed := differences(recorded, description)):
+            lines = "\n  ".join(changed)
+            raise UserError(
+                f"--out {path}: this folder holds another matrix; choose a new one. What differs:\n  {lines}"
+            )
+        try:
+            if recorded is None:
+                path.mkdir(parents=True, exist_ok=True)
+                content = json.dumps(description, indent=1) + "\n"
+                durable.replace(str(path / MATRIX), content.encode(), str(path / f"{MATRIX}.writing"))
+        except OSError as error:
+            raise UserError(f"--out {path}: cannot be written to ({error.strerror})") from None
+        self.attempts = _read_lines(path / ATTEMPTS)
+
+    def add(self, kind: str, case: Case, **values: Any) -> None:
+        """Append an attempt to the journal, and make it durable."""
+        entry = {"kind": kind, "case": str(case), **values}
+        self.attempts.append(entry)
+        with open(self.path / ATTEMPTS, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def of(self, kind: str, case: Case) -> list[dict[str, Any]]:
+        """Return the attempts of a kind for a case."""
+        return [entry for entry in self.attempts if entry["kind"] == kind and entry["case"] == str(case)]
+
+    def failure(self, case: Case) -> str | None:
+        """Return why a case has failed; None if it has not, or has run since."""
+        entries = [e for e in self.attempts if e["case"] == str(case) and e["kind"] in ("failure", "run")]
+        return entries[-1].get("reason") if entries else None
+
+    def forget(self, kind: str) -> None:
+        """Drop the attempts of a kind, in memory alone: what follows in the journal replaces them."""
+        self.attempts = [entry for entry in self.attempts if entry["kind"] != kind]
+
+
+def recorded_matrix(path: Path) -> dict[str, Any] | None:
+    """Return what identifies the matrix in a folder; None if there is none.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    if not (path / MATRIX).exists():
+        return None
+    with parsing(f"{path / MATRIX}: cannot be read", "choose another folder"):
+        return dict(regular.load_json(str(path / MATRIX)))
+
+
+def differences(recorded: Mapping[str, Any], current: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return `key: old -> new` for every value that differs."""
+    found = []
+    for key in dict.fromkeys([*recorded, *current]):
+        old, new = recorded.get(key, "absent"), current.get(key, "absent")
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += differences(old, new, f"{prefix}{key}: ")
+        elif old != new:
+            found.append(f"{prefix}{key}: {old} -> {new}")
+    return found
+
+
+def clear(run: Path) -> None:
+    """Remove what an interrupted run has left."""
+    shutil.rmtree(run, ignore_errors=True)
+    shutil.rmtree(f"{run}.ranks", ignore_errors=True)
+    run.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the entries of a journal, without a line that a kill has truncated, which it ends."""
+    entries = []
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    if text and not text.endswith("\n"):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("\n")
+    for line in text.splitlines():
+        with suppress(ValueError):
+            entries.append(json.loads(line))
+    return entries

@@ -1,21 +1,27 @@
-"""One run in processes of its own, which end with this program; why it failed."""
+"""Runs in processes of their own, which end with this program; why they failed; what others do; turns of several."""
 
+import importlib
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple, Self
 
 import psutil
 
 from zoo.bench.matrix.cases import CHECKOUT, Case
 from zoo.data import host
 from zoo.data.errors import UserError
+from zoo.run.speed import ASK, GIVE
 
 POLL_INTERVAL = 0.1  # seconds
 GRACE_PERIOD = 5.0  # seconds between asking processes to end and killing them
@@ -28,6 +34,10 @@ MEMORY_WORDS = re.compile(
 )
 TAIL_BYTES = 64 << 10  # of the console output that is searched for a reason
 MAX_REASON = 300  # characters
+BUSY_INTERVAL = 1.0  # seconds of a measurement of what others do
+BUSY_CPU = 0.1  # share of all cores from which on the machine counts as busy
+BUSY_GPU = 0.05  # share of the time in which a GPU computes
+WAIT_INTERVAL = 10  # seconds between measurements of --busy wait
 
 
 class Stopped(Exception):
@@ -162,3 +172,120 @@ def _memory(pid: int) -> int:
             with suppress(psutil.Error):
                 total += member.memory_full_info().pss
     return total
+
+
+class Load(NamedTuple):
+    """Work of others on this machine.
+
+    Attributes:
+        cpu: share of all cores' time that is taken, also by other virtual machines (steal).
+        gpus: a line for each GPU that computes, or holds memory of a process.
+    """
+
+    cpu: float
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def is_busy(self) -> bool:
+        return self.cpu > BUSY_CPU or bool(self.gpus)
+
+    def __str__(self) -> str:
+        return "; ".join([f"others take {self.cpu:.0%} of the CPU time", *self.gpus])
+
+
+def check_load(policy: str, stop: StopSignal) -> Load:
+    """Measure before a run, and do what the policy (warn, wait or refuse) says if the machine is busy.
+
+    Raises:
+        UserError: the machine is busy and the policy is to refuse.
+        Stopped: a signal came while this waited; stop notes it.
+    """
+    load = measure_load()
+    while load.is_busy and policy == "wait":
+        print(f"waiting until the machine is idle: {load}", flush=True)
+        for _ in range(WAIT_INTERVAL):
+            stop.raise_if_any()
+            time.sleep(1)
+        load = measure_load()
+    stop.raise_if_any()
+    if load.is_busy and policy == "refuse":
+        raise UserError(f"the machine is busy: {load}; the same command goes on later, or take --busy wait or warn")
+    if load.is_busy:
+        print(f"warning: the machine is busy: {load}", flush=True)
+    return load
+
+
+def measure_load() -> Load:
+    """Measure for BUSY_INTERVAL seconds, in which this program only sleeps."""
+    return Load(psutil.cpu_percent(BUSY_INTERVAL) / 100, _gpus())
+
+
+def _gpus() -> tuple[str, ...]:
+    """Return a line for every NVIDIA GPU that is used; none without NVIDIA's library or driver."""
+    found = []
+    with suppress(ImportError):
+        nvml = importlib.import_module("pynvml")
+        with suppress(nvml.NVMLError):
+            nvml.nvmlInit()
+            for index in range(nvml.nvmlDeviceGetCount()):
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                used = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+                processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                if used > BUSY_GPU or processes:
+                    memory = sum(process.usedGpuMemory or 0 for process in processes)
+                    found.append(f"GPU {index} computes {used:.0%} of the time, others hold {memory / 1e9:.1f} GB")
+    return tuple(found)
+
+
+class TurnGiver:
+    """Listens at a socket of its own, whose path is `path`, as a context manager."""
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.mkdtemp(prefix="turns-")  # the path of a socket has 107 characters at most
+        self.path = str(Path(self._folder, "socket"))
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        self._listener.settimeout(POLL_INTERVAL)
+        self._connected: list[socket.socket] = []
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end in (*self._connected, self._listener):
+            end.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def serve(self, running: Callable[[], int]) -> None:
+        """Give turns until no run is left.
+
+        All runs have one turn in every lap; every other lap is in reverse order, so that a steady drift of the machine
+        cancels. The first lap begins when all runs have asked.
+
+        Args:
+            running: returns how many runs have not ended.
+        """
+        new: list[socket.socket] = []
+        while running():
+            with suppress(TimeoutError):
+                run, _ = self._listener.accept()
+                run.settimeout(None)
+                self._connected.append(run)
+                new.append(run)
+            if new and len(new) >= running():
+                lap, new = [run for run in new if _asks(run)], []
+                while lap:
+                    lap = [run for run in reversed(lap) if _take_turn(run)]
+
+
+def _take_turn(run: socket.socket) -> bool:
+    """Give a run its turn and wait for its end; return whether the run asks for another one, else it has ended."""
+    with suppress(OSError):
+        run.sendall(GIVE)
+        return _asks(run)
+    return False
+
+
+def _asks(run: socket.socket) -> bool:
+    with suppress(OSError):
+        return run.recv(1) == ASK
+    return False

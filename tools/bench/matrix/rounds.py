@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import psutil
 
-from zoo.bench.matrix import busy, folder, process
-from zoo.bench.matrix.cases import Case, config_of, for_large_batches, shuffled
-from zoo.bench.matrix.process import OUT_OF_MEMORY, StopSignal
-from zoo.bench.matrix.turns import TurnGiver
+from zoo.bench.matrix import process
+from zoo.bench.matrix.cases import Case, Folder, clear, config_of, for_large_batches, shuffled
+from zoo.bench.matrix.process import OUT_OF_MEMORY, Load, StopSignal, TurnGiver
+from zoo.bench.matrix.results import speeds_of
 from zoo.bench.report import runs
 from zoo.bench.report.runs import COMPLETE, Run
 from zoo.bench.statistics import summarize
@@ -21,6 +21,7 @@ from zoo.data.errors import UserError
 TRIAL_WINDOW = ("--drop", "1", "--count", "3")  # updates of a trial: the first one has allocated everything
 TRIAL = "trial"  # in place of the number of a run
 SHARE_OF_MEMORY = 0.8  # of the host's available memory, that a trial may take
+MAX_REPEATS = 20  # with --cv
 MAX_BATCH = 1 << 16  # samples per process: a batch beyond it is not tried
 RESOLUTION = 16  # the largest batch is exact to one part in this many
 
@@ -30,7 +31,7 @@ Done = dict[Case, dict[int, Run]]  # complete runs by number
 class Matrix(NamedTuple):
     """A matrix that is being run: its folder, the options of the command line, and what ends it."""
 
-    target: folder.Folder
+    target: Folder
     options: argparse.Namespace
     stop: StopSignal
 
@@ -62,13 +63,13 @@ def run_all(matrix: Matrix, cases: Sequence[Case]) -> Done:
     """
     options = matrix.options
     done: Done = {case: {} for case in cases}
-    for number in range(1, max(options.repeats, options.max_repeats if options.cv else 0) + 1):
+    for number in range(1, max(options.repeats, MAX_REPEATS if options.cv else 0) + 1):
         for group in shuffled(_due(matrix, cases, done, number), number):
             found = {case: _read(matrix, case, number) for case in group}
             sound = [case for case in group if not matrix.target.failure(case)]
             missing = [case for case in sound if not found[case]]
             # On several hosts the first rank may be elsewhere; the largest batch leaves no memory for another run.
-            alone = options.no_turns or len(sound) < 2 or sound[0].world.hosts > 1 or sound[0].is_largest
+            alone = len(sound) < 2 or sound[0].world.hosts > 1 or sound[0].is_largest
             if missing and not alone:
                 found |= _run_in_turns(matrix, sound, number)  # anew, those that are there already
             else:
@@ -113,13 +114,13 @@ def _due(matrix: Matrix, cases: Sequence[Case], done: Done, number: int) -> list
 
 
 def _is_precise(found: Sequence[Run], cv: float) -> bool:
-    median_cv = summarize([run.values.samples_per_s or 0.0 for run in found]).median_cv if found else None
+    median_cv = summarize(speeds_of(found)).median_cv if found else None
     return median_cv is not None and median_cv <= cv
 
 
 def _run_in_turns(matrix: Matrix, group: Sequence[Case], number: int) -> dict[Case, Run | None]:
     """Make the runs of all variants of a case at the same time, in turns."""
-    load, start = busy.check(matrix.options.busy, matrix.stop), time.monotonic()
+    load, start = process.check_load(matrix.options.busy, matrix.stop), time.monotonic()
     print(f"round {number}: {group[0].group}, {len(group)} variants in turns ... ", flush=True)
     with TurnGiver() as giver, ThreadPoolExecutor(len(group)) as pool:
         words = [*_window(matrix), "--turns", giver.path]
@@ -135,15 +136,13 @@ def _run_in_turns(matrix: Matrix, group: Sequence[Case], number: int) -> dict[Ca
 
 def _run(matrix: Matrix, case: Case, number: int) -> Run | None:
     """Make a run, anew if it was interrupted; None if it failed."""
-    load, start = busy.check(matrix.options.busy, matrix.stop), time.monotonic()
+    load, start = process.check_load(matrix.options.busy, matrix.stop), time.monotonic()
     print(f"round {number}: {case} ... ", end="", flush=True)
     failure = _start(matrix, case, case.stem(matrix.target.path, number), _window(matrix))
     return _record(matrix, case, number, failure, load, time.monotonic() - start)
 
 
-def _record(
-    matrix: Matrix, case: Case, number: int, failure: str | None, load: busy.Load, seconds: float
-) -> Run | None:
+def _record(matrix: Matrix, case: Case, number: int, failure: str | None, load: Load, seconds: float) -> Run | None:
     """Read a run that has ended, and record it with the load before it and its seconds; None if it failed."""
     run = None if failure else _read(matrix, case, number)
     if run is None:
@@ -169,7 +168,7 @@ def _window(matrix: Matrix) -> tuple[str, ...]:
 
 def _start(matrix: Matrix, case: Case, stem: Path, window: Sequence[str], memory: int | None = None) -> str | None:
     """Run a case; return why it failed. memory: bytes that its processes may have together."""
-    folder.clear(stem)
+    clear(stem)
     options = matrix.options
     launch = [*options.launch]
     if case.world.hosts > 1:
@@ -193,7 +192,7 @@ def _largest(matrix: Matrix, case: Case) -> int:
         stem = trial.stem(matrix.target.path, TRIAL)
         print(f"trial: {trial} ... ", end="", flush=True)
         failure = _start(matrix, trial, stem, TRIAL_WINDOW, memory)
-        folder.clear(stem)  # it is no run of the matrix
+        clear(stem)  # it is no run of the matrix
         print(failure or "fits", flush=True)
         if failure and failure != OUT_OF_MEMORY:
             raise UserError(failure)

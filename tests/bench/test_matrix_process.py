@@ -1,10 +1,13 @@
-"""Processes of a run: their end, in whatever way it comes, and why they failed."""
+"""Processes of a matrix: their end, why they failed, what others do on the machine, and turns of several."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from itertools import pairwise
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -12,8 +15,10 @@ import pytest
 from tests.helpers.paths import ROOT
 from zoo.bench.matrix import process
 from zoo.bench.matrix.cases import CHECKOUT, Case, Recipe, Variant
-from zoo.bench.matrix.process import OUT_OF_MEMORY, StopSignal
+from zoo.bench.matrix.process import OUT_OF_MEMORY, Load, Stopped, StopSignal, TurnGiver
 from zoo.bench.options import Cluster
+from zoo.data.errors import UserError
+from zoo.run.speed import Turns
 
 # Starts a process with the mark in its command line, which touches the file of that name and sleeps.
 LEAVING = """
@@ -137,3 +142,108 @@ def test_the_commands_of_a_case(tmp_path):
     command = process.command(case._replace(world=Cluster(2, 4)), tmp_path / "run", ["--speed"], ["--by", "mpirun"])
     assert command[1:3] == [str(tmp_path / "tools/launch.py"), "2x4"]
     assert command[3:7] == ["--logs", f"{tmp_path / 'run'}.ranks", "--by", "mpirun"]
+
+
+IDLE, BUSY = Load(0.01), Load(0.6)
+STOP = SimpleNamespace(raise_if_any=lambda: None)
+
+
+def test_waiting_until_it_is_idle_or_a_signal_comes(monkeypatch, capsys):
+    loads, slept = [BUSY, BUSY, IDLE], []
+    monkeypatch.setattr(process, "measure_load", lambda: loads.pop(0))
+    monkeypatch.setattr(process.time, "sleep", slept.append)
+    assert process.check_load("wait", STOP) == IDLE
+    assert len(slept) == 2 * process.WAIT_INTERVAL and capsys.readouterr().out.count("waiting") == 2
+    monkeypatch.setattr(process, "measure_load", lambda: BUSY)
+
+    def stop():
+        raise Stopped(2)
+
+    with pytest.raises(Stopped):
+        process.check_load("wait", SimpleNamespace(raise_if_any=stop))
+
+
+def test_gpus_that_others_use(monkeypatch):
+    """NVIDIA's library with two GPUs, the second of which computes for others."""
+    processes = {0: [], 1: [SimpleNamespace(usedGpuMemory=2_000_000_000), SimpleNamespace(usedGpuMemory=None)]}
+    nvml = SimpleNamespace(
+        NVMLError=type("NVMLError", (Exception,), {}),
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUtilizationRates=lambda index: SimpleNamespace(gpu=80 * index),
+        nvmlDeviceGetComputeRunningProcesses=processes.get,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert (
+        process._gpus() == ("GPU 1 computes 80% of the time, others hold 2.0 GB",)
+        and Load(0.0, process._gpus()).is_busy
+    )
+
+    def no_driver():
+        raise nvml.NVMLError
+
+    nvml.nvmlInit = no_driver
+    assert process._gpus() == ()
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
+    assert process._gpus() == ()
+
+
+class OneRank:
+    """A group of a single rank."""
+
+    rank = 0
+
+    def set_status(self, text):
+        pass
+
+    def all_gather(self, value):
+        return [value]
+
+
+def play(runs):
+    """Let runs take turns; return who computed when, as (name, begin, end). runs: name -> number of turns."""
+    intervals = []
+
+    def compute(name, turns_at, count):
+        turns = Turns(turns_at, OneRank())
+        for _ in range(count):
+            turns.wait()
+            begin = time.monotonic()
+            time.sleep(0.005)
+            intervals.append((name, begin, time.monotonic()))
+        turns.wait()
+
+    with TurnGiver() as giver:
+        threads = [threading.Thread(target=compute, args=(name, giver.path, n)) for name, n in runs.items()]
+        for thread in threads:
+            thread.start()
+        giver.serve(lambda: sum(thread.is_alive() for thread in threads))
+    return intervals
+
+
+def test_nobody_computes_in_the_turn_of_another_and_laps_change_direction():
+    intervals = play({"a": 6, "b": 6, "c": 6})
+    ordered = sorted(intervals, key=lambda interval: interval[1])
+    assert all(before[2] <= after[1] for before, after in pairwise(ordered))
+    names = [name for name, _, _ in ordered]
+    laps = [names[start : start + 3] for start in range(0, 18, 3)]
+    assert all(sorted(lap) == ["a", "b", "c"] for lap in laps)
+    assert laps[1] == laps[0][::-1] and laps[2] == laps[0] and laps[3] == laps[0][::-1]
+
+
+def test_a_run_that_ends_early_leaves_the_turns_to_the_others():
+    names = [name for name, _, _ in play({"short": 2, "long": 8})]
+    assert names.count("short") == 2 and names.count("long") == 8
+
+
+def test_a_run_without_anybody_who_gives_turns_says_so(tmp_path):
+    with pytest.raises(UserError, match=r"--turns .*: nobody listens there"):
+        Turns(str(tmp_path / "socket"), OneRank())
+
+
+def test_a_run_whose_turns_have_ended_says_so():
+    with TurnGiver() as giver:
+        turns = Turns(giver.path, OneRank())
+    with pytest.raises(UserError, match="has ended"):
+        turns.wait()
