@@ -73,11 +73,6 @@ def digests(contents: Iterable[Content], root: str, full: bool = False) -> np.nd
     return table[:, 1:]
 
 
-def combine(table: np.ndarray) -> str:
-    """Return one digest of those of files, uint64 (n, 2), as hexadecimal digits."""
-    return hashlib.md5(VERSION + table.tobytes()).hexdigest()
-
-
 def digest_file(content: Content, full: bool = False) -> bytes:
     """Return the digest of one file or record: DIGEST_SIZE bytes over its length and its bytes, or blocks of them."""
     try:

@@ -20,8 +20,6 @@ class LoaderSettings:
     workers: Annotated[int, Range(0)] | Literal["auto"] = 4  # processes that read ahead; 0: threads of this process;
     # auto: (cores - 1) / threads
     threads: Count = 2  # reading threads per process
-    worker_memory_gb: Positive | None = 8.0  # gigabytes (10**9 bytes) of its own that a process that reads may hold
-    # before all of them are started anew; null: no limit
     max_bad: Probability = 0.001  # a run stops when more than this fraction of an epoch's samples is unreadable
     eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation: stop, or count it as wrong
     loader: Literal["auto", "reference", "dali"] = "reference"  # what decodes images: dali gives the same samples with

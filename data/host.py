@@ -75,13 +75,6 @@ def available_memory() -> int:
     return min(free, max(int(limit) - int(used), 0)) if limit.isdigit() and used.isdigit() else free
 
 
-def private_memory(process: int) -> int:
-    """Return the bytes that a process holds without shared memory and files; 0 if there is no such process."""
-    lines = _read(Path(f"/proc/{process}/status")).splitlines()
-    kilobytes = (line.split()[1] for line in lines if line.startswith("RssAnon:"))
-    return 1024 * int(next(kilobytes, 0))
-
-
 def free_shared_memory() -> int:
     """Return the bytes that are free in /dev/shm."""
     return shutil.disk_usage(SHARED_MEMORY).free

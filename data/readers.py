@@ -27,13 +27,11 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from zoo.data import host
 from zoo.data.errors import UserError
 
 Element = TypeVar("Element")
 
 READY_PER_WORKER = 2  # elements that may be ready for each worker, beside those that its threads read
-MIN_ELEMENTS = 100  # read by a worker before its memory is a reason to replace it
 MIN_SHARED = 1 << 16  # bytes of an array; smaller ones are copied, lest one that is kept keeps its whole batch
 ALIGNMENT = 64  # bytes, of arrays
 PACKET = 1 << 16  # bytes of an answer, which has a few dozen per array
@@ -66,7 +64,6 @@ class Readers(Generic[Element]):
         read: Callable[[int], Element],
         workers: int,
         threads: int,
-        memory_cap: float | None = None,
         name: Callable[[int], str] = str,
     ):
         """Start nothing yet.
@@ -75,11 +72,10 @@ class Readers(Generic[Element]):
             read: returns the element of a number. Workers get it by pickle.
             workers: processes.
             threads: that read in each process.
-            memory_cap: bytes of its own above which a worker is replaced by a new one; None for no limit.
             name: of the sample of an index, which `read` has passed to `reading`.
         """
         self.workers, self.threads = workers, threads
-        self._read, self._cap, self._name = read, memory_cap, name
+        self._read, self._name = read, name
         self._running: list[_Worker] = []
 
     def read(self, first: int, last: int) -> Generator[Element, None, None]:
@@ -123,15 +119,16 @@ class Readers(Generic[Element]):
         """Start the workers, or those that died since the last `read`."""
         for worker in [worker for worker in self._running if worker.process.poll() is not None]:
             warnings.warn(f"an idle data loading process {self._cause(worker)}; a new one goes on", stacklevel=1)
-            self._remove(worker)
+            self._running.remove(worker)
+            worker.close()
         while len(self._running) < self.workers:
             self._running.append(_Worker(self._read, self.threads))
 
     def _assign(self, begin: int, end: int) -> int:
         """Give numbers from `begin` on to the workers that have least to do; return the first one that is left."""
         for number in range(begin, end):
-            worker = min(self._running, key=lambda worker: len(worker.numbers) + PACKET * worker.is_retired)
-            if worker.is_retired or len(worker.numbers) > self.threads:  # one more than it reads at a time
+            worker = min(self._running, key=lambda worker: len(worker.numbers))
+            if len(worker.numbers) > self.threads:  # one more than it reads at a time
                 return number
             worker.assign(number)
         return max(begin, end)
@@ -144,30 +141,8 @@ class Readers(Generic[Element]):
             answer = worker.receive()
             if answer is None:
                 raise DeadWorker(self._cause(worker))
-            number, memory, is_error, content = answer
+            number, is_error, content = answer
             ready[number] = content, is_error
-            if self._cap is not None and memory > self._cap and not worker.is_retired:
-                self._retire(worker)
-            if worker.is_retired and not worker.numbers:
-                self._remove(worker)
-                self._start()
-
-    def _retire(self, worker: "_Worker") -> None:
-        """Replace a worker by another one when it has read what it has begun."""
-        if worker.count >= MIN_ELEMENTS:
-            worker.is_retired = True
-            return
-        assert self._cap is not None
-        warnings.warn(
-            f"data loading processes soon need more than {self._cap / 1e9:g} GB each again; they go on without a "
-            "limit, raise data.worker_memory_gb",
-            stacklevel=1,
-        )
-        self._cap = None
-
-    def _remove(self, worker: "_Worker") -> None:
-        self._running.remove(worker)
-        worker.close()
 
     def _cause(self, worker: "_Worker") -> str:
         return _cause(worker.process.wait(), [self._name(index) for index in worker.samples()])
@@ -178,13 +153,10 @@ class _Worker:
 
     Attributes:
         numbers: of the elements that it has to read.
-        count: elements that it has read.
-        is_retired: whether it gets no further ones.
     """
 
     def __init__(self, read: Callable[[int], Any], threads: int):
         self.numbers: set[int] = set()
-        self.count, self.is_retired = 0, False
         setup, sizes = _store(read)
         board = os.memfd_create("samples")
         os.write(board, np.full(threads, NOTHING, np.int64).tobytes())
@@ -205,18 +177,17 @@ class _Worker:
         with suppress(OSError):  # it is dead, which `receive` finds
             self.socket.send(number.to_bytes(NUMBER, "little"))
 
-    def receive(self) -> tuple[int, int, bool, Any] | None:
-        """Return number, bytes of the worker, whether it is an error, and the element or error; None from the dead."""
+    def receive(self) -> tuple[int, bool, Any] | None:
+        """Return number, whether it is an error, and the element or error; None from the dead."""
         try:
             packet, descriptors, _, _ = socket.recv_fds(self.socket, PACKET, 1)
         except OSError:
             return None
         if not packet:
             return None
-        number, memory, is_error, sizes = pickle.loads(packet)
+        number, is_error, sizes = pickle.loads(packet)
         self.numbers.discard(number)
-        self.count += 1
-        return number, memory, is_error, _load(descriptors[0], sizes)
+        return number, is_error, _load(descriptors[0], sizes)
 
     def samples(self) -> list[int]:
         """Return the indices of the samples that its threads have begun to read."""
@@ -280,7 +251,7 @@ def _serve_thread(
             sample[0] = NOTHING
             descriptor, sizes = _store(content)
             del content
-            packet = pickle.dumps((number, host.private_memory(os.getpid()), is_error, sizes))
+            packet = pickle.dumps((number, is_error, sizes))
             socket.send_fds(parent, [packet], [descriptor])
             os.close(descriptor)
     except ConnectionError:  # the parent is gone

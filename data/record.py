@@ -107,21 +107,15 @@ class SplitChange(NamedTuple):
 
 
 def build(
-    lines: Iterable[str],
-    train: tuple[int, Names, Iterable[Item]],
-    val: tuple[int, Names, Iterable[Item]],
-    root: str,
-    method: str,
+    train: tuple[int, Names, Iterable[Item]], val: tuple[int, Names, Iterable[Item]], root: str, method: str
 ) -> DataRecord:
     """Read the files of a data set and return its record.
 
     Args:
-        lines: of the checksum, which is an md5 over them and the contents of all files.
         train, val: number of samples, classes and items of each split.
         root: folder of the data set.
         method: `sampled` or `full`.
     """
-    checksum = hashlib.md5("\n".join(lines).encode(errors="surrogateescape"))
     texts = _Text(), _Text()
 
     def files() -> Iterator[Content]:
@@ -131,11 +125,12 @@ def build(
                 yield from item.files
 
     table = contents.digests(files(), root, method == "full")
-    checksum.update(contents.combine(table).encode())
     split_records, first = [], 0
+    checksum = hashlib.md5(contents.VERSION + table.tobytes())
     for text, (samples, classes, _) in zip(texts, (train, val)):
         last = first + sum(text.files)
         names = len(classes) if isinstance(classes, range) else tuple(classes)
+        checksum.update(f"{samples} {names} {text.md5.hexdigest()}".encode(errors="surrogateescape"))
         split_records.append(SplitRecord(samples, names, text.finish(), _item_digests(text, table[first:last])))
         first = last
     return DataRecord(checksum.hexdigest(), method, *split_records)
@@ -222,13 +217,16 @@ class _Text:
     def __init__(self) -> None:
         self.files: list[int] = []
         self.known: dict[int, bytes] = {}  # digests of items without files, by index
+        self.md5 = hashlib.md5()  # of names, labels and known digests
         self._compressor, self._blocks = zlib.compressobj(LEVEL), list[bytes]()
 
     def add(self, item: Item) -> None:
         if not item.files:
             self.known[len(self.files)] = item.digest
+            self.md5.update(item.digest)
         self.files.append(len(item.files))
         text = f"{item.name}\0{item.label}\0".encode(errors="surrogateescape")
+        self.md5.update(text)
         self._blocks.append(self._compressor.compress(text))
 
     def finish(self) -> bytes:

@@ -213,9 +213,8 @@ class EvaluationReader:
 
 
 def _open_readers(batches: TrainingBatches | EvaluationBatches, workers: int) -> Readers[TimedBatch]:
-    settings = batches.dataset.settings
-    cap = None if settings.worker_memory_gb is None else settings.worker_memory_gb * 1e9
-    return Readers(partial(_read_timed, batches), workers, settings.threads, cap, batches.dataset.name)
+    dataset = batches.dataset
+    return Readers(partial(_read_timed, batches), workers, dataset.settings.threads, dataset.name)
 
 
 def open_training(

@@ -63,10 +63,6 @@ class FileSplit:
         """Show the samples as in training, or as in an evaluation."""
         self.training = training
 
-    def entry(self, index: int) -> tuple[str, str]:
-        """Return what describes a sample beside its sizes: its path, and its label or mask."""
-        raise NotImplementedError
-
     def for_evaluation(self) -> Self:
         """Return the same samples as an evaluation shows them."""
         split = copy.copy(self)
@@ -89,10 +85,6 @@ class FileSplit:
         """Return the digest of the file of a sample (data/contents.py)."""
         return contents.digest_file(self.prepared.first_content(index) if self.prepared else self.files(index)[0])
 
-    def describe_files(self) -> list[str]:
-        """Return one line per sample, `path label size` with the size in bytes, -1 if the file is missing."""
-        return [" ".join((*self.entry(index), str(self.file_size(index)))) for index in range(len(self))]
-
     def items(self) -> Iterator[Item]:
         """Return the samples in their order, with the files and records whose contents make them."""
         found = self.prepared.contents() if self.prepared else map(self.files, range(len(self)))
@@ -101,7 +93,7 @@ class FileSplit:
 
     def item_label(self, index: int) -> str:
         """Return what an Item says of the label of a sample."""
-        return self.entry(index)[1]
+        raise NotImplementedError
 
 
 def require_root(root: str, files: str, layout: str, demo: str) -> None:
@@ -180,7 +172,7 @@ def file_size(path: str) -> int:
 
 
 def describe(train: FileSplit, val: FileSplit, method: str | None = None) -> DataRecord:
-    """Return the record of a data set, whose checksum is an md5 over path, label, size and contents of all files.
+    """Return the record of a data set, whose checksum is an md5 over path, label and contents of all files.
 
     It changes when a file is replaced, missing or overwritten. With data.checksum=sampled, which reads blocks of large
     files, a change within one of them may go unseen.
@@ -189,9 +181,8 @@ def describe(train: FileSplit, val: FileSplit, method: str | None = None) -> Dat
         train, val: the splits.
         method: `sampled` or `full`; default data.checksum.
     """
-    lines = (line for split in (train, val) for line in [*split.describe_files(), "", ""])
     first, second = ((len(split), split.classes, split.items()) for split in (train, val))
-    return record.build(lines, first, second, train.settings.root, method or train.settings.checksum)
+    return record.build(first, second, train.settings.root, method or train.settings.checksum)
 
 
 class Protocol(NamedTuple):

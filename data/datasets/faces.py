@@ -184,17 +184,13 @@ def describe(train: FaceSplit, val: VerificationPairs, method: str | None = None
         train, val: the splits.
         method: `sampled` or `full`; default data.checksum.
     """
-    lines = train.source.describe() + [f"{len(train)} {len(train.classes)}"]
     items: list[Iterable[Item]] = []
     for pair_set in val.pair_sets:
-        lines += [f"{pair_set.name} {pair_set.digest()}"]
         items.append([pair_set.item()])
         if pair_set.source is not train.source:
-            lines += pair_set.source.describe()
             items.append(pair_set.source.items())
     settings = train.settings
     return record.build(
-        lines,
         (len(train), train.classes, train.source.items()),
         (len(val), train.classes, chain.from_iterable(items)),
         settings.root,

@@ -118,9 +118,6 @@ class ImageSplit(common.FileSplit):
     def name(self, index: int) -> str:
         return os.fsdecode(bytes(self.paths[index]))
 
-    def entry(self, index: int) -> tuple[str, str]:
-        return self.name(index), str(self.labels[index])
-
     def item_label(self, index: int) -> str:
         return str(self.classes[self.labels[index]])
 

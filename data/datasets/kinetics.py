@@ -124,17 +124,9 @@ class ClipSplit(common.FileSplit):
     def name(self, index: int) -> str:
         return self.clips[index].path
 
-    def entry(self, index: int) -> tuple[str, str]:
-        return self.clips[index].path, str(self.clips[index].label)
-
     def item_label(self, index: int) -> str:
         clip = self.clips[index]
         return self.classes[clip.label] + ("" if clip.frames is None else f" {clip.frames} frames")
-
-    def file_size(self, index: int) -> int:
-        """Return the bytes of a video, -1 if it is missing, or the frames of a folder."""
-        frames = self.clips[index].frames
-        return super().file_size(index) if frames is None or self.prepared else frames
 
     def files(self, index: int) -> tuple[Content, ...]:
         s, frames = self.settings, self.clips[index].frames

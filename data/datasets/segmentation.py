@@ -21,7 +21,7 @@ from zoo.data.augment.steps import Pipeline, Steps, on_image, on_label, standard
 from zoo.data.batch import IGNORE_INDEX, IMAGENET_MEAN, IMAGENET_STD, Field
 from zoo.data.contents import Content
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
-from zoo.data.datasets.common import FileSplit, Protocol, file_size, set_name
+from zoo.data.datasets.common import FileSplit, Protocol, set_name
 from zoo.data.errors import BadSample, UserError
 from zoo.data.fields import Count, Deviations, Factors, Range, Sides
 from zoo.data.formats import images, masks
@@ -114,22 +114,15 @@ class SegmentationSplit(FileSplit):
     def name(self, index: int) -> str:
         return os.fsdecode(bytes(self.images[index]))
 
-    def entry(self, index: int) -> tuple[str, str]:
-        return self.name(index), os.fsdecode(bytes(self.masks[index]))
+    def item_label(self, index: int) -> str:
+        return os.fsdecode(bytes(self.masks[index]))
 
     def mask_path(self, index: int) -> str:
         """Return the path of the mask of a sample."""
-        return os.path.join(self.settings.root, self.entry(index)[1])
+        return os.path.join(self.settings.root, self.item_label(index))
 
     def files(self, index: int) -> tuple[Content, ...]:
         return Content(self.path(index)), Content(self.mask_path(index))
-
-    def describe_files(self) -> list[str]:
-        """Return one line per sample, `image mask size size`, or `image mask size` of both where they are prepared."""
-        lines = super().describe_files()
-        if self.prepared:
-            return lines
-        return [f"{line} {file_size(self.mask_path(index))}" for index, line in enumerate(lines)]
 
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Read one image and its mask, resize and (in training) augment them. Raises BadSample."""

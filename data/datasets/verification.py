@@ -58,10 +58,6 @@ class BinImages:
         """Return the digest of an image (data/contents.py)."""
         return digest_bytes(self.encoded(index))
 
-    def describe(self) -> list[str]:
-        """Return name and md5 of the file."""
-        return [f"{self.file} {self.md5}"]
-
     def items(self) -> list[Item]:
         """Return the file, whose md5 is known."""
         return [Item(self.file, str(len(self)), digest=bytes.fromhex(self.md5))]
@@ -76,12 +72,8 @@ class PairSet(NamedTuple):
     same: np.ndarray  # int64 (P,), 1 where both images show the same person
 
     def item(self) -> Item:
-        """Return the pairs as an item of the data set's record."""
-        return Item(f"the pairs of {self.name}", self.digest())
-
-    def digest(self) -> str:
-        """Return the md5 of the pairs and their labels."""
-        return hashlib.md5(self.pairs.tobytes() + self.same.tobytes()).hexdigest()
+        """Return the pairs and their labels as an item of the data set's record."""
+        return Item(f"the pairs of {self.name}", hashlib.md5(self.pairs.tobytes() + self.same.tobytes()).hexdigest())
 
 
 def has_any(root: str, entries: Sequence[str]) -> bool:

@@ -72,13 +72,6 @@ class FaceFiles:
         """Return the indices of the images whose labels are below `label`, and of the others: int64."""
         return np.flatnonzero(self.labels < label), np.flatnonzero(self.labels >= label)
 
-    def describe(self) -> list[str]:
-        """Return a line per image, `path label size`, for checksums; the size is in bytes, -1 if missing."""
-        lines = []
-        for index, label in enumerate(self.labels):
-            lines.append(f"{self.name(index)} {label} {self.size(index)}")
-        return lines
-
     def size(self, index: int) -> int:
         """Return the bytes of an image file, -1 if it is missing."""
         try:

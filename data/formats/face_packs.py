@@ -118,16 +118,10 @@ class FacePack:
                 labels[index] = self.label(index)
         return labels
 
-    def describe(self) -> list[str]:
-        """Return a line with the size of the pack and the md5 of its index, for checksums."""
-        index = hashlib.md5(np.stack([self.keys, self.offsets]).tobytes()).hexdigest()
-        return [f"{os.path.basename(self.pack.path)} {self.pack.size} {index}"]
-
     def items(self) -> list[Item]:
-        """Return the pack as one file, whose records are small."""
-        (line,) = self.describe()
-        name, _, rest = line.partition(" ")
-        return [Item(name, rest, (Content(self.pack.path),))]
+        """Return the pack as one file, whose records are small, with its size and the md5 of its index."""
+        index = hashlib.md5(np.stack([self.keys, self.offsets]).tobytes()).hexdigest()
+        return [Item(os.path.basename(self.pack.path), f"{self.pack.size} {index}", (Content(self.pack.path),))]
 
     def _required_record(self, index: int) -> ImageRecord:
         """Read a record without which the pack cannot be used. Raises UserError."""

@@ -17,14 +17,13 @@ on the batch that it is in, nor on the number of ranks.
 import importlib.util
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from zoo.data.dataset import Dataset, Pending, PlannedSample
 from zoo.data.errors import UserError
 from zoo.data.loaders import soundness
-from zoo.data.loaders.dali_graph import Graph, Steps, groups, table
+from zoo.data.loaders.dali_graph import DeviceDecoder, pack
 from zoo.data.loaders.soundness import Failure
 from zoo.data.stages import DECODE, stage
 
@@ -35,10 +34,10 @@ Loader = str | DecodeSamples
 
 
 class _Thread(threading.local):
-    """Pipelines of a thread. A pipeline is not for several threads."""
+    """The pipelines of a thread, of one thread each, because the stream reads several batches at once."""
 
     def __init__(self) -> None:
-        self.graphs: dict[Steps, Graph] = {}
+        self.decoder = DeviceDecoder(None, threads=1)
 
 
 _thread = _Thread()
@@ -94,32 +93,10 @@ def decode_here(samples: Sequence[PlannedSample]) -> None:
 
     Raises:
         Failure: DALI cannot decode it. Nothing has changed.
+        UserError: images have different sizes.
     """
     soundness.check(samples)
-    pending = [
-        (sample, name, value) for sample in samples for name, value in sample.items() if isinstance(value, Pending)
-    ]
-    files = [np.frombuffer(file, np.uint8) for _, _, value in pending for file in value.files]
-    rows = table([value.geometry for _, _, value in pending for _ in value.files])
-    images: list[np.ndarray | None] = [None] * len(files)
-    for key, members in groups(rows):
-        decoded = _run(key, [files[at] for at in members], rows[members])
-        for row, at in enumerate(members):
-            images[at] = np.array(decoded.at(row))
-    ready: Any = iter(images)
-    for sample, name, value in pending:
-        parts = [next(ready) for _ in value.files]
-        sample[name] = np.stack(parts) if value.stacked else parts[0]
-
-
-def _run(key: Steps, files: Sequence[np.ndarray], rows: np.ndarray) -> Any:
-    """Decode images whose geometries need the same operators, as Graph.run does."""
-    graph = _thread.graphs.get(key)
-    if graph is None or len(files) > graph.room:
-        # One thread, because the stream reads several batches at once.
-        graph = _thread.graphs[key] = Graph(key, len(files), threads=1)
-    try:
-        return graph.run(files, rows)
-    except Failure:
-        _thread.graphs.pop(key)
-        raise
+    _, decoded = _thread.decoder.decode(pack(samples, len(samples)))
+    for name, images in decoded.items():
+        for sample, array in zip(samples, images.on_host()):
+            sample[name] = array

@@ -60,7 +60,7 @@ class PreparedSplit:
         labels: int64 (n,), -1 without classes.
         frames: int32 (n,), number of frames of every clip.
         sizes: int32 (n, 2), width and height.
-        bytes: int64 (n,), size of the source files; of a folder of frames the number of frames, as in its list.
+        bytes: int64 (n,), size of the source files.
 
     Args:
         folder: The folder that zoo data prepare wrote.
@@ -79,8 +79,7 @@ class PreparedSplit:
             raise UserError(f"{folder}: there is no split {name}, only {', '.join(self.info.splits)}")
         rows = slice(*self.info.splits[name])
         self.labels, self.frames = content.columns["label"][rows], content.columns["frames"][rows]
-        self.sizes = content.columns["size"][rows]
-        self.bytes = content.columns["frames" if self.info.frame_template else "bytes"][rows].astype(np.int64)
+        self.sizes, self.bytes = content.columns["size"][rows], content.columns["bytes"][rows]
         self._paths, self._masks = content.paths[rows], content.masks[rows]
         self._shard, self._first = content.columns["shard"][rows], content.columns["first_record"][rows]
         self._counts, self._record = content.columns["records"][rows], content.record

@@ -165,27 +165,6 @@ def test_errors_come_in_order(workers, open_readers):
         list(open_readers(partial(fail, KeyError("a bug")), workers).read(0, 9))
 
 
-HELD = []
-
-
-def read_and_hold(number):
-    HELD.append(bytearray(b"x" * 20_000_000))
-    return number, os.getpid()
-
-
-def test_workers_are_replaced_above_their_memory(monkeypatch, open_readers):
-    monkeypatch.setattr(readers, "MIN_ELEMENTS", 10)
-    elements = list(open_readers(read_and_hold, 2, memory_cap=400e6).read(3, 83))
-    assert [number for number, _ in elements] == list(range(3, 83))
-    assert len({process for _, process in elements}) > 2
-
-
-def test_a_limit_that_no_worker_keeps_is_given_up(open_readers):
-    with pytest.warns(UserWarning, match="raise data.worker_memory_gb"):
-        elements = list(open_readers(read_and_hold, 1, memory_cap=1e6).read(0, 20))
-    assert [number for number, _ in elements] == list(range(20))
-
-
 SCRIPT = """
 import os, sys, time
 from tests.data.test_readers import read_number

@@ -19,7 +19,7 @@ def build(root, samples, classes=("cat", "dog"), val=()):
     for name, label, text in samples:
         touch(root, name, content=text.encode())
         items.append(Item(name, label, (Content(str(root / name)),)))
-    return record.build([], (len(items), classes, items), (len(val), classes, val), str(root), "sampled")
+    return record.build((len(items), classes, items), (len(val), classes, val), str(root), "sampled")
 
 
 def base():
@@ -73,7 +73,7 @@ def test_order_counts_of_samples_of_classes_and_of_the_files_of_a_sample(tmp_pat
         touch(tmp_path, name, content=name.encode())
     files = tuple(Content(str(tmp_path / name)) for name in names)
     one, other = (
-        record.build([], (1, (), [Item("x", "", given)]), (0, (), ()), str(tmp_path), "full").train
+        record.build((1, (), [Item("x", "", given)]), (0, (), ()), str(tmp_path), "full").train
         for given in (files, files[::-1])
     )
     assert record.compare(one, other, lambda name: False).changed == ("x",)
@@ -98,7 +98,7 @@ def test_names_of_any_bytes_and_a_few_bytes_per_sample(tmp_path):
     found = build(tmp_path, [(name, "cat", "") for name in strange])
     assert [name for name, _, _ in record.items(found.train)] == strange
     items = [Item(f"train/n{k // 1300:08d}/n{k // 1300:08d}_{7 * k}.JPEG", f"n{k // 1300:08d}") for k in range(20000)]
-    large = record.build([], (20000, range(16), items), (0, range(16), ()), str(tmp_path), "sampled").train
+    large = record.build((20000, range(16), items), (0, range(16), ()), str(tmp_path), "sampled").train
     assert (len(large.text) + large.digests.nbytes) / 20000 < 10
 
 

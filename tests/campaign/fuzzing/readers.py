@@ -74,7 +74,7 @@ def read_checkpoint(folder: Path) -> None:
 def read_face_pack(folder: Path) -> None:
     pack = face_packs.FacePack(str(folder / "train.rec"))
     face_packs.read_property(pack.pack.path)
-    pack.describe()
+    pack.items()
     pack.has_exact_labels()
     pack.all_labels()
     for index in range(min(len(pack), 10)):
@@ -134,7 +134,7 @@ def read_lists(folder: Path) -> None:
 
     def read_faces() -> None:
         source = face_files.read_list(str(folder), str(folder / "faces.txt"))
-        source.describe()
+        list(source.items())
 
     names = "classes.json" if (folder / "classes.json").exists() else "classes.txt"
     _try_all(

@@ -66,7 +66,7 @@ def names(split):
 
 
 def path_pairs(split):
-    return [line.split()[:2] for line in split.describe_files()]
+    return [[split.name(index), split.item_label(index)] for index in range(len(split))]
 
 
 def test_cityscapes_in_its_official_layout(tmp_path):

@@ -37,9 +37,9 @@ def test_images_of_a_bin_by_index(tmp_path):
         [IMAGES[2 * number], IMAGES[2 * number + 1]] for number in range(10)
     ]
     assert pair_set.source.name(13) == "agedb_30.bin image 13" and len(pair_set.source) == 20
-    before = pair_set.source.describe()
+    before = pair_set.source.items()
     write(tmp_path, pickle.dumps((IMAGES[::-1], SAME)), "agedb_30.bin")
-    assert open_sets(tmp_path, "agedb_30.bin")[0].source.describe() != before
+    assert open_sets(tmp_path, "agedb_30.bin")[0].source.items() != before
 
 
 def write_images(tmp_path, *names):
@@ -124,7 +124,7 @@ def test_drawn_pairs_are_distinct_and_correctly_labeled():
     ).all()
     assert set(identities[pair_set.same == 1].ravel()) == set(range(12))  # every identity occurs
     again = drawn(labels, 200)
-    assert np.array_equal(pair_set.pairs, again.pairs) and pair_set.digest() == again.digest()
+    assert np.array_equal(pair_set.pairs, again.pairs) and pair_set.item() == again.item()
     assert pair_set.digest() != drawn(labels, 198).digest()
 
 
