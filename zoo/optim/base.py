@@ -75,6 +75,14 @@ class Math:
         """Return the L2 norm, of a sharded parameter over all ranks; ()."""
         return self.ops.norm(x, self.ranks)
 
+    def has_trust(self, weight: Any) -> bool:
+        """Return whether layer-wise rates adapt to the norm of a parameter: not to biases and normalizations."""
+        return weight.ndim > 1
+
     def trust(self, x: Any, y: Any, ratio: Any) -> Any:
         """Return a ratio of two norms, or 1 if one of them is 0; ()."""
         return self.rounded(self.ops.where(self.ops.both(x > 0, y > 0), ratio, self.ops.ones_like(ratio)))
+
+    def scaled(self, factor: Any, x: Any) -> Any:
+        """Return a parameter's direction, multiplied by a number of the parameter."""
+        return factor * x

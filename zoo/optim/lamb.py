@@ -24,7 +24,7 @@ class Settings(adamw.Settings):
 
     def direction(self, math, weight, gradient, slots, decay, applied) -> Any:
         step, slots = adamw.Settings.direction(self, math, weight, gradient, slots, decay, applied)
-        if weight.ndim > 1:
+        if math.has_trust(weight):
             of_weight, of_step = math.norm(weight), math.norm(step)
-            step = math.trust(of_weight, of_step, of_weight / of_step) * step
+            step = math.scaled(math.trust(of_weight, of_step, of_weight / of_step), step)
         return step, slots

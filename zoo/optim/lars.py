@@ -29,10 +29,10 @@ class Settings(base.Settings):
 
     def direction(self, math, weight, gradient, slots, decay, applied) -> Any:
         slope = math.decayed(gradient, weight, decay)
-        if weight.ndim > 1:
+        if math.has_trust(weight):
             of_weight, of_gradient = math.norm(weight), math.norm(gradient)
             below = of_gradient + math.number(decay, weight) * of_weight + math.number(self.eps, weight)
             trust = math.number(self.trust_coefficient, weight) * of_weight / below
-            slope = math.trust(of_weight, of_gradient, trust) * slope
+            slope = math.scaled(math.trust(of_weight, of_gradient, trust), slope)
         momentum = math.number(self.momentum, weight) * slots[0] + slope
         return momentum, (momentum,)

@@ -1,7 +1,9 @@
-"""Batch normalization with statistics over all ranks; for CPUs, where PyTorch has none, an implementation of our own.
+"""Batch normalization with statistics over all ranks, whose batches have the same size.
 
-It sums over samples in float64, and all other operations are elementwise, so that the result does not depend on how
-samples are distributed over ranks. Like PyTorch's own, it saves only the input for the backward pass.
+On a GPU it runs the kernels of PyTorch's SyncBatchNorm, which looks for empty batches and so waits for the device three
+times per layer. On a CPU, where PyTorch has none, it sums over samples in float64, and all other operations are
+elementwise, so that the result does not depend on how samples are distributed over ranks. Both save only the input for
+the backward pass.
 """
 
 from collections.abc import Callable
@@ -11,7 +13,7 @@ import torch
 from torch import nn
 
 from zoo.trainer.blocks import blocks
-from zoo.trainer.torch.parallel import all_reduce
+from zoo.trainer.torch.parallel import all_gather, all_reduce
 
 BLOCK_SIZE = 1 << 18  # elements per block: fp32 and float64 copies of a whole activation would double the peak memory
 
@@ -60,6 +62,46 @@ class SyncBatchNormFunction(torch.autograd.Function):
         return grad_x, grad_weight.to(weight.dtype), grad_bias.to(weight.dtype), None, None
 
 
+class GpuFunction(torch.autograd.Function):
+    """(x, weight, bias, running mean, running variance, eps, momentum, world_size) -> y.
+
+    x: (N, C, ...) in any floating-point type; the statistics are in fp32, or fp64 if x is. The running ones are moved.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x, weight, bias, running_mean, running_var, eps: float, momentum: float, world_size: int):
+        x = _dense(x)
+        own = torch.stack(torch.batch_norm_stats(x, eps))[None]
+        means, inverse_stds = all_gather(own, world_size).unbind(1)  # (ranks, C) each
+        count = x.numel() // x.shape[1]
+        counts = torch.full((world_size,), count, dtype=means.dtype, device=x.device)
+        mean, inverse_std = torch.batch_norm_gather_stats_with_counts(
+            x, means, inverse_stds, running_mean, running_var, momentum, eps, counts
+        )
+        ctx.world_size = world_size
+        ctx.save_for_backward(x, weight, mean, inverse_std, counts)
+        return torch.batch_norm_elemt(x, weight, bias, mean, inverse_std, eps)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: torch.Tensor):
+        x, weight, mean, inverse_std, counts = ctx.saved_tensors
+        grad_y = _dense(grad_y)
+        *sums, grad_weight, grad_bias = torch.batch_norm_backward_reduce(
+            grad_y, x, mean, inverse_std, weight, True, True, True
+        )
+        sum_grad, sum_product = all_reduce(torch.stack(sums), ctx.world_size)
+        grad_x = torch.batch_norm_backward_elemt(
+            grad_y, x, mean, inverse_std, weight, sum_grad, sum_product, counts.to(torch.int32)
+        )
+        return grad_x, grad_weight, grad_bias, None, None, None, None, None
+
+
+def _dense(x: torch.Tensor) -> torch.Tensor:
+    """Return x in a memory format that the kernels know."""
+    last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+    return x if x.is_contiguous(memory_format=last) else x.contiguous()
+
+
 def _channel_sums(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
     """Return function(tensors in fp32 or fp64), summed in float64 over all axes but the channels: (C,)."""
     axes = [axis for axis in range(tensors[0].dim()) if axis != 1]
@@ -86,18 +128,19 @@ def _broadcast(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 class _SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
     running_mean: torch.Tensor
     running_var: torch.Tensor
-    num_batches_tracked: torch.Tensor
     momentum: float
     world_size: int
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return super().forward(x)
+        if x.is_cuda:
+            statistics = self.running_mean, self.running_var
+            return GpuFunction.apply(x, self.weight, self.bias, *statistics, self.eps, self.momentum, self.world_size)
         y, mean, variance, count = SyncBatchNormFunction.apply(x, self.weight, self.bias, self.eps, self.world_size)
         with torch.no_grad():
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_((variance * (count / max(count - 1, 1))).to(mean.dtype), self.momentum)
-            self.num_batches_tracked += 1
         return y
 
 
@@ -112,12 +155,9 @@ class SyncBatchNorm3d(_SyncBatchNorm, nn.BatchNorm3d):
 REPLACEMENTS: dict[type, type] = {nn.BatchNorm2d: SyncBatchNorm2d, nn.BatchNorm3d: SyncBatchNorm3d}
 
 
-def convert_sync_batchnorm(model: nn.Module, device: torch.device, world_size: int) -> nn.Module:
-    """Return the model with batch normalizations that use statistics over all ranks."""
-    if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+def convert_sync_batchnorm(model: nn.Module, world_size: int) -> None:
+    """Let a model's batch normalizations use statistics over all ranks."""
     for module in model.modules():
         if type(module) in REPLACEMENTS:
             module.__class__ = REPLACEMENTS[type(module)]
             module.world_size = world_size  # type: ignore[assignment]
-    return model

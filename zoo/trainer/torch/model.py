@@ -63,9 +63,13 @@ def load_arrays(model: nn.Module, tensors: Mapping[str, np.ndarray]) -> None:
 def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> nn.Module:
     """Build the model in evaluation mode, which a step changes, and apply the plan's memory format and cpu_layers."""
     model = Model(arch).to(world.torch_device, wide_dtype(plan.mode)).eval()
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):  # no batch is counted, which would be a kernel for each of them
+            module.num_batches_tracked = None
     for parameter in model.parameters():  # one by one, because Module.to refuses 3-D convolutions
         if plan.mode.channels_last and parameter.dim() == 4:
-            parameter.data = parameter.data.to(memory_format=torch.channels_last)
+            # A copy, because `to` leaves 1x1 kernels with strides that their gradients do not have.
+            parameter.data = torch.empty_like(parameter, memory_format=torch.channels_last).copy_(parameter.data)
     if plan.mode.channels_last and plan.mode.compute != "fp64" and world.torch_device.type == "cpu":
         cpu_layers.convert_strided(model)
     if plan.mode.compute == "bf16" and not world.has_bf16:
@@ -73,8 +77,7 @@ def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> 
     if plan.mode.compute == "fp32" and not plan.mode.compile and world.torch_device.type == "cpu":
         cpu_layers.convert_dilated(model)
     if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
-        model = batchnorm.convert_sync_batchnorm(model, world.torch_device, world.size)
-    # After the conversion, which makes new modules with the forward method of their class.
+        batchnorm.convert_sync_batchnorm(model, world.size)
     if plan.mode.is_mixed:
         for name in plan.fp32_modules:
             _disable_autocast(model.get_submodule(name))

@@ -39,6 +39,11 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
     return torch.tensor(values, dtype=dtype, device=device)
 
 
+@cache
+def integers(values: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device)
+
+
 def array(values: np.ndarray, like: Tensor) -> Tensor:
     return torch.from_numpy(values).to(like)
 
@@ -117,6 +122,13 @@ def squared_norm(x: Tensor) -> Tensor:
     zero = torch.zeros((), dtype=torch.float64, device=x.device)
     blocks = x.flatten().split(1 << 24)
     return sum((torch.linalg.vector_norm(block, dtype=torch.float64).square() for block in blocks), zero)
+
+
+def squared_norms(tensors: tuple[Tensor, ...]) -> Tensor:
+    """Return the sum of squares of each tensor in float64, on a GPU by one kernel for many of them."""
+    if tensors[0].is_cuda:
+        return torch.stack(torch._foreach_norm(tensors, 2, torch.float64)).square()
+    return torch.stack([squared_norm(tensor) for tensor in tensors])
 
 
 def bias_correction(log_beta: float, applied: Tensor, dtype: torch.dtype) -> Tensor:

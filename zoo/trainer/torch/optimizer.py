@@ -1,10 +1,12 @@
 """Slots of all trained parameters, and their update by the optimizer of the plan.
 
 Fused kernels divide the gradients, and skip an update on the device. On a CPU they take a twentieth of the time of the
-formulas in zoo/optim.
+formulas in zoo/optim. Where there are none, a formula is computed for many parameters at once, as one vector: a GPU
+would otherwise get twenty kernels for each of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ from zoo.trainer import sharding
 from zoo.trainer.plan import Plan
 from zoo.trainer.state import slot_key
 from zoo.trainer.torch import ops
+from zoo.trainer.torch.parallel import all_reduce
 from zoo.trainer.torch.world import World
 
 
@@ -87,13 +90,44 @@ def adamw(spec: Any, tensors: Sequence[Tensors], finite: torch.Tensor, applied: 
         )
 
 
-def with_same_numbers(tensors: Sequence[Tensors]) -> Iterator[list[Tensors]]:
-    """Yield parameters that a fused kernel can update at once: learning rate, weight decay and divisor are the same."""
+def in_memory_order(tensor: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return the elements of a tensor in the order of the weight's in memory, of which a view is made if possible."""
+    if weight.dim() == 4 and not weight.is_contiguous() and weight.is_contiguous(memory_format=torch.channels_last):
+        tensor = tensor.permute(0, 2, 3, 1)
+    return tensor.reshape(-1)
 
-    def numbers(each: Tensors) -> tuple[float, float, bool]:
-        return each.lr, each.weight_decay, each.is_shard
+
+def with_same_numbers(tensors: Sequence[Tensors]) -> Iterator[list[Tensors]]:
+    """Yield parameters that can be updated at once: learning rate, weight decay, divisor and formula are the same."""
+
+    def numbers(each: Tensors) -> tuple[float, float, bool, bool]:
+        return each.lr, each.weight_decay, each.is_shard, each.weight.dim() > 1
 
     yield from (list(group) for _, group in groupby(sorted(tensors, key=numbers), numbers))
+
+
+@dataclass(frozen=True)
+class JoinedMath(Math):
+    """Operations on parameters that are joined in one vector.
+
+    Attributes:
+        sizes: elements of each of them.
+        are_matrices: whether they have more than one dimension.
+    """
+
+    sizes: tuple[int, ...] = ()
+    are_matrices: bool = False
+
+    def has_trust(self, weight: torch.Tensor) -> bool:
+        return self.are_matrices
+
+    def norm(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the L2 norm of each parameter, of sharded ones over all ranks; (n,)."""
+        return all_reduce(ops.squared_norms(x.split(self.sizes)), self.ranks).sqrt().to(x.dtype)
+
+    def scaled(self, factor: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        repeats = ops.integers(self.sizes, x.device)
+        return factor.repeat_interleave(repeats, output_size=x.numel()) * x
 
 
 KERNELS: dict[str, Callable[[Any, Sequence[Tensors], torch.Tensor, torch.Tensor], None]] = {
@@ -133,7 +167,6 @@ class Optimizer:
     ):
         self.plan, self.parameters, self.shards, self.world = plan, parameters, shards, world
         self.kernel = None if plan.mode.is_fp64 else KERNELS.get(plan.optimizer.name)
-        self.math, self.shard_math = (Math(ops, ranks, plan.mode.rounds_gradients) for ranks in (1, world.size))
         self.ranks: dict[str, int] = {}
         if plan.shard_optimizer and world.size > 1:
             self.ranks = sharding.partition({name: tensor.numel() for name, tensor in parameters.items()}, world.size)
@@ -202,8 +235,8 @@ class Optimizer:
         if self.kernel is not None:
             self.kernel(self.plan.optimizer, [*tensors, *rows.values()], finite, applied)
         else:
-            for each in (*tensors, *rows.values()):
-                self._update(each, finite, applied)
+            for members in with_same_numbers([*tensors, *rows.values()]):
+                self._update(members, finite, applied)
         self._send_weights()
         for name, shard in self.shards.items():
             if shard.index is not None:
@@ -211,17 +244,30 @@ class Optimizer:
                 for slot, row in zip(self.slots[name], rows[name].slots):
                     slot[shard.index] = row
 
-    def _update(self, each: Tensors, finite: torch.Tensor, applied: torch.Tensor) -> None:
-        """Update a parameter in place by the optimizer's formula, unless the update is skipped."""
-        math = self.shard_math if each.is_shard else self.math
+    def _update(self, members: Sequence[Tensors], finite: torch.Tensor, applied: torch.Tensor) -> None:
+        """Update parameters with the same numbers in place by the optimizer's formula, unless the update is skipped."""
+        first, spec = members[0], self.plan.optimizer
+        math = JoinedMath(
+            ops,
+            self.world.size if first.is_shard else 1,
+            self.plan.mode.rounds_gradients,
+            tuple(each.weight.numel() for each in members),
+            first.weight.dim() > 1,
+        )
+        targets = [
+            [in_memory_order(tensor, each.weight) for tensor, each in zip(tensors, members)]
+            for tensors in zip(*((each.weight, *each.slots) for each in members))
+        ]
+        gradients = [each.gradient for each in members]
+        if not self.plan.mode.is_fp64:  # in place, as fused kernels do
+            torch._foreach_div_(gradients, torch.where(finite, first.divisor, 1))
+        gradient = torch.cat([in_memory_order(each.gradient, each.weight) for each in members])
         if self.plan.mode.is_fp64:  # rounded once, as in every framework
-            gradient = each.gradient * math.rounded(1 / each.divisor)
-        else:  # in place, as fused kernels do
-            gradient = each.gradient.div_(torch.where(finite, each.divisor, 1))
-        step, slots = self.plan.optimizer.direction(math, each.weight, gradient, each.slots, each.weight_decay, applied)
-        new = each.weight - each.lr * step, *slots
-        for tensor, value in zip((each.weight, *each.slots), new, strict=True):
-            tensor.copy_(torch.where(finite, value, tensor))
+            gradient = gradient * math.rounded(1 / first.divisor)
+        old = [torch.cat(tensors) for tensors in targets]
+        step, slots = spec.direction(math, old[0], gradient, tuple(old[1:]), first.weight_decay, applied)
+        for tensors, before, value in zip(targets, old, (old[0] - first.lr * step, *slots), strict=True):
+            torch._foreach_copy_(tensors, torch.where(finite, value, before).split(math.sizes))
 
     def _send_weights(self) -> None:
         """Send the parameters that this rank has updated, as one tensor, and receive those of the others."""

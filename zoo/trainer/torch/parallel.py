@@ -11,6 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from zoo.data.loaders.dali_graph import DeviceImages
 
+# PyTorch 2.11 knows the older name alone, of which 2.13 warns.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
 
 def data_parallel(model: nn.Module, fp16_allreduce: bool) -> DistributedDataParallel:
     """Return the model in DistributedDataParallel; fp16_allreduce: gradients are all-reduced in fp16."""
@@ -33,9 +36,9 @@ def all_gather(x: torch.Tensor, world_size: int, group: dist.ProcessGroup | None
     """Concatenate x of all ranks along the first axis: (n, ...) -> (world size * n, ...)."""
     if world_size == 1:
         return x
-    shards = [torch.empty_like(x) for _ in range(world_size)]
-    dist.all_gather(shards, x.contiguous(), group)
-    return torch.cat(shards)
+    gathered = x.new_empty((world_size * x.shape[0], *x.shape[1:]))
+    _all_gather(gathered, x.contiguous(), group)
+    return gathered
 
 
 @torch.no_grad()

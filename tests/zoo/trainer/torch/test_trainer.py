@@ -13,7 +13,6 @@ from tests.helpers.frameworks import adapter
 from tests.zoo.trainer import margin_cases, tiny_reference, trainer_setup
 from tests.zoo.trainer.trainer_setup import make_tsm, random_clips, update
 from zoo.trainer.plan import Mode
-from zoo.trainer.torch import batchnorm
 from zoo.trainer.torch.world import World
 
 
@@ -98,18 +97,6 @@ def test_fp32_modules_keep_32_bits(fp32_modules, dtype):
     x = torch.from_numpy(margin_cases.random_batch()["x"])
     with torch.autocast("cpu", torch.bfloat16):
         assert trainer.model(x).dtype == dtype
-
-
-def test_fp32_modules_keep_32_bits_when_normalizations_are_converted_for_gpus(monkeypatch):
-    """PyTorch's own conversion makes new modules."""
-    convert = torch.nn.SyncBatchNorm.convert_sync_batchnorm
-    monkeypatch.setattr(batchnorm, "convert_sync_batchnorm", lambda model, device, world_size: convert(model))
-    mode, x = Mode("bf16", "O1", True, False), torch.ones(2, 3, 4, 4)
-    for fp32_modules, dtype in ((), torch.bfloat16), (("bn",), torch.float32):
-        trainer = trainer_setup.make(adapter("torch"), mode, sync_bn=True, fp32_modules=fp32_modules)
-        assert type(trainer.model.bn) is torch.nn.SyncBatchNorm
-        with torch.autocast("cpu", torch.bfloat16):
-            assert trainer.model.bn(trainer.model.conv(x)).dtype == dtype
 
 
 @pytest.mark.slow
