@@ -32,9 +32,9 @@ COMMANDS = {
     "bench peers": ("zoo.bench.commands.peers", "compare loaders with those of other projects"),
     "bench peers-updates": ("zoo.bench.commands.peers_updates", "compare updates with those of other projects"),
     "report": ("zoo.bench.commands.report", "tables and plots of runs and logs"),
-    "report dlperf": ("zoo.bench.commands.extract", "speeds from logs of DLPerf"),
+    "report dlperf": ("zoo.bench.dlperf", "speeds from logs of DLPerf"),
     "airank": ("zoo.bench.commands.airank", "submissions to AI-Rank, and logs for MLPerf"),
-    "airank log": ("zoo.bench.commands.check_log", "check logs against AI-Rank's rules"),
+    "airank log": ("zoo.bench.airank_log", "check logs against AI-Rank's rules"),
 }
 
 HELP = ("-h", "--help")

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from zoo import cli
-from zoo.bench.airank_log import deviations, measure, parse
-from zoo.bench.commands.check_log import describe
+from zoo.bench.airank_log import describe, deviations, measure, parse
 
 LOGS = Path(__file__).resolve().parents[1] / "airank"
 

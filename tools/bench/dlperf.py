@@ -1,20 +1,33 @@
-"""Throughput in the logs of DLPerf (github.com/Oneflow-Inc/DLPerf): as its scripts count it, and correctly."""
+"""Compute the throughput in DLPerf-style logs of others: as their scripts count it, and correctly."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-WAYS = ("published", "corrected", "by_time")
+from zoo import program
+from zoo.bench.options import count, natural
+from zoo.commands.new_file import add_json_argument, print_report, require_new
+from zoo.data.errors import UserError
+from zoo.table import table
+
+EPILOG = """\
+FOLDER holds <case>/<model>_b<batch>_<precision>_<run>.log, as DLPerf's scripts write them (case: 1n1g, 4n8g ...).
+Lines of MindSpore's ResNet50 and of PLSC's ArcFace are recognized.
+
+  published   as github.com/Oneflow-Inc/DLPerf's scripts count, with their errors
+  corrected   the printed times or speeds of all ranks over the steps that the text promises
+
+example: %(prog)s logs/mindspore/resnet50/bz128 --drop 100 --last 200 --json bz128.json"""
+WAYS = ("published", "corrected")
 BASE = "1n1g"
 NAME = re.compile(r"(?:^|/)(\d+)n(\d+)g/([^/_]+)_b(\d+)_([^/_]+)_(\d+)\.log$")
 MINDSPORE_STEP = re.compile(r"epoch:\s(?P<epoch>\d{1,9}) step:\s(?P<steps>\d{1,9})")
 MINDSPORE_TIME = re.compile(r"epoch time:\s(?P<milliseconds>\d{1,12}\.\d{3})")
 PLSC_LINE = re.compile(r"Pass:0 batch:(?P<batch>\d{1,9}) .{0,500}? qps:(?P<speed>\d{1,12}\.\d{1,9})")
-PLSC_STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) ")
 PLSC_PERIOD = 10  # batches per line
 Result = dict[str, dict[str, Any]]  # model -> case -> average_speed, batch_size_per_device, median_speed, speedup
 
@@ -65,13 +78,11 @@ class Speeds(NamedTuple):
     Attributes:
         published: as the script counts.
         corrected: from the figures that the framework prints, over the right steps.
-        by_time: from the time stamps of the lines, which also counts the waiting for data.
         remarks: what the script counts wrongly in this log.
     """
 
     published: float | None
     corrected: float | None = None
-    by_time: float | None = None
     remarks: tuple[str, ...] = ()
 
 
@@ -81,6 +92,73 @@ class Kind(NamedTuple):
     mark: re.Pattern[str]
     measure: Callable[[Sequence[str], LogName, Window], Speeds]
     window: Window
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = program.parser(__doc__, EPILOG)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the cases")
+    parser.add_argument("--drop", type=natural, metavar="N", help="steps left out at the start; default as the script")
+    parser.add_argument("--last", type=count, metavar="N", help="last step that counts; default as the script")
+    add_json_argument(parser)
+    arguments = parser.parse_args(argv)
+    drop, last = arguments.drop, arguments.last
+    if (drop is None) != (last is None) or (drop is not None and drop >= last):
+        raise UserError("--drop, --last: give both, the first one below the second")
+    require_new(arguments.json, "--json")
+    speeds, unread = read_folder(arguments.folder, None if drop is None else Window(drop, last))
+    if not speeds:
+        reasons = "".join(f"\n  {reason}" for reason in unread)
+        raise UserError(f"{arguments.folder}: no log of DLPerf's ResNet50 or ArcFace; see --help{reasons}")
+    runs = [{"path": name.path, **speed._asdict()} for name, speed in speeds]
+    found = results(speeds)
+    print_report(describe(speeds, found, unread), {**found, "runs": runs, "unread": unread}, arguments.json)
+    return 0
+
+
+def read_folder(folder: Path, window: Window | None) -> tuple[list[tuple[LogName, Speeds]], list[str]]:
+    """Read the logs <folder>/*/*.log.
+
+    Args:
+        folder: folder of the cases.
+        window: steps to count, None for those of the script of each log.
+
+    Returns:
+        The speeds, and a line for each file that is no log of DLPerf.
+    """
+    speeds, unread = [], []
+    for path in sorted(folder.glob("*/*.log")):
+        name = parse_name(path.as_posix())
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        kind = next((kind for kind in KINDS if any(map(kind.mark.search, lines))), None)
+        if name is None:
+            unread.append(f"{path}: not named <N>n<G>g/<model>_b<batch>_<precision>_<run>.log")
+        elif kind is None:
+            unread.append(f"{path}: no line of MindSpore's ResNet50 or PLSC's ArcFace")
+        else:
+            speeds.append((name, kind.measure(lines, name, window or kind.window)))
+    return speeds, unread
+
+
+def describe(speeds: Sequence[tuple[LogName, Speeds]], found: Mapping[str, Result], unread: Sequence[str]) -> list[str]:
+    """Return the lines of a report."""
+    lines = []
+    ranks = {name.case: name.ranks for name, _ in speeds}
+    for model, cases in found.get("published", {}).items():
+        lines.append(f"{model}: samples/s, median of the runs (speed-up)")
+        rows = [
+            (case, *(_cell(found[way].get(model, {}).get(case, {})) for way in found))
+            for case in sorted(cases, key=lambda case: ranks.get(case, 0))
+        ]
+        lines += table(rows, ("case", *found))
+        if BASE not in {name.case for name, _ in speeds if name.model == model}:
+            lines.append(f"  without a run {BASE} the scripts compute no medians and no speed-ups")
+    lines += [f"  {name.path}: {remark}" for name, speed in speeds for remark in speed.remarks]
+    return lines + [f"  not read: {reason}" for reason in unread]
+
+
+def _cell(values: Mapping[str, Any]) -> str | None:
+    return f"{values['median_speed']:.2f} ({values['speedup']:.2f})" if "median_speed" in values else None
 
 
 def parse_name(path: str) -> LogName | None:
@@ -112,7 +190,7 @@ def count_mindspore(lines: Sequence[str], name: LogName, window: Window) -> Spee
         if time and step > window.drop:
             used.append(float(time["milliseconds"]))
     published = None
-    if sum(used) / 1000 > 1e-5:
+    if sum(used):
         published = round(float(name.global_batch) / (sum(used) / 1000 / (window.steps * name.ranks)), 2)
     steps = [found for line in lines if (found := MINDSPORE_STEP.search(line))]
     group = int(steps[0]["steps"]) if steps else 0  # steps per line
@@ -132,7 +210,7 @@ def count_mindspore(lines: Sequence[str], name: LogName, window: Window) -> Spee
         remarks.append(f"the script adds up times of other steps than {window.drop + 1} to {window.last}")
     if len(counted) < expected:
         remarks.append(f"the log ends early: {len(counted)} of {expected} times to count")
-    return Speeds(published, corrected, None, tuple(remarks))
+    return Speeds(published, corrected, tuple(remarks))
 
 
 def count_plsc(lines: Sequence[str], name: LogName, window: Window) -> Speeds:
@@ -146,19 +224,15 @@ def count_plsc(lines: Sequence[str], name: LogName, window: Window) -> Speeds:
     The script (PaddlePaddle/PLSC/extract_paddle_logs.py of Oneflow-Inc/DLPerf, commit 0aadb1e) averages the lines
     number 5 to 14, times the number of nodes, as if one rank per node wrote to the log.
     """
-    found = [(line, match) for line in lines if (match := PLSC_LINE.search(line))]
-    batches = [int(match["batch"]) for _, match in found]
-    speeds = [float(match["speed"]) for _, match in found]
+    found = [match for line in lines if (match := PLSC_LINE.search(line))]
+    batches = [int(match["batch"]) for match in found]
+    speeds = [float(match["speed"]) for match in found]
     chosen = slice(window.drop // PLSC_PERIOD * name.nodes, window.last // PLSC_PERIOD * name.nodes)
     published = round(float(np.mean(speeds[chosen])), 2) if speeds[chosen] else None
     # A line stands for the batches since the last one: that of batch 60 for 51 to 60.
     counted = [speed for batch, speed in zip(batches, speeds) if window.drop < batch <= window.last and speed]
     # Equal numbers of samples: the mean of their times, not of their speeds.
     corrected = len(counted) / sum(1 / speed for speed in counted) if counted else None
-    stamps = [_plsc_stamp(found, batches, batch) for batch in (window.drop, window.last)]
-    by_time = None
-    if stamps[0] and stamps[1] and stamps[1] > stamps[0]:
-        by_time = name.global_batch * window.steps / (stamps[1] - stamps[0]).total_seconds()
     remarks = []
     right = range(window.drop + PLSC_PERIOD, window.last + PLSC_PERIOD, PLSC_PERIOD)
     if set(batches[chosen]) != set(right):
@@ -168,16 +242,7 @@ def count_plsc(lines: Sequence[str], name: LogName, window: Window) -> Speeds:
     expected = len(right) * (batches.count(0) or 1)
     if len(counted) < expected:
         remarks.append(f"the log ends early: {len(counted)} of {expected} lines to count")
-    return Speeds(published, corrected, by_time, tuple(remarks))
-
-
-def _plsc_stamp(found: Sequence[tuple[str, Any]], batches: Sequence[int], batch: int) -> datetime | None:
-    """Return the time at which the first rank has done a batch."""
-    stamp = PLSC_STAMP.search(found[batches.index(batch)][0]) if batch in batches else None
-    try:
-        return datetime.strptime(stamp[1], "%Y-%m-%d %H:%M:%S,%f") if stamp else None
-    except ValueError:
-        return None
+    return Speeds(published, corrected, tuple(remarks))
 
 
 KINDS = (
@@ -187,51 +252,36 @@ KINDS = (
 
 
 def results(speeds: Sequence[tuple[LogName, Speeds]]) -> dict[str, Result]:
-    """Return the scripts' JSON by way of counting; a way that gives no speed is left out."""
+    """Return the JSON that the scripts write, by way of counting; a way that gives no speed is left out.
+
+    All numbers are rounded to two decimals. Without a run on one card there are no medians, and as the scripts do it,
+    the average is that of the last run, all speed-ups are 1, and an empty case 1n1g appears.
+    """
     batches = {(name.model, name.case): name.batch for name, _ in speeds}
     found: dict[str, Result] = {}
     for way in WAYS:
-        runs: dict[str, dict[str, dict[int, float]]] = {}
+        runs: dict[str, dict[str, list[float]]] = {}
         for name, speed in speeds:
             value = getattr(speed, way)
             if value is not None:
-                runs.setdefault(name.model, {}).setdefault(name.case, {})[name.run] = round(value, 2)
-        if runs:
-            found[way] = result(runs, batches)
+                runs.setdefault(name.model, {}).setdefault(name.case, []).append(round(value, 2))
+        for model, cases in runs.items():
+            rows = {case: _row(cases, case, batches[model, case]) for case in cases}
+            found.setdefault(way, {})[model] = rows if BASE in rows else {**rows, BASE: {"average_speed": {}}}
     return found
 
 
-def result(runs: Mapping[str, Mapping[str, Mapping[int, float]]], batches: Mapping[tuple[str, str], int]) -> Result:
-    """Compute the JSON that the scripts write.
-
-    Args:
-        runs: model -> case -> run -> samples per second.
-        batches: samples per card by model and case.
-
-    Returns:
-        All numbers rounded to two decimals. Without a run on one card there are no medians, and as the scripts do it,
-        the average is that of the last run, all speed-ups are 1, and an empty case 1n1g appears.
-    """
-    return {model: _cases(model, cases, batches) for model, cases in runs.items()}
+def _row(cases: Mapping[str, list[float]], case: str, batch: int) -> dict[str, Any]:
+    speeds = cases[case]
+    if BASE not in cases:
+        return {"average_speed": round(speeds[-1], 2), "batch_size_per_device": batch, "speedup": 1.0}
+    return {
+        "average_speed": round(sum(speeds) / len(speeds), 2),
+        "batch_size_per_device": batch,
+        "median_speed": _median(speeds),
+        "speedup": round(_median(speeds) / _median(cases[BASE]), 2),
+    }
 
 
-def _cases(
-    model: str, cases: Mapping[str, Mapping[int, float]], batches: Mapping[tuple[str, str], int]
-) -> dict[str, Any]:
-    rows: dict[str, Any] = {}
-    for case, runs in cases.items():
-        speeds, batch = list(runs.values()), batches[model, case]
-        if BASE in cases:
-            rows[case] = {
-                "average_speed": round(sum(speeds) / len(speeds), 2),
-                "batch_size_per_device": batch,
-                "median_speed": _median(runs),
-                "speedup": round(_median(runs) / _median(cases[BASE]), 2),
-            }
-        else:
-            rows[case] = {"average_speed": round(speeds[-1], 2), "batch_size_per_device": batch, "speedup": 1.0}
-    return rows if BASE in rows else {**rows, BASE: {"average_speed": {}}}
-
-
-def _median(runs: Mapping[int, float]) -> float:
-    return round(float(np.median(list(runs.values()))), 2)
+def _median(speeds: Sequence[float]) -> float:
+    return round(float(np.median(speeds)), 2)

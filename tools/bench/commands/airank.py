@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zoo import program
-from zoo.bench.commands.check_log import accuracy
+from zoo.bench.airank_log import accuracy
 from zoo.bench.submission import check, rules, runs, tree
 from zoo.commands.new_file import add_json_argument, print_report, require_new, write_new
 from zoo.data.errors import UserError

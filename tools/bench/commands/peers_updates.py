@@ -1,7 +1,6 @@
 """Time an update of this trainer against other projects' training loops."""
 
 import argparse
-import importlib
 import multiprocessing
 import os
 import statistics
@@ -16,7 +15,7 @@ from zoo import program
 from zoo.bench.commands.update import trainer_loop
 from zoo.bench.interleave import Seconds, median_ratio, rotated, timed
 from zoo.bench.options import count, natural
-from zoo.bench.peers import upstream
+from zoo.bench.peers import updates, upstream
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 from zoo.run import cli
@@ -47,14 +46,14 @@ class Task(NamedTuple):
         recipe: its name.
         options: changes of it.
         peer: name of the project.
-        update: function of zoo.bench.peers.<framework> that returns its update.
+        update: function of (folder of the copies, job, batch) that returns its update.
     """
 
     framework: str
     recipe: str
     options: tuple[str, ...]
     peer: str
-    update: str
+    update: Callable[[str, Any, Any], Callable[[], None]]
 
     @property
     def overrides(self) -> list[str]:
@@ -71,16 +70,16 @@ FACE = (
 IMAGE = ("data.kind=image", "data.size=224", "data.num_classes=1000", "train.global_batch=null", "train.batch=8")
 SCENE = ("data.kind=scene", "data.crop=[256,512]", "model.pretrained=null", "train.sync_bn=false")
 TASKS = {
-    "tsm_224": Task("torch", "tsm_k400", (*CLIP, "data.size=224", "train.batch=1"), "mit-han-lab", "mit_han_lab"),
-    "tsm_112": Task("torch", "tsm_k400", SMALL_CLIP, "mit-han-lab", "mit_han_lab"),
-    "deeplabv3plus": Task("torch", "deeplabv3plus_cityscapes", SCENE, "mmsegmentation", "mmsegmentation"),
-    "arcface": Task("torch", "arcface_glint360k", FACE, "insightface", "insightface"),
-    "resnet50": Task("torch", "resnet50_imagenet", IMAGE, "torchvision", "torchvision"),
+    "tsm_224": Task("torch", "tsm_k400", (*CLIP, "data.size=224", "train.batch=1"), "mit-han-lab", updates.mit_han_lab),
+    "tsm_112": Task("torch", "tsm_k400", SMALL_CLIP, "mit-han-lab", updates.mit_han_lab),
+    "deeplabv3plus": Task("torch", "deeplabv3plus_cityscapes", SCENE, "mmsegmentation", updates.mmsegmentation),
+    "arcface": Task("torch", "arcface_glint360k", FACE, "insightface", updates.insightface),
+    "resnet50": Task("torch", "resnet50_imagenet", IMAGE, "torchvision", updates.torchvision),
     "resnet50_mindspore": Task(
-        "mindspore", "resnet50_imagenet", (*IMAGE, "task.label_smoothing=0.1"), "mindcv", "mindcv"
+        "mindspore", "resnet50_imagenet", (*IMAGE, "task.label_smoothing=0.1"), "mindcv", updates.mindcv
     ),
-    "tsm_paddle": Task("paddle", "tsm_k400", SMALL_CLIP, "PaddleVideo", "paddlevideo"),
-    "arcface_paddle": Task("paddle", "arcface_glint360k", FACE, "PLSC", "plsc"),
+    "tsm_paddle": Task("paddle", "tsm_k400", SMALL_CLIP, "PaddleVideo", updates.paddlevideo),
+    "arcface_paddle": Task("paddle", "arcface_glint360k", FACE, "PLSC", updates.plsc),
 }
 
 
@@ -147,8 +146,7 @@ def build(task: Task, clones: str, is_peer: bool) -> Callable[[], object]:
     batch = sample_batch(job)
     if not is_peer:
         return trainer_loop(job, batch)
-    peers = importlib.import_module(f"zoo.bench.peers.{task.framework}")
-    return getattr(peers, task.update)(os.path.abspath(clones), job, batch)
+    return task.update(os.path.abspath(clones), job, batch)
 
 
 @contextmanager

@@ -6,8 +6,6 @@ insightface normalize in the loader, and mmsegmentation reads the ids of masks a
 
 import itertools
 import os
-import sys
-import types
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -209,11 +207,7 @@ def open_mit(clones: str, settings: Any) -> MapStyle:
 
 def open_mmsegmentation(settings: Any) -> MapStyle:
     """Open scenes with the training pipeline of mmsegmentation's Cityscapes configurations."""
-    try:
-        upstream.installed("mmcv._ext")
-    except Exception:  # mmcv-lite has no compiled operators: mmseg.utils imports one that loading does not use
-        sys.modules["mmcv.ops"] = types.ModuleType("mmcv.ops")
-        sys.modules["mmcv.ops"].point_sample = None  # type: ignore[attr-defined]
+    upstream.replace_operators(object)  # mmseg.utils imports one that loading does not use
     datasets = upstream.installed("mmseg.datasets")
     upstream.installed("mmengine.registry").init_default_scope("mmseg")
     scale = {"scale": settings.base_size[::-1], "ratio_range": settings.scale, "keep_ratio": True}

@@ -68,6 +68,22 @@ def installed(name: str) -> Any:
         raise UserError(f"{name}: {error}; docs/performance.md says what to install") from error
 
 
+def replace_operators(operator: type) -> None:
+    """Put a class in the place of each of mmcv's compiled operators, if mmcv-lite has none."""
+
+    def get(name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return operator
+
+    try:
+        importlib.import_module("mmcv._ext")
+    except Exception:
+        operators: Any = types.ModuleType("mmcv.ops")
+        operators.__getattr__ = get
+        sys.modules["mmcv.ops"] = operators
+
+
 def describe_machine(clones: str) -> dict[str, Any]:
     """Return processor, versions of packages, and commits of the copies of other projects in a folder."""
     versions = {}

@@ -1,17 +1,23 @@
-"""`zoo bench peers` and `zoo bench peers-updates`: the passes, the figures, and what is refused."""
+"""`zoo bench peers` and `zoo bench peers-updates`: files, loaders, passes, figures, and what is refused."""
 
+import itertools
 import json
+import os
 from types import SimpleNamespace
 
+import av
+import cv2
+import numpy as np
 import pytest
 
-from tests.bench.peers.test_loaders import Squares
-from tests.helpers.paths import ROOT
+from tests.data.loaders import sets as small_sets
 from zoo import cli
 from zoo.bench.commands import peers, peers_updates
 from zoo.bench.interleave import Seconds
-from zoo.bench.peers import loaders
+from zoo.bench.peers import loaders, sets, upstream
 from zoo.bench.peers.loaders import BARE, OURS, Loader, MapStyle, Task
+from zoo.data import order
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 from zoo.data.errors import UserError
 from zoo.trainer import device
 
@@ -118,25 +124,15 @@ def test_updates_of_a_task_whose_peer_is_missing(tmp_path, monkeypatch, capsys):
 
 
 def test_the_loop_of_a_peer_gets_the_job_and_the_batch(tmp_path, monkeypatch):
-    from zoo.bench.peers import torch as loops
-
     calls = []
 
     def update(clones, job, batch):
         calls.append((clones, job.arch.depth, tuple(batch["video"].shape)))
         return lambda: calls.append("step")
 
-    monkeypatch.setattr(loops, "mit_han_lab", update)
     monkeypatch.setattr(peers_updates, "NO_SETTINGS", {})  # of a process of its own
-    peers_updates.build(TSM._replace(options=(*TSM.options, *SMALL)), str(tmp_path), True)()
+    peers_updates.build(TSM._replace(options=(*TSM.options, *SMALL), update=update), str(tmp_path), True)()
     assert calls == [(str(tmp_path), 18, (2, 2, 32, 32, 3)), "step"]
-
-
-@pytest.mark.parametrize("task", peers_updates.TASKS.values(), ids=list(peers_updates.TASKS))
-def test_every_task_has_its_loop(task):
-    """Read from the text, because a process has one framework."""
-    text = (ROOT / f"tools/bench/peers/{task.framework}.py").read_text(encoding="utf-8")
-    assert f"def {task.update}(clones: str, job: Any, batch: Any)" in text
 
 
 def test_a_peer_has_none_of_this_trainers_settings(monkeypatch):
@@ -171,3 +167,115 @@ def test_figures_of_updates():
 def test_what_is_refused(command, words, message, capsys):
     assert cli.main(["bench", command, *words]) == 2
     assert message in capsys.readouterr().err
+
+
+class Squares:
+    def __init__(self, log=None):
+        self.log = log
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        if self.log is not None:
+            self.log.append(index)
+        return index * index
+
+
+def expected(start, count, size=5):
+    return [order.locate(0, size, position)[1] for position in range(start, start + count)]
+
+
+def test_all_read_the_samples_of_a_run(tmp_path, monkeypatch):
+    log = []
+    loaders.map_style("files", "name", MapStyle(Squares(log), list), batch=3).read(4)
+    assert log == expected(12, 3)
+    train, _ = small_sets.face_set(tmp_path)
+    read = []
+    monkeypatch.setattr(train, "sample", lambda index, rng: read.append(index) or {"image": np.zeros((2, 2, 3))})
+    loaders.ours("faces", train, batch=4).read(2)
+    assert read == expected(8, 4, len(train))
+
+
+def test_processes_read_without_end(tmp_path):
+    pytest.importorskip("torch")
+    stream = loaders.map_style("files", "name", MapStyle(Squares(), list), batch=3).stream()
+    batches = list(itertools.islice(stream, 4))
+    stream.close()
+    assert batches == [[index * index for index in expected(3 * number, 3)] for number in range(4)]
+    train, _ = small_sets.face_set(tmp_path)
+    task = loaders.Task(4, (1, 1))
+    task.add_own("faces", lambda settings: (train, None), None, dali=False)
+    stream = task.loaders[1].stream()
+    batch = next(stream)
+    stream.close()
+    assert task.loaders[1].name == "bare loop" and tuple(batch.shape) == (4, *train.fields[0].shape)
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"absent: no such folder; docs/performance.md"):
+        upstream.load(str(tmp_path / "absent"), "json")
+    with pytest.raises(UserError, match=r"no_such_package: No module named 'no_such_package'; docs/performance.md"):
+        upstream.installed("no_such_package")
+
+
+@pytest.fixture
+def few(monkeypatch):
+    small = {"IMAGES": 2, "CLASSES": 2, "CLIPS": 2, "FRAMES": 20, "PAIRS": 1, "IDENTITIES": 20, "FACES_EACH": 2}
+    for name, value in small.items():
+        monkeypatch.setattr(sets, name, value)
+
+
+def test_images(few, tmp_path):
+    for folder in ("a", "b"):
+        sets.images(str(tmp_path / folder))
+    train, val = imagenet.load(imagenet.Settings(root=str(tmp_path / "a")))
+    assert (len(train), len(val)) == (2, 2)
+    for path in sorted((tmp_path / "a").rglob("*.JPEG")):
+        assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
+        assert 70_000 < path.stat().st_size < 130_000 and cv2.imread(str(path)).shape == (375, 500, 3)
+
+
+def test_clips_and_their_frames(few, tmp_path):
+    os.makedirs(tmp_path / "clips")
+    sets.clips(str(tmp_path / "clips"))
+    sets.frames(str(tmp_path / "frames"), str(tmp_path / "clips"))
+    for folder in ("clips", "frames"):
+        train, val = kinetics.load(kinetics.Settings(root=str(tmp_path / folder)))
+        assert (len(train), len(val)) == (2, 1)
+    with av.open(str(tmp_path / "clips/clip000.mp4")) as container:
+        assert container.streams.video[0].codec_context.name == "h264"
+        decoded = [frame.to_ndarray(format="bgr24") for frame in container.decode(video=0)]
+    assert len(decoded) == 20 and decoded[0].shape == (256, 340, 3)
+    last = cv2.imread(str(tmp_path / "frames/clip000/img_00020.jpg"))
+    assert np.abs(last.astype(int) - decoded[-1]).mean() < 4 < np.abs(last.astype(int) - decoded[0]).mean()
+
+
+@pytest.mark.slow
+def test_faces_are_packed(few, tmp_path):
+    sets.faces(str(tmp_path / "faces"))
+    train, _ = faces.load(faces.Settings(root=str(tmp_path / "faces/pack"), val_fraction=0.4))
+    image = train.sample(0, np.random.default_rng(0))["image"]
+    assert image.shape == (112, 112, 3) and len(train.classes) <= 20
+    assert 3_000 < os.path.getsize(tmp_path / "faces/pack/train.rec") / 40 < 9_000
+
+
+@pytest.mark.slow
+def test_scenes(few, tmp_path):
+    sets.scenes(str(tmp_path))
+    train, _ = cityscapes.load(cityscapes.Settings(root=str(tmp_path), base_size=(1024, 2048)))
+    sample = train.sample(0, np.random.default_rng(0))
+    assert sample["image"].shape == (512, 1024, 3) and len(np.unique(sample["label"])) > 2
+    (image,) = (tmp_path / "leftImg8bit/train/aachen").iterdir()
+    assert 1.8e6 < image.stat().st_size < 3e6 and cv2.imread(str(image)).shape == (1024, 2048, 3)
+
+
+def test_an_interrupted_folder_is_filled_anew(tmp_path):
+    def fill(folder):
+        (tmp_path / "set.unfinished/new").touch()
+
+    (tmp_path / "set.unfinished").mkdir()
+    (tmp_path / "set.unfinished/old").touch()
+    assert sets.complete(str(tmp_path / "set"), fill) == str(tmp_path / "set")
+    assert [path.name for path in (tmp_path / "set").iterdir()] == ["new"]
+    sets.complete(str(tmp_path / "set"), lambda folder: pytest.fail("filled twice"))
