@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import mindspore
 import numpy as np
 from mindspore import Parameter, Tensor, amp, nn
 from mindspore import dtype as mstype
@@ -48,12 +49,21 @@ def load_arrays(model: nn.Cell, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def convert_precision(model: nn.Cell, plan: Plan) -> nn.Cell:
-    """Return the model with the precision of the plan's mode; its parameters stay fp32."""
+    """Return the model with the precision of the plan's mode; its parameters stay fp32.
+
+    Dilated convolutions stay fp32 on GPUs, where MindSpore computes 16-bit ones in the format NHWC, in which it has no
+    gradient of dilated ones.
+    """
     if not plan.mode.is_mixed:
         return model
     # MindSpore's own O1 rewrites source code and misses methods; `auto` decides by operator, as autocast does.
     level = "auto" if plan.mode.level == "O1" else plan.mode.level
-    fp32_cells = [cell for name, cell in model.cells_and_names() if name in plan.fp32_modules]
+    on_gpu = mindspore.get_context("device_target") == "GPU"
+    fp32_cells = [
+        cell
+        for name, cell in model.cells_and_names()
+        if name in plan.fp32_modules or (on_gpu and isinstance(cell, nn.Conv2d) and max(cell.dilation) > 1)
+    ]
     model = amp.auto_mixed_precision(model, level, DTYPES[plan.mode.compute])
     for cell in fp32_cells:
         cell.to_float(mstype.float32)  # its own operators; in pynative O2 and O3 those around it still round to 16 bits

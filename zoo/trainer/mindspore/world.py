@@ -78,7 +78,8 @@ class World:
         """See World in zoo/trainer/world.py.
 
         `amp` is fp16, O1 is MindSpore's level `auto`; compiled is graph mode, which is the default, else pynative mode.
-        On a GPU the default is O2, since `auto` converts what it normalizes to fp32 and back.
+        On a GPU the default is O3, as in MindSpore's own model zoo: with normalizations in fp32 ResNet-50 takes 17.9 GB
+        for 256 images, and 11.3 GB without.
         """
         compute = "fp16" if requested.compute == "amp" else requested.compute
         if compute == "bf16" and self.device_type != "npu":
@@ -96,7 +97,7 @@ class World:
         level = (
             None
             if compute in ("fp32", "fp64", "exact")
-            else requested.level or ("O2" if self.device_type == "cuda" else "O1")
+            else requested.level or ("O3" if self.device_type == "cuda" else "O1")
         )
         if compute == "exact":
             return Mode("fp64", level, False, requested.compile is not False, True)

@@ -6,6 +6,7 @@ round, reading the older ones raises an error, and torch.compile reads them.
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -166,6 +167,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
         keep_freed_memory()
     if selected.type == "cuda":
         torch.cuda.set_device(str(selected))
+        _check_build(torch.cuda.get_device_capability(), torch.cuda.get_arch_list())
     if launch.size > 1:
         # A store of our own, because under torchrun a tcp:// address would refer to the launcher's.
         is_root = launch.rank == 0
@@ -175,6 +177,27 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
         dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.size, timeout=TIMEOUT)
         dist.all_reduce(torch.ones(1, device=str(selected)))  # opens the connections
     return World(launch.rank, launch.size, torch.device(str(selected)))
+
+
+def _check_build(capability: tuple[int, int], architectures: Sequence[str]) -> None:
+    """Raise UserError unless this PyTorch was built for a GPU.
+
+    Args:
+        capability: of the GPU.
+        architectures: such as sm_75, whose kernels run on 7.5 and later ones of 7, and compute_90, which is compiled on
+            the machine for 9.0 and all later ones.
+    """
+    for name in architectures:
+        kind, _, digits = name.partition("_")
+        built = divmod(int(digits.rstrip("af")), 10)
+        if built <= capability and (kind == "compute" or built[0] == capability[0]):
+            return
+    number = ".".join(map(str, capability))
+    remedy = "a newer one" if capability > (7, 0) else "one for CUDA 12.6, from https://download.pytorch.org/whl/cu126"
+    raise UserError(
+        f"device: PyTorch {torch.__version__} was built for {', '.join(architectures)}, and this GPU has the compute "
+        f"capability {number}; install {remedy}, or use --device cpu"
+    )
 
 
 def _listen(address: str, port: int) -> int:

@@ -65,10 +65,10 @@ def case_levels_round_what_the_protocol_says(backend):
             assert codes.flatten().tolist() == [code] * 8, level
 
 
-def case_the_default_level_is_o2_on_a_gpu(backend):
+def case_the_default_level_is_o3_on_a_gpu(backend):
     """Which need not be there."""
     world = World(0, 1, "cuda", 0)
-    assert world.resolve_mode(Mode("amp")) == Mode("fp16", "O2", False, True)
+    assert world.resolve_mode(Mode("amp")) == Mode("fp16", "O3", False, True)
     assert world.resolve_mode(Mode("amp", "O1")) == Mode("fp16", "O1", False, True)
     assert world.resolve_mode(Mode("fp32")) == COMPILED
 

@@ -78,3 +78,19 @@ def test_bf16_inputs_give_bf16_outputs():
     y = norm(x)
     y.float().sum().backward()
     assert y.dtype == x.grad.dtype == torch.bfloat16 and norm.weight.grad.dtype == torch.float32
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_kernels_of_a_gpu(layout):
+    """Against PyTorch's batch normalization in float64, with one rank."""
+    reference, norm = random_norms((8, 3, 5, 6))
+    x = (3 + 2 * torch.randn(8, 3, 5, 6)).contiguous(memory_format=layout)
+    gradient, x64, x = torch.randn(x.shape), x.double().requires_grad_(), x.cuda().requires_grad_()
+    norm.cuda()(x).backward(gradient.cuda())
+    reference(x64).backward(gradient.double())
+    results = [(x.grad, x64.grad), (norm.weight.grad, reference.weight.grad), (norm.bias.grad, reference.bias.grad)]
+    results += [(norm.running_mean, reference.running_mean), (norm.running_var, reference.running_var)]
+    for result, value in results:
+        torch.testing.assert_close(result.cpu().double(), value, rtol=1e-4, atol=1e-5)

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from tests.helpers.frameworks import adapter
 from tests.zoo.trainer import margin_cases, tiny_reference, trainer_setup
 from tests.zoo.trainer.trainer_setup import make_tsm, random_clips, update
+from zoo.data.errors import UserError
 from zoo.trainer.plan import Mode
-from zoo.trainer.torch.world import World
+from zoo.trainer.torch.world import World, _check_build
 
 
 def reference_updates(trainer, batches, lrs, clip_norm, smoothing):
@@ -124,3 +125,20 @@ def test_versions_of_a_build_with_cuda(monkeypatch):
     world = World(0, 1, torch.device("cpu"))
     assert world.libraries() == {"cuda": "12.6", "cudnn": "9.5.1", "nccl": "2.26.2", "cann": None}
     assert world.version == "2.13.0"
+
+
+@pytest.mark.parametrize(
+    "capability, architectures",
+    [((7, 5), ["sm_75", "sm_80"]), ((8, 9), ["sm_80", "sm_86"]), ((9, 0), ["sm_90a"]), ((12, 1), ["compute_100"])],
+)
+def test_a_gpu_that_the_build_knows(capability, architectures):
+    _check_build(capability, architectures)
+
+
+@pytest.mark.parametrize(
+    "capability, architectures, remedy",
+    [((7, 0), ["sm_75", "compute_90"], "cu126"), ((8, 0), ["sm_75", "sm_86"], "newer"), ((12, 0), ["sm_90"], "newer")],
+)
+def test_a_gpu_that_the_build_does_not_know(capability, architectures, remedy):
+    with pytest.raises(UserError, match=f"sm_.*{capability[0]}.{capability[1]}.*{remedy}"):
+        _check_build(capability, architectures)
