@@ -5,9 +5,9 @@ from functools import cache
 
 import pytest
 
-from tests.bench.submission.scales import events, write_run, write_scales
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import require_framework, run, train_arguments
+from tests.helpers.submissions import events, write_run, write_scales
 from zoo import cli
 from zoo.bench.airank_log import deviations, measure, parse
 from zoo.bench.submission.runs import read

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zoo.bench.airank_log import Log, deviations, measure, parse
 from zoo.bench.submission import rules, runs
@@ -45,26 +45,6 @@ class Model(NamedTuple):
         """AI-Rank's target, None for a model that it does not list."""
         listed = rules.find(self.path.name)
         return listed.target if listed else None
-
-
-class Row(NamedTuple):
-    """A row of the reviewers' table.
-
-    Attributes:
-        model: folder of the model; or model, framework and precision of a run.
-        cards: number of cards.
-        time_to_train_s: time stamp of the evaluation that reaches the target minus that of test_begin.
-        samples_per_s: avg_ips, recomputed from the log.
-        accuracy_percent: the best one.
-        source: the folder of the model or of the run.
-    """
-
-    model: str
-    cards: int
-    time_to_train_s: float | None
-    samples_per_s: float | None
-    accuracy_percent: float | None
-    source: str
 
 
 def check(tree: str) -> list[str]:
@@ -135,73 +115,76 @@ def _problems(model: Model, is_demo: bool) -> list[str]:
     return lines
 
 
-def rows(paths: Sequence[str], target: Decimal | None) -> list[Row]:
+def rows(paths: Sequence[str], target: Decimal | None) -> list[dict[str, Any]]:
     """Return the reviewers' rows of trees and runs, sorted by model and cards.
 
     Args:
         paths: folders of runs, or of trees.
         target: accuracy that ends Time2train; None for AI-Rank's, or in a demo for the run's own.
 
+    Returns:
+        By row the model, cards, Time2train in seconds, throughput (recomputed from the log), best accuracy in percent,
+        the folder, and the speed-ups by the model's row of one card; None for what is not known.
+
     Raises:
         UserError: a path is neither, or a tree has no log.
     """
-    found = []
+    found: list[dict[str, Any]] = []
     for path in paths:
         is_run = os.path.isfile(os.path.join(path, journal.FILE))
         more = [_row_of_run(path, target)] if is_run else _rows_of_tree(path, target)
         if not more:
             raise UserError(f"{path}: no run, and no log of a submission in it")
         found += more
-    return sorted(found, key=lambda row: (row.model, row.cards))
-
-
-def speedup(found: Sequence[Row], row: Row, by: str) -> float | None:
-    """Return how many times faster a row is than the model's row of one card, None without the two values."""
-    base = next((getattr(other, by) for other in found if (other.model, other.cards) == (row.model, 1)), None)
-    value = getattr(row, by)
-    if not base or not value:
-        return None
-    return base / value if by == "time_to_train_s" else value / base
-
-
-def summary(found: Sequence[Row]) -> list[str]:
-    """Return the lines of the reviewers' table in Markdown."""
-    cells = []
     for row in found:
-        values = (row.time_to_train_s, row.samples_per_s, row.accuracy_percent, speedup(found, row, "time_to_train_s"))
-        cells.append((row.model, row.cards, *(None if value is None else f"{value:.2f}" for value in values)))
+        base = next((other for other in found if (other["model"], other["cards"]) == (row["model"], 1)), {})
+        times, speeds = ([base.get(key), row[key]] for key in ("time_to_train_s", "samples_per_s"))
+        row["speedup"] = times[0] / times[1] if all(times) else None
+        row["speedup_by_throughput"] = speeds[1] / speeds[0] if all(speeds) else None
+    return sorted(found, key=lambda row: (row["model"], row["cards"]))
+
+
+def summary(found: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines of the reviewers' table in Markdown."""
+    keys = ("time_to_train_s", "samples_per_s", "accuracy_percent", "speedup")
+    cells = [
+        (row["model"], row["cards"], *(None if row[key] is None else f"{row[key]:.2f}" for key in keys))
+        for row in found
+    ]
     return table(cells, HEAD, markdown=True)
 
 
-def _row_of_run(path: str, target: Decimal | None) -> Row:
+def _row_of_run(path: str, target: Decimal | None) -> dict[str, Any]:
     run = runs.read(path)
     begin, log = run.begin, parse(run.log(target))
     name = f"{begin['model']} ({begin['framework']}, {begin['compute']})"
-    return _row(name, run.cards, log, target, begin["train_samples"], begin["warmup_epochs"], path)
+    return _row(name, run.cards, path, log, target, begin["train_samples"], begin["warmup_epochs"])
 
 
-def _rows_of_tree(path: str, target: Decimal | None) -> list[Row]:
-    root, found = _root(path), []
+def _rows_of_tree(path: str, target: Decimal | None) -> list[dict[str, Any]]:
+    root = _root(path)
     is_demo = (root / DEMO_FILE).is_file()
-    for folder in sorted(root.glob("*/*/*")):
-        model = read_model(folder)
-        own = target or (None if is_demo else model.target)
+    found = []
+    for model in map(read_model, sorted(root.glob("*/*/*"))):
+        own, source = target or (None if is_demo else model.target), model.path.relative_to(root).as_posix()
         for cards, log in model.logs.items():
-            source = folder.relative_to(root).as_posix()
-            found.append(_row(folder.name, cards, log, own, model.samples, model.warmup, source))
+            found.append(_row(model.path.name, cards, source, log, own, model.samples, model.warmup))
     return found
 
 
 def _row(
-    model: str, cards: int, log: Log, target: Decimal | None, samples: int | None, warmup: int, source: str
-) -> Row:
+    model: str, cards: int, source: str, log: Log, target: Decimal | None, samples: int | None, warmup: int
+) -> dict[str, Any]:
     values = measure(log, target, samples, warmup)
-    seconds = values["time_to_target"] if target is not None else values["target_quality_time"]
-    speed = values["samples_per_s"] if values["samples_per_s"] is not None else values["avg_ips"]
-    accuracy = values["best"]
-    if accuracy is not None and values["accuracy_unit"] == "fraction":
-        accuracy *= 100
-    return Row(model, cards, seconds, speed, accuracy, source)
+    best = values["best"]
+    return {
+        "model": model,
+        "cards": cards,
+        "time_to_train_s": values["target_quality_time" if target is None else "time_to_target"],
+        "samples_per_s": values["samples_per_s"] or values["avg_ips"],
+        "accuracy_percent": best * 100 if best is not None and values["accuracy_unit"] == "fraction" else best,
+        "source": source,
+    }
 
 
 def _root(tree: str) -> Path:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from zoo.bench.airank_log import deviations, parse
+from zoo.bench.report.runs import changes, first, named
 from zoo.bench.submission import rules
 from zoo.bench.submission.rules import Listed
 from zoo.config import loader
@@ -26,22 +27,12 @@ SCALE_KEYS = (
     *("train.batch", "train.accumulate", "train.global_batch", "train.eval_batch", "train.straggler_timeout"),
     *("train.steps", "train.eval_every", "train.save_every", "train.log_every", "train.keep_checkpoints"),
 )
-# Fields that a resume must keep. The division of an update into micro-batches, workers, threads and the evaluation's
-# batch are free. The digest of the recipe leaves out its folder and its device.
-SAME = (
-    *("framework", "framework_version", "ranks", "global_batch", "compute", "level", "precision", "loss_scale"),
-    *("channels_last", "compile", "loader", "recipe_sha256"),
+FREE = ("device", "batch", "accumulate", "workers", "threads")  # settings that a resume may change
+NEEDED = (  # fields of `begin` without which nothing can be submitted
+    *("framework", "framework_version", "recipe", "model", "arch", "task", "data", "protocol", "metric", "weights"),
+    *("compute", "eval_every", "ranks", "batch", "accumulate", "global_batch", "parameters", "seed", "train_samples"),
+    *("val_samples", "warmup_epochs", "optimizer", "command", "hosts"),
 )
-NEEDED = {  # event -> fields without which nothing can be submitted
-    "load": ("at", "train_samples"),
-    "eval": ("step", "epoch", "accuracy"),
-    "end": ("step", "epoch"),
-    "begin": (
-        *("framework", "framework_version", "recipe", "model", "arch", "task", "data", "protocol", "metric"),
-        *("weights", "compute", "eval_every", "ranks", "batch", "accumulate", "global_batch", "parameters", "seed"),
-        *("train_samples", "val_samples", "warmup_epochs", "optimizer", "command", "hosts"),
-    ),
-}
 
 
 class Run(NamedTuple):
@@ -72,7 +63,7 @@ class Run(NamedTuple):
     @property
     def checksum(self) -> str:
         """Checksum of the data, `missing` without one."""
-        return str(next(event for event in self.events if event["event"] == "load").get("checksum") or "missing")
+        return str((first(self.events, "load") or {}).get("checksum") or "missing")
 
 
 def read(folder: str) -> Run:
@@ -86,21 +77,14 @@ def read(folder: str) -> Run:
         raise UserError(f"{folder}: not the folder of a run, there is no {journal.FILE} in it")
     with parsing(f"{path}: damaged, a line is not an event of a run"):
         events = journal.history(folder)
-    for name in ("begin", "load"):
-        if not any(event["event"] == name for event in events):
-            raise UserError(f"{path}: the run has not begun; there is no event `{name}`")
-    for event in events:
-        absent = [name for name in ("time", *NEEDED.get(event["event"], ())) if event.get(name) is None]
-        if absent:
-            raise UserError(
-                f"{path}: an event `{event['event']}` has no {', '.join(absent)}; of a run of an older version, train "
-                "again with this one"
-            )
-        if event["event"] == "load":
-            event.setdefault("checksum", None)
+    begin = first(events, "begin")
+    if begin is None or first(events, "load") is None:
+        raise UserError(f"{path}: the run has not begun; there are no events `load` and `begin`")
+    absent = [name for name in NEEDED if begin.get(name) is None]
+    if absent:
+        raise UserError(f"{path}: `begin` has no {', '.join(absent)}; of a run of an older version, train again")
     recipe = os.path.join(folder, RECIPE)
     entries = loader.read(recipe, recorded=True) if os.path.isfile(recipe) else {}
-    begin = next(event for event in events if event["event"] == "begin")
     return Run(folder, events, begin, {key: plain(entry.value) for key, entry in entries.items()})
 
 
@@ -114,65 +98,57 @@ def missing(runs: Mapping[int, Run], listed: Listed | None) -> list[str]:
     lines = []
     for cards, run in runs.items():
         found = [*_record(run), *_resumes(run), *_end(run, listed and listed.target), *_cards(run, cards)]
-        found += [*_data(run, listed), *_method(run, listed)] if listed else []
+        found += _method(run, listed) if listed else []
         lines += [f"{rules.log_name(cards)} ({run.folder}): {text}" for text in found]
     return lines + _between(runs)
 
 
 def _record(run: Run) -> list[str]:
     """List what the record of a run lacks: the code, the checksum and the recipe."""
-    git, lines = run.begin.get("git"), []
+    lines = [] if rules.CHECKSUM.fullmatch(run.checksum) else [f"the checksum of the data is {run.checksum}"]
+    return lines + _code(run.begin.get("git")) + ([] if run.recipe else [f"no {RECIPE}"])
+
+
+def _code(git: Mapping[str, Any] | None) -> list[str]:
     if not git:
-        lines.append("the commit of the code is unknown; train from a git checkout")
-    elif git.get("dirty"):
-        lines.append(f"the code differed from commit {str(git.get('commit'))[:12]}; commit it and train again")
-    if not rules.CHECKSUM.fullmatch(run.checksum):
-        lines.append(f"the checksum of the data is {run.checksum}, not one of files")
-    return lines + ([] if run.recipe else [f"no {RECIPE}"])
+        return ["the commit of the code is unknown; train from a git checkout"]
+    if git.get("dirty"):
+        return [f"the code differed from commit {str(git.get('commit'))[:12]}; commit it and train again"]
+    return []
 
 
 def _resumes(run: Run) -> list[str]:
     """List what a run was continued with that it had not begun with; a field that an event lacks is the same."""
-    then, lines = _facts(run.begin), []
-    for event in run.events:
-        if event["event"] == "data_changed":
-            at, checksum = event.get("first_step"), event.get("checksum")
-            lines.append(f"continued at step {at} with data whose checksum is {checksum}")
-        if event["event"] != "resume":
-            continue
-        at = f"continued at step {event['step']} with"
-        for name, value in _facts(event).items():
-            if name in then and value != then[name]:
-                lines.append(f"{at} {name} {value}, begun with {then[name]}")
-        git = event.get("git")
-        if "git" in event and not git:
-            lines.append(f"{at} code of an unknown commit")
-        elif git and git.get("dirty"):
-            lines.append(f"{at} code that differed from its commit")
+    begin = run.begin
+    lines = [
+        f"continued at step {event.get('first_step')} with data whose checksum is {event.get('checksum')}"
+        for event in named(run.events, "data_changed")
+    ]
+    for event in named(run.events, "resume"):
+        changed = [name for name in changes(begin, [event]) if name not in FREE]
+        version = begin["framework_version"]
+        changed += ["framework_version"] if event.get("framework_version", version) != version else []
+        if event.get("hosts") and accelerators(event["hosts"]) != accelerators(begin["hosts"]):
+            changed.append("machines")
+        if "git" in event:
+            lines += [f"continued at step {event['step']}: {text}" for text in _code(event["git"])]
+            commits = [(one.get("git") or {}).get("commit") for one in (event, begin)]
+            changed += ["commit"] if None not in commits and commits[0] != commits[1] else []
+        lines += [f"continued at step {event['step']} with another {', '.join(changed)}"] if changed else []
     return lines
 
 
-def _facts(event: Event) -> dict[str, Any]:
-    """Return the fields that must not change, by the names of the messages."""
-    facts = {name: event[name] for name in SAME if name in event}
-    facts |= {f"optimizer.{name}": value for name, value in (event.get("optimizer") or {}).items()}
-    git, hosts = event.get("git") or {}, event.get("hosts") or []
-    facts |= {"commit": git["commit"]} if "commit" in git else {}
-    return facts | ({"machines": len(hosts), "accelerators": accelerators(hosts)} if hosts else {})
-
-
-def accelerators(hosts: Sequence[Mapping[str, Any]]) -> str:
-    """Return number and names of all accelerators of a run."""
-    names = sorted(str(device.get("name")) for host in hosts for device in host.get("accelerators") or [])
-    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none"
+def accelerators(hosts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the names of the accelerators of each host."""
+    return [[str(device.get("name")) for device in host.get("accelerators") or []] for host in hosts]
 
 
 def _end(run: Run, target: Decimal | None) -> list[str]:
     """List what is missing at the end of a run: all numbers of its log are recomputed from the log."""
     if run.begin.get("speed"):
         return ["a run of --speed: it trains to no target"]
-    lines = [] if any(event["event"] == "end" for event in run.events) else ["unfinished: continue it with --resume"]
-    evals = [event["accuracy"] for event in run.events if event["event"] == "eval"]
+    lines = [] if first(run.events, "end") else ["unfinished: continue it with --resume"]
+    evals = [event["accuracy"] for event in named(run.events, "eval")]
     if not evals:
         return [*lines, "no evaluation"]
     if target is not None and not max(evals) >= float(target):
@@ -183,48 +159,38 @@ def _end(run: Run, target: Decimal | None) -> list[str]:
 
 def _cards(run: Run, cards: int) -> list[str]:
     """List why a run is not one of so many cards."""
-    hosts, lines = run.begin["hosts"], []
+    of_hosts, lines = accelerators(run.begin["hosts"]), []
     if run.cards != cards:
         lines.append(f"the run had {run.cards} processes, not {cards}")
-    devices = [device.get("name") for host in hosts for device in host.get("accelerators") or []]
+    devices = [name for names in of_hosts for name in names]
     if len(devices) < run.cards:
         lines.append(f"the run used {len(devices)} GPUs or NPUs for {run.cards} processes")
-    if len(hosts) != rules.nodes(cards):
-        lines.append(f"the run used {len(hosts)} machines, {cards} cards are {rules.nodes(cards)} by the rules")
-    return lines + ([f"the machines differ: {accelerators(hosts)}"] if len(set(devices)) > 1 else [])
-
-
-def _data(run: Run, listed: Listed) -> list[str]:
-    """List why data and evaluations of a run are not those of the rules."""
-    begin, lines = run.begin, []
-    name, _, views = begin["protocol"].partition("/")
-    if name != listed.protocol:
-        return [f"trained on {begin['data']} ({begin['protocol']}), the rules demand {listed.dataset}"]
-    for split, key, limits in (
-        ("training", "train_samples", listed.train_samples),
-        ("validation", "val_samples", listed.val_samples),
-    ):
-        if not limits[0] <= begin[key] <= limits[1]:
-            numbers = " to ".join(map(str, dict.fromkeys(limits)))
-            lines.append(f"{begin[key]} {split} samples; {listed.dataset} has {numbers}")
-    if not re.fullmatch(listed.views, views):
-        lines.append(f"evaluated by the protocol {begin['protocol']}, which is not that of AI-Rank's target")
-    total = begin["val_samples"]
-    for event in (event for event in run.events if event["event"] == "eval"):
-        count, bad = event.get("samples"), event.get("bad") or 0
-        if count is not None and count != total:
-            lines.append(f"the evaluation at step {event['step']} took {count} of {total} samples")
-        elif total - bad < min(listed.val_samples[0], total):
-            lines.append(f"{bad} of {total} samples of the evaluation at step {event['step']} could not be read")
-    return lines
+    if len(of_hosts) != rules.nodes(cards):
+        lines.append(f"the run used {len(of_hosts)} machines, {cards} cards are {rules.nodes(cards)} by the rules")
+    return lines + ([f"the machines differ: {', '.join(sorted(set(devices)))}"] if len(set(devices)) > 1 else [])
 
 
 def _method(run: Run, listed: Listed) -> list[str]:
-    """List how model and evaluation differ from what the rules demand."""
-    depth, every = run.begin["arch"].get("depth"), run.begin["eval_every"]
-    lines = [f"the model has depth {depth}, not {rules.DEPTH}"] if depth != rules.DEPTH else []
-    if run.begin["metric"] != listed.metric:
-        lines.append(f"the accuracy is {run.begin['metric']}, the rules demand {listed.metric}")
+    """List why data, model and evaluations of a run are not those of the rules."""
+    begin, lines = run.begin, []
+    name, _, views = begin["protocol"].partition("/")
+    if name != listed.protocol:
+        lines.append(f"trained on {begin['data']} ({begin['protocol']}), the rules demand {listed.dataset}")
+    elif not re.fullmatch(listed.views, views):
+        lines.append(f"evaluated by the protocol {begin['protocol']}, which is not that of AI-Rank's target")
+    for key, (least, most) in (("train_samples", listed.train_samples), ("val_samples", listed.val_samples)):
+        if name == listed.protocol and not least <= begin[key] <= most:
+            lines.append(f"{key} are {begin[key]}; {listed.dataset} has {least} to {most}")
+    for event in named(run.events, "eval"):
+        total, bad = begin["val_samples"], event.get("bad") or 0
+        taken = total if event.get("samples") is None else event["samples"]
+        if name == listed.protocol and (taken != total or taken - bad < min(listed.val_samples[0], total)):
+            lines.append(f"the evaluation at step {event['step']} took {taken - bad} of {total} samples")
+    depth, every = begin["arch"].get("depth"), begin["eval_every"]
+    if depth != rules.DEPTH:
+        lines.append(f"the model has depth {depth}, not {rules.DEPTH}")
+    if begin["metric"] != listed.metric:
+        lines.append(f"the accuracy is {begin['metric']}, the rules demand {listed.metric}")
     if listed.eval_every and every != listed.eval_every:
         lines.append(f"evaluated every {every}, the rules demand every {listed.eval_every}")
     return lines
@@ -232,10 +198,10 @@ def _method(run: Run, listed: Listed) -> list[str]:
 
 def _between(runs: Mapping[int, Run]) -> list[str]:
     """List what differs between runs that must not: only the number of cards does."""
-    (first, base), *others = runs.items()
+    (cards, base), *others = runs.items()
     lines = []
-    for cards, run in others:
-        pair = f"{rules.log_name(first)} and {rules.log_name(cards)} differ in"
+    for other, run in others:
+        pair = f"{rules.log_name(cards)} and {rules.log_name(other)} differ in"
         now, then = _compared(run), _compared(base)
         lines += [f"{pair} {name}: {then[name]} and {now[name]}" for name in now if now[name] != then[name]]
         is_scaled = base.recipe.get("optim.base_batch") or run.recipe.get("optim.base_batch")
@@ -248,6 +214,6 @@ def _between(runs: Mapping[int, Run]) -> list[str]:
 
 def _compared(run: Run) -> dict[str, Any]:
     facts = {name: run.begin[name] for name in ("framework", "framework_version", "model", "seed", "compute")}
-    kinds = {device.get("name") for host in run.begin["hosts"] for device in host.get("accelerators") or []}
+    kinds = {name for names in accelerators(run.begin["hosts"]) for name in names}
     facts |= {"the code": (run.begin.get("git") or {}).get("commit"), "the checksum of the data": run.checksum}
-    return facts | {"the machines": " and ".join(sorted(map(str, kinds))) or "none"}
+    return facts | {"the machines": " and ".join(sorted(kinds)) or "none"}
