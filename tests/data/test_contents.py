@@ -30,7 +30,7 @@ def keeping(monkeypatch):
 
 
 def digest(files, root, full=False):
-    return contents.combine(contents.digests(files, root, full))
+    return contents.digests(files, root, full).tobytes()
 
 
 def noise(size, seed=0):
@@ -56,7 +56,7 @@ def expected(content, full):
 
 
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("size", [0, 1, 16384, 16385, 3 * MIB + 1, 17 * MIB])
+@pytest.mark.parametrize("size", [0, 1, 16384, 16385, 9 * MIB])
 def test_a_digest_is_over_length_and_blocks(tmp_path, size, full):
     assert digest_of(tmp_path, noise(size), full) == expected(noise(size), full)
 
@@ -109,10 +109,7 @@ def test_many_files_in_their_order(tmp_path):
     count = contents.TASK_SIZE * 3 + 5
     files = write_files(tmp_path, count)
     whole = b"".join(expected(noise(50 + number, number), False) for number in range(count))
-    truth = hashlib.md5(contents.VERSION + whole).hexdigest()
-    assert digest(files, str(tmp_path)) == truth == digest(iter(files), "elsewhere")
-    assert digest([*files[1:], files[0]], str(tmp_path)) != truth
-    assert digest(files[:-1], str(tmp_path)) != truth
+    assert digest(files, str(tmp_path)) == whole == digest(iter(files), "elsewhere")
 
 
 def test_kept_digests_are_not_computed_again(tmp_path, monkeypatch, keeping, cache):

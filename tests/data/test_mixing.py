@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.data.augment.golden import load
-from tests.data.loaders.odd_files import needs_dali
-from tests.data.loaders.sets import image_set
+from tests.data.augment.conftest import load
+from tests.data.loaders.sets import image_set, needs_dali
 from zoo.data import mixing, order
 from zoo.data.batch import DropoutMask, Field
 from zoo.data.dataset import LoaderSettings

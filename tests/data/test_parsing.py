@@ -2,10 +2,8 @@
 
 import pytest
 
-from tests.helpers.paths import GOLDEN
 from zoo.data.errors import BadSample, UserError
 from zoo.data.parsing import natural, parsing
-from zoo.weights import pdparams
 
 
 @pytest.mark.parametrize(
@@ -46,14 +44,6 @@ def test_errors_of_the_file_pass(error):
 def test_whoever_ends_the_program_does_so(error):
     with pytest.raises(error), parsing("a.bin: cannot be read"):
         raise error
-
-
-def test_mistakes_outside_of_parsers_stay_tracebacks(monkeypatch):
-    """What follows the parser of a file is not guarded."""
-    monkeypatch.setattr(pdparams, "widen", lambda array, is_bfloat16: array.no_such_attribute)
-    path = GOLDEN / "paddle_kinds.pdparams"
-    with path.open("rb") as file, pytest.raises(AttributeError):
-        pdparams.parse(file, str(path))
 
 
 @pytest.mark.parametrize("text, number", [("0", 0), ("8", 8), ("007", 7), ("999999999", 999_999_999)])

@@ -1,13 +1,17 @@
-"""Settings of data sets: limits are annotations, and whatever contradicts them or another key names its key."""
+"""Data sets by name, and their settings: whatever contradicts a limit or another key names its key."""
 
 import dataclasses
 import math
+from types import ModuleType
 
 import pytest
 
+from zoo import data
 from zoo.data import fields
+from zoo.data.dataset import LoaderSettings
 from zoo.data.datasets import cityscapes, faces, imagenet, synthetic
 from zoo.data.demo import motion, portraits, shapes, streets
+from zoo.data.errors import UserError
 from zoo.data.fields import Annotated, Count, Fractions, Range, Sides
 
 
@@ -80,3 +84,15 @@ def test_annotations_are_checked(values, message):
 def test_impossible_values_name_their_key(module, values, key):
     with pytest.raises(ValueError, match=f"^{key}"):
         module.Settings(**values)
+
+
+def test_every_data_set_has_settings_and_functions():
+    for name in data.names():
+        module = data.find(name)
+        assert isinstance(module, ModuleType) and issubclass(module.Settings, LoaderSettings)
+        assert callable(module.load) and callable(module.describe)
+
+
+def test_an_unknown_name():
+    with pytest.raises(UserError, match="no data set 'imagnet'; choose one of cityscapes, faces"):
+        data.find("imagnet")

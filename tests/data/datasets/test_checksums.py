@@ -184,19 +184,6 @@ def test_the_items_of_a_face_or_pair_are_found_by_its_name():
     assert faces.files_of("lfw pair 3 (lfw.bin image 6, lfw.bin image 7)") == ["lfw.bin", "lfw.bin"]
 
 
-def test_packed_frames(tmp_path, monkeypatch):
-    (tmp_path / "set").mkdir()
-    frame_folders(tmp_path / "set")
-    prepare = serial_prepare(monkeypatch)
-    assert prepare("k400", tmp_path / "set", "--pack", "--out", tmp_path / "out") == 0
-    keys = {"size": 32, "segments": 2}
-    source, made = (kinetics.load(kinetics.Settings(root=str(tmp_path / name), **keys)) for name in ("set", "out"))
-    first = kinetics.describe(*made).checksum
-    assert first == kinetics.describe(*source).checksum
-    overwrite(tmp_path / "set/clips/2/img_00005.jpg", bytes(50))
-    assert kinetics.describe(*source).checksum != first == kinetics.describe(*made).checksum
-
-
 def test_a_full_checksum_sees_every_byte(tmp_path, monkeypatch):
     image_folders(tmp_path, classes=("a", "b"))
     path = tmp_path / "train/a/0.png"

@@ -93,13 +93,6 @@ def test_masks_of_train_ids(tmp_path):
     assert "aachen_000001_000019_gtFine_labelTrainIds.png: holds the value 19; legal values are 0 to 18" in message
 
 
-def test_train_ids_in_files_named_label_ids(tmp_path):
-    write_city(tmp_path, *STEMS, values=(0, 18, 255))
-    message = error_message(tmp_path)
-    assert "labelIds.png: holds the value 255; legal values are Cityscapes' ids 0 to 33" in message
-    assert "labelTrainIds" in message
-
-
 def test_images_without_masks_are_named(tmp_path):
     write_city(tmp_path, *STEMS, *(f"train/ulm/ulm_{number:06d}_000019" for number in range(9)))
     for path in (tmp_path / "gtFine/train/ulm").iterdir():
@@ -255,14 +248,6 @@ def test_the_number_of_checked_masks_is_a_setting(tmp_path):
     write_png(tmp_path, "masks/train/4.png", (9,))
     assert len(load(tmp_path, num_classes=3, checked_masks=2)[0]) == 9
     assert "masks/train/4.png" in error_message(tmp_path, num_classes=3, checked_masks=3)
-
-
-def test_files_without_a_match_are_named(tmp_path):
-    write_custom(tmp_path, "train/a", "train/b", "val/c")
-    write_png(tmp_path, "images/train/new.jpg")
-    message = error_message(tmp_path, num_classes=3)
-    assert "1 of 3 images have no mask in masks/train: images/train/new.jpg;" in message
-    assert "except for the extension" in message
 
 
 def test_folders_that_are_missing_or_empty(tmp_path):

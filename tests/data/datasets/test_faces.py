@@ -58,18 +58,6 @@ def test_normalizations(tmp_path):
         assert np.allclose((200 / 255 - np.array(field.mean)) / field.std, (200 - 127.5) / 128, atol=1e-12)
 
 
-def test_half_of_the_training_images_are_mirrored(tmp_path):
-    train, val = load(write_set(tmp_path, "rec"))
-    images = [train.sample(3, np.random.default_rng(seed))["image"] for seed in range(200)]
-    mirrored = [image[0, 0, 1] == SIZE - 1 for image in images]
-    assert 70 < sum(mirrored) < 130
-    assert np.array_equal(images[mirrored.index(True)], images[mirrored.index(False)][:, ::-1])
-    assert np.array_equal(train.sample(3, np.random.default_rng(5))["image"], images[5])
-    unflipped, _ = load(tmp_path, flip=False)
-    assert not any(unflipped.sample(3, np.random.default_rng(seed))["image"][0, 0, 1] for seed in range(20))
-    assert not any(val.sample(3, np.random.default_rng(seed))["image"][0, 0, 0, 1] for seed in range(20))
-
-
 def test_a_folder_per_identity_needs_no_verification_sets(tmp_path):
     """The recipes name published ones, which own faces do not come with."""
     names = ("lfw.bin", "cfp_fp.bin", "agedb_30.bin")
@@ -239,20 +227,6 @@ def test_images_of_another_size(tmp_path, layout):
     assert val.sample(0, RNG)["image"].shape == (2, 16, 16, 3)
     image = load(tmp_path, size=4, resize=True, flip=False)[0].sample(9, RNG)["image"]
     assert image[0, :, 1].tolist() == [1, 4, 7, 10]  # means of three columns
-
-
-def test_image_formats_and_color_modes(tmp_path):
-    write_set(tmp_path, "list")
-    gray = np.full((SIZE, SIZE), 77, np.uint8)
-    for form, content in (
-        ("JPEG", packs.encode(np.full((SIZE, SIZE, 3), (200, 30, 60), np.uint8), "JPEG")),
-        ("gray", packs.encode(gray)),
-        ("BMP", packs.encoded_image(3, form="BMP")),
-    ):
-        (tmp_path / "images/p0/0.png").write_bytes(content)
-        pixel = load(tmp_path, flip=False)[0].sample(0, RNG)["image"][5, 5]
-        expected = {"JPEG": (200, 30, 60), "gray": (77, 77, 77), "BMP": (3, 5, 5)}[form]
-        assert np.abs(pixel.astype(int) - expected).max() <= 2, form  # red stays red: RGB, not BGR
 
 
 def test_verification_images_are_checked_before_a_run(tmp_path):

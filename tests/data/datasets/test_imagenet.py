@@ -8,10 +8,9 @@ import pytest
 from PIL import Image
 
 from zoo.data.datasets import imagenet
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import UserError
 from zoo.data.formats import images
 from zoo.data.formats.lists import read_classes
-from zoo.data.stream import open_evaluation, open_training
 
 TENCH, FISH, SHARK = "n01440764", "n01443537", "n01484850"
 
@@ -204,12 +203,6 @@ def test_json_that_is_not_a_class_file(content, tmp_path):
         read_classes(str(tmp_path / "missing.json"))
 
 
-def test_no_folder(tmp_path):
-    message = error_message(tmp_path / "nothing")
-    for part in (str(tmp_path / "nothing"), "data.root", "train/<class>", "val_list.txt", "configs/resnet50_demo.yaml"):
-        assert part in message
-
-
 def test_a_flat_val_folder_without_labels(tmp_path):
     write_files(
         tmp_path, f"train/{TENCH}/a.JPEG", "val/ILSVRC2012_val_00000001.JPEG", "val/ILSVRC2012_val_00000002.JPEG"
@@ -307,19 +300,3 @@ def test_a_reduced_decode_keeps_the_crop_and_almost_all_pixels(tmp_path):
         for seed in range(20)
     ]
     assert 0 < max(differences) <= 5
-
-
-def test_streams_of_both_splits(tmp_path):
-    write_tree(tmp_path)
-    write_files(tmp_path, f"train/{FISH}/broken.JPEG")
-    (tmp_path / f"train/{FISH}/broken.JPEG").write_bytes(b"")
-    train, val = load(tmp_path)
-    with pytest.raises(BadSample, match="empty"):
-        train.sample([name for name, _ in pairs(train)].index(f"train/{FISH}/broken.JPEG"), np.random.default_rng(0))
-    first, second = (list(open_training(train, 1, 4, 0, 3)) for _ in range(2))
-    for (batch, bad), (again, _) in zip(first, second):
-        assert batch["image"].shape == (4, 16, 16, 3) and batch["label"].dtype == np.int64
-        assert all(np.array_equal(batch[key], again[key]) for key in batch) and len(bad) == 1
-        assert bad[0].name == f"train/{FISH}/broken.JPEG" and bad[0].reason == "the file is empty"
-    ((batch, bad),) = open_evaluation(val, 1, 3)
-    assert batch["valid"].tolist() == [1, 1, 0] and batch["label"].tolist()[:2] == [0, 1] and bad == []

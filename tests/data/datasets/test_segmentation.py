@@ -1,7 +1,6 @@
 """Samples of images with masks: upstream's recorded results for upstream's random numbers, and all file formats."""
 
 import math
-import pickle
 
 import cv2
 import numpy as np
@@ -17,7 +16,6 @@ from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import masks
 from zoo.data.stream import open_evaluation
 
-PLAIN = dict(flip=False, photometric=False, scale=(1.0, 1.0))
 CLASSES = ("a", "b", "c", "d")
 
 
@@ -175,16 +173,6 @@ def test_ignored_pixels_do_not_count_for_the_share_of_a_class():
     assert segmentation.random_corner(label, (8, 8), 0.75, rng) == (0, 3) and rng.draws == []
 
 
-def test_a_sample_is_a_function_of_index_and_random_generator(tmp_path):
-    data = split(tmp_path, [write_pair(tmp_path, number=number) for number in range(2)])
-    again = pickle.loads(pickle.dumps(data))
-    data.sample(1, np.random.default_rng(9))
-    sample, unpickled = (each.sample(0, np.random.default_rng(4)) for each in (data, again))
-    assert set(sample) == set(unpickled) == {"image", "label"}
-    assert all(np.array_equal(sample[name], unpickled[name]) for name in sample)
-    assert not np.array_equal(sample["image"], data.sample(0, np.random.default_rng(5))["image"])
-
-
 def test_an_evaluation_split_has_whole_images_at_all_scales(tmp_path):
     pairs = [write_pair(tmp_path), write_pair(tmp_path, size=(40, 25), number=1)]
     data = split(tmp_path, pairs, False, base_size=(30, 60), eval_scales=(1.0, 0.5, 1.75))
@@ -215,14 +203,6 @@ def test_without_a_base_size_images_keep_their_size(tmp_path):
     assert [batch["label"].shape for batch in batches] == [(1, 20, 30), (1, 40, 25)]
 
 
-def test_an_unreadable_image_in_an_evaluation_does_not_count(tmp_path):
-    pairs = [write_pair(tmp_path, number=number) for number in range(2)]
-    data = split(tmp_path, pairs, False)
-    (tmp_path / pairs[1][0]).write_bytes(b"")
-    (_, _), (batch, bad) = open_evaluation(data, 1, 1)
-    assert (batch["label"] == 255).all() and [sample.name for sample in bad] == [pairs[1][0]]
-
-
 def test_an_unreadable_first_image_is_named(tmp_path):
     pair = write_pair(tmp_path)
     (tmp_path / pair[0]).write_bytes(b"nothing")
@@ -240,21 +220,6 @@ def test_exif_orientation_does_not_rotate_the_image_against_its_mask(orientation
     data = split(tmp_path, [pair], False)
     assert data.fields[0].shape == (20, 30, 3)
     assert np.abs(data.sample(0, None)["image"].astype(int) - pixels).max() < 40
-
-
-@pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "text"])
-def test_damaged_files_are_bad_samples(which, damage, tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
-    pair = write_pair(tmp_path, image=pixels)
-    path, data = tmp_path / pair[which], split(tmp_path, [pair])
-    content = path.read_bytes()
-    path.write_bytes({"empty": b"", "cut": content[: len(content) * 2 // 3]}.get(damage, b"text" * 50))
-    if damage == "missing":
-        path.unlink()
-    with pytest.raises(BadSample) as caught:
-        data.sample(0, np.random.default_rng(0))
-    assert "\n" not in str(caught.value)
 
 
 def test_different_sizes_and_illegal_labels_are_bad_samples(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from zoo.data.datasets import synthetic
-from zoo.data.stream import open_training
 
 KINDS = ("image", "clip", "scene", "face")
 SMALL = {
@@ -70,22 +69,6 @@ def test_samples_are_what_the_fields_promise(kind):
             found = {name: (array.shape, array.dtype) for name, array in sample.items()}
             assert found == {field.name: (field.shape, field.dtype) for field in split.fields}
         assert split.views == (2 if kind == "face" and not split.training else 1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_samples_are_a_function_of_seed_and_position(kind):
-    train, _ = load(kind, train_samples=64)
-    batches = [batch for batch, _ in open_training(train, 1, 8, 0, 8)]
-    ((resumed, _),) = open_training(train, 1, 8, 3, 4)
-    assert all(np.array_equal(resumed[name], batches[3][name]) for name in resumed)
-    ((half, _),) = open_training(train, 1, 4, 3, 4, rank=1, world_size=2)  # the second half of batch 3
-    assert all(np.array_equal(half[name], resumed[name][4:]) for name in half)
-    ((other_seed, _),) = open_training(train, 2, 8, 3, 4)
-    assert not np.array_equal(other_seed["label"], resumed["label"])
-    synthetic._noise.cache_clear()  # another process draws the same noise
-    assert all(np.array_equal(a[name], b[name]) for a, b in zip(first(train), first(train)) for name in a)
-    ((drawn_again, _),) = open_training(train, 1, 8, 3, 4)
-    assert all(np.array_equal(drawn_again[name], resumed[name]) for name in resumed)
 
 
 def test_normalized_pixels_are_standard_normal():

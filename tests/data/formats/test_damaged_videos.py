@@ -3,8 +3,6 @@
 import io
 import os
 import struct
-import subprocess
-import sys
 
 import av
 import numpy as np
@@ -90,10 +88,10 @@ def test_missing_and_irregular_files(tmp_path):
             video_frames(str(tmp_path / name), sampling([0]))
 
 
-def test_frames_and_clips_that_are_too_large(intact, tmp_path, monkeypatch):
-    huge = encode(tmp_path / "huge.mp4", np.zeros((1, 8192, 8192, 3), np.uint8), preset="ultrafast")
-    with pytest.raises(BadSample, match="its header claims 8192 x 8192 pixels, the limit is [0-9]+ in all"):
-        video_frames(huge, sampling([0]))
+def test_frames_and_clips_that_are_too_large(intact, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(BadSample, match="its header claims 96 x 64 pixels"):
+        patch.setattr(regular, "MAX_FRAME_PIXELS", 96 * 64 - 1)
+        video_frames(intact["mp4"], sampling([0]))
     monkeypatch.setattr(regular, "MAX_CLIP_BYTES", 3 * 3 * 96 * 64)
     for name in ("mp4", "avi"):
         assert len(video_frames(intact[name], sampling([0, 1, 2, 2, 0]))) == 5  # three different frames
@@ -124,18 +122,6 @@ def test_a_truncated_file_is_bad_or_gives_its_first_frames(intact, share, tmp_pa
             assert numbers == list(range(8)), name
 
 
-def test_damaged_frames_after_an_intact_header(intact, tmp_path):
-    for path in intact.values():
-        with open(path, "rb") as file:
-            content = bytearray(file.read())
-        middle = slice(len(content) // 3, 2 * len(content) // 3)
-        content[middle] = np.random.default_rng(1).bytes(middle.stop - middle.start)
-        damaged = tmp_path / os.path.basename(path)
-        damaged.write_bytes(content)
-        if outcome(str(damaged)) == "ok":  # frames of the right shape, but not those of the intact file
-            assert not np.array_equal(eight_frames(str(damaged)), eight_frames(path)), path
-
-
 def test_decoders_print_nothing_about_damaged_frames(intact, tmp_path, capfd):
     """What they print does not name the file; the reason of the bad sample goes to the log with its name."""
     with open(intact["mp4"], "rb") as file:
@@ -152,61 +138,6 @@ def test_decoders_print_nothing_about_damaged_frames(intact, tmp_path, capfd):
 
 def eight_frames(path):
     return video_frames(path, lambda n: np.linspace(0, n - 1, 8).astype(int), 3)
-
-
-def outcome(path):
-    """Return 'ok' for eight frames, 'bad' for BadSample; other errors are not caught."""
-    try:
-        frames = eight_frames(path)
-    except BadSample:
-        return "bad"
-    assert frames.shape[0] == 8 and frames.shape[3] == 3 and frames.dtype == np.uint8
-    return "ok"
-
-
-OUTCOMES = """
-import os, sys
-from tests.data.formats.test_damaged_videos import outcome
-for path in sys.argv[1:]:
-    try:
-        result = outcome(path)
-    except BaseException as error:
-        result = repr(error)
-    print(os.path.basename(path), result, flush=True)
-"""
-
-
-def outcomes_in_a_process(paths, timeout=60):
-    """Return outcome() by file name, from a separate process, which may hang or crash."""
-    process = subprocess.run(
-        [sys.executable, "-c", OUTCOMES, *paths],
-        capture_output=True,
-        timeout=timeout,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-        text=True,
-        errors="replace",
-    )
-    lines = process.stdout.splitlines()
-    assert process.returncode == 0, f"exit code {process.returncode} after {lines[-1:]}: {process.stderr[-300:]}"
-    return dict(line.split(" ", 1) for line in lines)
-
-
-def test_sixty_files_with_flipped_bytes(intact, tmp_path):
-    rng, paths, names = np.random.default_rng(7), [], sorted(intact)
-    for number in range(60):
-        source = intact[names[number % len(names)]]
-        with open(source, "rb") as file:
-            content = np.frombuffer(file.read(), np.uint8).copy()
-        at = rng.integers(0, len(content), size=int(rng.choice([1, 4, 16, 64, 256])))
-        content[at] = rng.integers(0, 256, size=len(at))
-        paths.append(str(tmp_path / f"{number}{os.path.splitext(source)[1]}"))
-        content.tofile(paths[-1])
-    for name in ("mp4", "hevc", "av1"):  # billions of entries in the table of time stamps, which decoders allocate
-        if name in intact:
-            paths.append(patched(intact[name], tmp_path / f"{name}.mp4", b"stts", 8, struct.pack(">I", 0xFE000028)))
-    outcomes = outcomes_in_a_process(paths)
-    assert len(outcomes) == len(paths)
-    assert set(outcomes.values()) == {"ok", "bad"}, {k: v for k, v in outcomes.items() if v not in ("ok", "bad")}
 
 
 def patched(source, target, box, offset, content):

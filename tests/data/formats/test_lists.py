@@ -53,10 +53,6 @@ def test_blanks_in_folder_names(gap, tmp_path):
     ]
 
 
-def test_names_beyond_ascii(tmp_path):
-    assert read_list(write_list(tmp_path, "köln/ü 2.mp4 0\n")) == [LabeledPath("köln/ü 2.mp4", 0)]
-
-
 def test_the_suffix_is_appended_to_every_path(tmp_path):
     assert read_list(write_list(tmp_path, "a/x 0\nb/y z 1\n"), ".mp4") == [
         LabeledPath("a/x.mp4", 0),

@@ -1,5 +1,6 @@
-"""Masks of every PNG type, invalid masks, and the scan of some masks before a run."""
+"""Masks of every PNG type, invalid masks, the scan before a run, and the labels and colors of Cityscapes."""
 
+import hashlib
 import struct
 import zlib
 
@@ -119,24 +120,10 @@ def test_masks_of_class_indices_hold_classes_and_255(tmp_path):
     assert "holds the value 2;" in message and "0 to 1 for the 2 classes and 255" in message
 
 
-def test_cityscapes_ids_become_train_ids(tmp_path):
-    ids = np.arange(34, dtype=np.uint8).reshape(2, 17)
-    expected = np.full(34, 255)
-    for label in masks.LABELS:
-        if label.train_id is not None:
-            expected[label.id] = label.train_id
-    assert np.array_equal(masks.read_labels(save(tmp_path / "m.png", ids), masks.cityscapes_ids()).ravel(), expected)
-
-
 @pytest.mark.parametrize("value", [34, 100, 254, 255])
 def test_other_values_than_ids_of_cityscapes_are_refused(value, tmp_path):
     message = invalid(save(tmp_path / "m.png", np.array([[7, value]], np.uint8)), masks.cityscapes_ids())
     assert f"holds the value {value};" in message and "ids 0 to 33" in message and "labelTrainIds" in message
-
-
-def test_a_message_lists_at_most_ten_illegal_values(tmp_path):
-    message = invalid(save(tmp_path / "m.png", RAMP), masks.class_indices(5))
-    assert "holds the values 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 ...;" in message
 
 
 def test_sizes_of_image_and_mask():
@@ -184,12 +171,6 @@ def test_pixels_of_every_class_and_ignored_ones(tmp_path):
     assert np.flatnonzero(labels).tolist() == [0, 13, 18, 19] and set(labels[[0, 13, 18, 19]]) == {24}
 
 
-def test_illegal_values_are_an_error_that_names_the_file(tmp_path):
-    stats = masks.scan(str(tmp_path), [write_pairs(tmp_path, 0, (1, 7), 9)], 9)[0]
-    message = user_error(masks.validate, stats, masks.class_indices(3), 3)
-    assert "masks/001.png: holds the value 7; legal values are 0 to 2 for the 3 classes and 255" in message
-
-
 @pytest.mark.parametrize("values", [[(0, 255), (0, 255)], [0, 255], [(0, 255), 0, 0], [(0, 255), (0, 1)]])
 def test_black_and_white_masks(values, tmp_path):
     message = user_error(masks.scan, str(tmp_path), [write_pairs(tmp_path, *values)], 9)
@@ -200,21 +181,6 @@ def test_black_and_white_masks(values, tmp_path):
 @pytest.mark.parametrize("values", [[0, 0], [255, 255], [(1, 255)], [(0, 1), 255]])
 def test_masks_that_are_not_black_and_white(values, tmp_path):
     assert masks.scan(str(tmp_path), [write_pairs(tmp_path, *values)], 9)
-
-
-def test_one_black_and_white_mask_among_others_is_named(tmp_path):
-    splits = [write_pairs(tmp_path, (0, 1), (0, 2)), write_pairs(tmp_path, (0, 1), (0, 255), split="val")]
-    assert f"{splits[1][1][1]}: holds nothing but 0 and 255" in user_error(masks.scan, str(tmp_path), splits, 9)
-    assert masks.unique_values(masks.scan(str(tmp_path), splits, 9, True)) == [0, 1, 2, 255]
-
-
-def test_colors_and_sizes_are_errors_that_name_the_file(tmp_path):
-    pairs = write_pairs(tmp_path, 0, 1, 2)
-    save(tmp_path / pairs[1][1], Image.new("RGB", (8, 6)))
-    assert f"{tmp_path / pairs[1][1]}: holds colors (mode RGB)" in user_error(masks.scan, str(tmp_path), [pairs], 9)
-    save(tmp_path / pairs[1][1], np.zeros((6, 7), np.uint8))
-    message = user_error(masks.scan, str(tmp_path), [pairs], 9)
-    assert f"{tmp_path / pairs[1][1]}: the image has 8 x 6 pixels, its mask 7 x 6" in message
 
 
 def test_only_the_header_of_an_image_is_read(tmp_path):
@@ -234,3 +200,57 @@ def test_damaged_files_are_left_to_the_stream_unless_none_can_be_read(tmp_path):
     (tmp_path / pairs[2][1]).write_bytes(b"x")
     message = user_error(masks.scan, str(tmp_path), [pairs], 9)
     assert "000.png" in message and "2 others" in message
+
+
+# md5 of id, train id, color and name of every label, a line each, as printed by cityscapesScripts 2.3.0
+# (cityscapesscripts/helpers/labels.py): `7 0 128,64,128 road`; labels with train id 255 or -1 are not evaluated.
+OFFICIAL = "32a1d8ad9877604dd6cb8b7bee9587ef"
+OFFICIAL_COLORS = {label.name: label.color for label in masks.EVALUATED}
+
+
+def min_distance(colors):
+    """Return the smallest distance of two colors in RGB."""
+    colors = colors.astype(float)
+    distances = np.linalg.norm(colors[:, None] - colors[None], axis=-1)
+    return distances[~np.eye(len(colors), dtype=bool)].min()
+
+
+def test_the_labels_are_those_of_the_official_scripts():
+    lines = []
+    for number, name, train_id, color in masks.LABELS:
+        shown = 255 if train_id is None and number >= 0 else number if train_id is None else train_id
+        lines.append(f"{number} {shown} {','.join(map(str, color))} {name}")
+    assert hashlib.md5("\n".join(lines).encode()).hexdigest() == OFFICIAL
+
+
+def test_the_table_maps_ids_to_train_ids_in_their_order():
+    expected = np.full(256, 255)
+    for label in masks.EVALUATED:
+        expected[label.id] = label.train_id
+    assert np.array_equal(masks.TRAIN_IDS, expected) and masks.TRAIN_IDS.dtype == np.uint8
+    assert [label.train_id for label in masks.EVALUATED] == list(range(19))
+    assert tuple(OFFICIAL_COLORS) == masks.TRAIN_CLASSES
+
+
+def test_official_colors_for_official_names_anywhere():
+    colors = masks.class_colors(masks.TRAIN_CLASSES)
+    assert colors.shape == (19, 3) and colors.dtype == np.uint8
+    assert list(map(tuple, colors)) == list(OFFICIAL_COLORS.values())
+    mixed = masks.class_colors(("cat", "car", "dog", "road"))
+    assert tuple(mixed[1]) == OFFICIAL_COLORS["car"] and tuple(mixed[3]) == OFFICIAL_COLORS["road"]
+    many = masks.class_colors(masks.TRAIN_CLASSES + tuple(f"own {label}" for label in range(20))).astype(float)
+    assert np.linalg.norm(many[:19, None] - many[None, 19:], axis=-1).min() > 60
+
+
+@pytest.mark.parametrize("count, min_expected", [(2, 255), (20, 80), (254, 30)])
+def test_other_colors_differ_clearly_from_each_other_and_from_black_and_white(count, min_expected):
+    colors = masks.class_colors([f"class {label}" for label in range(count)])
+    assert colors.shape == (count, 3) and colors.dtype == np.uint8
+    assert min_distance(np.concatenate([colors, [[0, 0, 0], [255, 255, 255]]])) >= min_expected
+
+
+def test_colors_are_deterministic_and_do_not_change_when_classes_are_added():
+    few, many = masks.class_colors(["a", "b", "c"]), masks.class_colors(["a", "b", "c", "d", "e"])
+    assert np.array_equal(few, many[:3]) and np.array_equal(many, masks.class_colors(["v", "w", "x", "y", "z"]))
+    assert masks.class_colors([]).shape == (0, 3)
+    assert masks.class_colors(["same"] * 1000).shape == (1000, 3)

@@ -164,20 +164,6 @@ def test_a_damaged_index_names_file_and_key_or_line(tmp_path, text, reason):
     assert reason in message and str(tmp_path / "a.idx") in message
 
 
-def test_a_truncated_pack_is_refused_before_a_run(tmp_path):
-    index = "".join(f"{key}\t{offset}\n" for key, offset in enumerate(OFFSETS))
-    assert read_index_text(tmp_path, index)[0].tolist() == list(range(7))
-    for size in (139, 133, 125):  # within the last record
-        message = index_error(tmp_path, index, UPSTREAM[:size])
-        assert "copy both again" in message and f"{size} bytes" in message
-    assert "key 0 at byte 0 lies outside" in index_error(tmp_path, index, b"")
-
-
-def test_a_missing_index(tmp_path):
-    with pytest.raises(UserError, match="b.idx: cannot read the index.*beside the .rec"):
-        read_index(str(tmp_path / "b.idx"), open_pack(tmp_path))
-
-
 JPEG = b"\xff\xd8\xff\xe0" + bytes(30)
 
 
@@ -227,24 +213,8 @@ def test_spans_of_records_in_any_order():
     assert spans(np.array([], np.int64), 100).tolist() == []
 
 
-def test_payloads_are_read_again(tmp_path):
-    payloads = [recordio.image_payload(7, 3, b"abc" + MAGIC), recordio.labels_payload(1, 85743), b"x"]
-    (tmp_path / "a.rec").write_bytes(b"".join(map(recordio.record, payloads)))
-    pack, offset = RecordFile(str(tmp_path / "a.rec")), 0
-    for payload in payloads:
-        assert pack.read(offset) == payload
-        offset += len(recordio.record(payload))
-    assert payloads[0] == packs.content(b"abc" + MAGIC, 7)[:8] + b"\3" + bytes(15) + b"abc" + MAGIC
-    assert payloads[1] == packs.content(b"", 1, 85743)
-    assert unpack_image(payloads[1]).labels == (1, 85743)
-
-
 def test_a_payload_above_the_limit_is_refused(monkeypatch):
     monkeypatch.setattr(recordio, "MAX_RECORD", 10)
     assert recordio.record(bytes(10))
     with pytest.raises(BadSample, match="11 bytes are more than a RecordIO record holds"):
         recordio.record(bytes(11))
-
-
-def test_the_index():
-    assert recordio.index_lines([5, 6], [0, 36]) == "5\t0\n6\t36\n"

@@ -120,16 +120,6 @@ def test_nothing_is_executed(tmp_path, monkeypatch, content):
     assert os.listdir(tmp_path) == []
 
 
-def test_the_attacks_work(tmp_path, monkeypatch):
-    """Otherwise the test above would prove nothing."""
-    monkeypatch.chdir(tmp_path)
-    for name, content in attacks():
-        if name in ("os.system", "open", "eval", "exec", "numpy.memmap", "old eval", "inst"):
-            pickle.loads(content)
-            assert os.path.exists(TRACE), name
-            os.remove(TRACE)
-
-
 class Subclass(np.ndarray):
     pass
 

@@ -1,4 +1,4 @@
-"""Decoding of intact videos: exact frames. tests/data/formats/test_damaged_videos.py is about the others."""
+"""Decoding of intact videos: exact frames, from keyframes and from the start. test_damaged_video.py has the others."""
 
 import subprocess
 import sys
@@ -95,18 +95,6 @@ def test_a_variable_frame_rate(tmp_path):
         assert read_numbers(video_frames(path, sampling(numbers))) == numbers
 
 
-def test_the_sampler_gets_the_length_and_may_return_any_shape(encoded):
-    path, _ = encoded
-    lengths = []
-
-    def sample(n):
-        lengths.append(n)
-        return np.array([[0, 20], [39, 7]])
-
-    assert read_numbers(video_frames(path, sample)) == [0, 20, 39, 7]
-    assert set(lengths) == {COUNT}
-
-
 def test_frames_are_drawn_once_though_two_decoders_try(tmp_path, monkeypatch):
     path, counts = encode(tmp_path / "a.mp4", numbered(9)), []
     monkeypatch.setattr(video, "decode_numbers", lambda *_: None)
@@ -183,3 +171,82 @@ def test_decord_gives_the_same_frames_where_it_is_exact(codec, is_decord, tmp_pa
 
     frames = [video.read_frames(path, pick, decoder=decoder) for decoder in ("pyav", "decord")]
     assert len(readers) == is_decord and np.array_equal(*frames)
+
+
+WIDTH, HEIGHT = 96, 64
+VIDEOS = {  # name: codec, extension, options
+    "b_frames": ("libx264", "mp4", {"gop": 12, "bf": "3"}),
+    "one_keyframe": ("libx264", "mp4", {"gop": 250}),
+    "open_gop": ("libx264", "mp4", {"gop": 10, "x264-params": "open-gop=1:bframes=3:b-pyramid=normal"}),
+    "intra_refresh": ("libx264", "mp4", {"gop": 12, "x264-params": "intra-refresh=1"}),
+    "hevc": ("libx265", "mp4", {"gop": 10}),
+    "vp9": ("libvpx-vp9", "webm", {"gop": 10}),
+    "av1": ("libsvtav1", "mp4", {"gop": 10}),
+}
+
+
+def moving(count=COUNT):
+    """Frames (count, HEIGHT, WIDTH, 3) of a drifting texture, so that the codec needs motion and residuals."""
+    texture = np.random.default_rng(0).integers(0, 256, (HEIGHT // 8 + count, WIDTH // 8 + count, 3), dtype=np.uint8)
+    large = np.kron(texture, np.ones((8, 8, 1), np.uint8))
+    return np.stack([large[2 * at : 2 * at + HEIGHT, 3 * at : 3 * at + WIDTH] for at in range(count)])
+
+
+def decode_all(path):
+    with av.open(path) as container:
+        container.streams.video[0].codec_context.thread_count = 1
+        return [np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90) for frame in container.decode(video=0)]
+
+
+def decode(path, numbers):
+    with av.open(path) as container:
+        stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1
+        index = video.read_index(container, stream)
+        return index and video.decode_numbers(stream, index, numbers)
+
+
+@pytest.fixture(scope="module", params=VIDEOS)
+def coded(request, tmp_path_factory):
+    codec, extension, options = VIDEOS[request.param]
+    if not has_encoder(codec):
+        pytest.skip(f"no encoder {codec}")
+    path = tmp_path_factory.mktemp("keyframes") / f"{request.param}.{extension}"
+    return request.param, encode(path, moving(), codec, **options)
+
+
+def test_frames_equal_those_of_the_whole_video(coded):
+    _, path = coded
+    whole, rng = decode_all(path), np.random.default_rng(1)
+    assert len(whole) == COUNT
+    draws = [[0], [COUNT - 1], [5, 5, 33, 0], list(range(COUNT))]
+    draws += [rng.integers(0, COUNT, 5).tolist() for _ in range(8)]
+    for numbers in draws:
+        frames = decode(path, numbers)
+        assert all(np.array_equal(frame, whole[number]) for frame, number in zip(frames, numbers)), numbers
+
+
+def test_packets_that_are_not_needed_are_not_decoded(tmp_path, monkeypatch):
+    path = encode(tmp_path / "short.mp4", moving(), gop=5, bf="0")
+    given = []
+    original = video._decode_packets
+
+    def counting(stream, packets, wanted):
+        before = list(original(stream, packets, wanted))
+        given.append(len(before))
+        return before
+
+    monkeypatch.setattr(video, "_decode_packets", counting)
+    decode(path, [6, 22])
+    assert given == [2, 3]  # frames 5 and 6, frames 20 to 22
+
+
+def test_a_video_without_its_first_keyframe_has_no_index(tmp_path):
+    path, late = encode(tmp_path / "a.mp4", moving(20), gop=10), str(tmp_path / "late.mp4")
+    with av.open(path) as source, av.open(late, "w") as copy:
+        stream = copy.add_stream_from_template(source.streams.video[0])
+        for packet in list(source.demux(video=0))[3:]:
+            if packet.dts is not None:
+                packet.stream = stream
+                copy.mux(packet)
+    assert decode(late, [0]) is None

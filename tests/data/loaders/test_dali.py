@@ -1,4 +1,4 @@
-"""Samples decoded by DALI against those of the reference loader: order, labels, replacements and pixels."""
+"""Samples decoded by DALI, and plans of the data sets, against those of the reference loader."""
 
 import copy
 import dataclasses
@@ -8,13 +8,16 @@ import struct
 import numpy as np
 import pytest
 
-from tests.data.loaders import odd_files, sets
-from tests.data.loaders.odd_files import DAMAGES, DECODED, FORMS, SIZES, encode, needs_dali, put
+from tests.data.loaders import sets
+from tests.data.loaders.sets import DAMAGES, DECODED_FORMS, FORMS, SIZES, encode_form, needs_dali, put
 from zoo.data import loaders, order
-from zoo.data.datasets import imagenet
+from zoo.data.dataset import Pending
+from zoo.data.datasets import imagenet, synthetic
 from zoo.data.errors import UserError
+from zoo.data.formats import images
 from zoo.data.loaders.dali_graph import Failure
 from zoo.data.stream import open_evaluation, open_training
+from zoo.data.transforms import pixels
 
 EXACT = ("faces", *sets.DECODED)
 MAX_MEAN_DIFFERENCE = 0.2  # of 255, over a set
@@ -26,7 +29,7 @@ def batches(split, first=0, last=4, batch_size=4):
     return list(open_training(split, 3, batch_size, first, last))
 
 
-def images(found):
+def images_of(found):
     return [image for batch, _ in found for image in batch["image"]]
 
 
@@ -79,9 +82,9 @@ def load_images(root, **keys):
 
 
 def read_both(split, index, seed, purpose):
-    """Return what the two loaders give, as odd_files.read and odd_files.read_by_dali."""
-    reference = odd_files.read(split.sample, index, order.generator(seed, purpose, index))
-    return reference, odd_files.read_by_dali(split, index, order.generator(seed, purpose, index))
+    """Return what the two loaders give, as sets.read and sets.read_by_dali."""
+    reference = sets.read(split.sample, index, order.generator(seed, purpose, index))
+    return reference, sets.read_by_dali(split, index, order.generator(seed, purpose, index))
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +92,7 @@ def image_root(tmp_path_factory):
     root = tmp_path_factory.mktemp("images")
     for number, form in enumerate(FORMS):
         for width, height in SIZES:
-            content = encode(form, width, height, number)
+            content = encode_form(form, width, height, number)
             for split in ("train", "val"):
                 put(root / split / "ab"[number % 2] / f"{form}_{width}x{height}.jpg", content)
     return root
@@ -107,17 +110,17 @@ def test_images_of_all_forms_and_sizes(image_root, antialias):
             differences = np.abs(expected["image"].astype(int) - found["image"])
             assert differences.max() <= (MAX_DIFFERENCE if pending else 0), split.name(index)
             means += [differences.mean()] if pending else []
-        assert np.mean(means) <= MAX_MEAN_DIFFERENCE and len(means) == len(SIZES) * (len(FORMS) - len(DECODED))
+        assert np.mean(means) <= MAX_MEAN_DIFFERENCE and len(means) == len(SIZES) * (len(FORMS) - len(DECODED_FORMS))
 
 
 @needs_dali
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_dali_neither_accepts_nor_refuses_other_damaged_files(damage, tmp_path):
     for path in ("train/a/0.jpg", "train/b/0.jpg", "val/a/0.jpg", "val/b/0.jpg"):
-        put(tmp_path / path, encode("plain", 40, 30))
+        put(tmp_path / path, encode_form("plain", 40, 30))
     split, _ = load_images(tmp_path, size=48)
     for seed, form in enumerate(("plain", "progressive", "gray", "restart markers", "PNG", "CMYK", "orientation 6")):
-        (tmp_path / "train/a/0.jpg").write_bytes(DAMAGES[damage](encode(form, 120, 90, seed)))
+        (tmp_path / "train/a/0.jpg").write_bytes(DAMAGES[damage](encode_form(form, 120, 90, seed)))
         (expected, reason), (found, refusal, _) = read_both(split, 0, seed, "augment")
         if refusal != "DALI":  # then the reference loader reads it again
             assert refusal == reason and (not found or found["image"].shape == expected["image"].shape)
@@ -134,7 +137,7 @@ def exif(orientation, kind=SHORT, length=None):
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
 def test_orientations_that_decoders_read_differently(tmp_path):
     """DALI rotates nothing, because what it gets is stored upright."""
-    content = encode("4:4:4", 97, 64)
+    content = encode_form("4:4:4", 97, 64)
     scan = content.index(b"\xff\xda")
     segments = [*(exif(number, BYTE) for number in (2, 3, 6)), exif(3, length=26), exif(1) + exif(3), exif(9)]
     files = [content[:2] + segment + content[2:] for segment in segments]
@@ -160,7 +163,7 @@ def test_a_sample_that_dali_cannot_decode_is_read_by_the_reference_loader(tmp_pa
     compare(batches(reference), given)
     monkeypatch.undo()
     positions = [order.locate(3, len(train), position)[1] for position in range(16)]
-    pairs = zip(images(given), images(working), images(batches(reference)), positions, strict=True)
+    pairs = zip(images_of(given), images_of(working), images_of(batches(reference)), positions, strict=True)
     for image, from_dali, from_reference, index in pairs:
         assert np.array_equal(image, from_reference if index == broken else from_dali)
     assert broken in positions
@@ -189,3 +192,34 @@ def test_without_dali_a_run_does_not_start(tmp_path, monkeypatch):
     for open_stream in (lambda: open_training(train, 0, 2, 0, 1), lambda: open_evaluation(val, 0, 2)):
         with pytest.raises(UserError, match=r"data.loader: dali .* data.loader=reference"):
             open_stream()
+
+
+def decode(value, tmp_path):
+    if not isinstance(value, Pending):
+        return value
+    decoded = []
+    for number, content in enumerate(value.files):
+        path = tmp_path / str(number)
+        path.write_bytes(content)
+        decoded.append(pixels.apply(images.decode_stored(images.read(str(path))), value.geometry))
+    return np.stack(decoded) if value.stacked else decoded[0]
+
+
+@pytest.mark.parametrize("name", sets.SETS)
+@pytest.mark.parametrize("training", [True, False])
+def test_a_plan_is_the_sample_undecoded(name, training, tmp_path):
+    split = sets.SETS[name](tmp_path / "set")[0 if training else 1]
+    pending = 0
+    for index in range(len(split)):
+        sample, plan = (read(index, order.generator(0, "augment", index)) for read in (split.sample, split.plan))
+        assert sample.keys() == plan.keys()
+        pending += any(isinstance(value, Pending) for value in plan.values())
+        for field in sample:
+            assert np.array_equal(sample[field], decode(plan[field], tmp_path)), (index, field)
+    assert pending >= len(split) // 2 if name not in sets.DECODED else pending == 0
+
+
+def test_synthetic_samples_have_no_files():
+    train, _ = synthetic.load(synthetic.Settings(num_classes=5, train_samples=4, size=8))
+    sample, plan = (read(1, order.generator(0, "augment", 1)) for read in (train.sample, train.plan))
+    assert np.array_equal(sample["image"], plan["image"])

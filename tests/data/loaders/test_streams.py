@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.data.loaders import sets
-from tests.data.loaders.odd_files import DAMAGES, needs_dali
+from tests.data.loaders.sets import DAMAGES, needs_dali
 from zoo.data.stream import open_evaluation, open_training
 
 LOADERS = ("reference", pytest.param("dali", marks=needs_dali))
@@ -84,7 +84,7 @@ def test_evaluation(name, loader, tmp_path):
 
 @needs_dali
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["damaged images", "damaged frames", "scenes"], indirect=True)
+@pytest.mark.parametrize("name", ["damaged images"], indirect=True)
 def test_workers(name, tmp_path):
     """Processes with several threads each, from the start and from the middle of an epoch."""
     train, _ = load(name, tmp_path, "dali")

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.data.loaders.odd_files import needs_dali
+from tests.data.loaders.sets import needs_dali
 from tests.helpers.processes import (
     ROOT,
     assert_same_run,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.data.loaders import sets
-from tests.data.loaders.odd_files import needs_dali
+from tests.data.loaders.sets import needs_dali
 from zoo.data import order
 from zoo.data.errors import BadSample, UserError
 from zoo.data.loaders import Loader

@@ -1,15 +1,19 @@
-"""Boxes of random crops and views against numbers computed by hand, and their distributions."""
+"""Boxes, frames and steps of a geometry against numbers computed by hand, Pillow, OpenCV and numpy."""
 
 import math
+from fractions import Fraction
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
+from zoo.data.errors import BadSample
 from zoo.data.transforms import clips
-from zoo.data.transforms.geometry import Geometry, random_box
-from zoo.data.transforms.pixels import apply
+from zoo.data.transforms.geometry import Geometry, random_box, short_side_size
+from zoo.data.transforms.pixels import apply, finish, flip, pad, resize, scale
 
 SCALES = (1.0, 0.875, 0.75, 0.66)
 
@@ -197,3 +201,181 @@ def test_positions_are_uniform():
     for positions in (boxes[:, 0], boxes[:, 1]):
         assert np.abs(np.sort(positions) / 500 - (np.arange(3000) + 0.5) / 3000).max() < 1.63 / 3000**0.5
     assert abs(np.corrcoef(boxes[:, 0], boxes[:, 1])[0, 1]) < 0.08
+
+
+LENGTHS = st.integers(1, 400)
+COUNTS = st.integers(1, 32)
+
+
+def middles(n, t):
+    """Return floor((k + 1/2) n / t) in exact arithmetic."""
+    return [math.floor(Fraction(n, t) * (k + Fraction(1, 2))) for k in range(t)]
+
+
+def draw_many(function, n, t, times):
+    generator = rng()
+    return np.stack([function(n, t, generator) for _ in range(times)])
+
+
+def test_known_frames_of_a_300_frame_video():
+    assert clips.uniform_val(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
+    assert clips.uniform_test(300, 8).tolist() == [18, 56, 93, 131, 168, 206, 243, 281]
+    assert clips.twice_test(300, 8).tolist() == [
+        [18, 56, 93, 131, 168, 206, 243, 281],
+        [0, 37, 75, 112, 150, 187, 225, 262],
+    ]
+    dense = clips.dense_test(300, 8)
+    assert dense[:, 0].tolist() == [0, 26, 52, 78, 104, 131, 157, 183, 209, 236]
+    assert dense[0].tolist() == [0, 8, 16, 24, 32, 40, 48, 56]
+    assert dense[9].tolist() == [236, 244, 252, 260, 268, 276, 284, 292]
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_fewer_frames_than_segments(n):
+    assert clips.uniform_train(n, 8, rng()).tolist() == [0] * 8
+    assert clips.uniform_val(n, 8).tolist() == [0] * 8
+    assert clips.uniform_test(n, 8).tolist() == [(2 * k + 1) * n // 16 for k in range(8)]  # spread out
+    assert clips.twice_test(n, 8)[1].tolist() == [k * n // 8 for k in range(8)]
+
+
+def test_as_many_frames_as_segments():
+    assert clips.uniform_val(8, 8).tolist() == [0] * 8  # as upstream does
+    assert clips.uniform_test(8, 8).tolist() == list(range(8))
+    assert clips.uniform_train(8, 8, rng()).tolist() == list(range(8))
+    assert clips.uniform_val(9, 8).tolist() == middles(9, 8)
+
+
+def test_uniform_training_draws_every_frame_but_the_tail():
+    frames = draw_many(clips.uniform_train, 300, 8, 1500)  # segments of 37 frames, 296..299 are the tail
+    for k in range(8):
+        assert set(frames[:, k].tolist()) == set(range(37 * k, 37 * k + 37))
+    assert frames.max() == 295
+    # The offsets of two segments are independent.
+    assert abs(np.corrcoef(frames[:, 0], frames[:, 1])[0, 1]) < 0.1
+
+
+def test_dense_training_draws_every_start_but_the_last_valid_one():
+    frames = draw_many(clips.dense_train, 70, 8, 1000)
+    assert set(frames[:, 0].tolist()) == set(range(6))  # 0..6 are valid
+    assert (frames == frames[:, :1] + np.arange(8) * 8).all()
+
+
+@pytest.mark.parametrize("n, starts", [(64, {0}), (65, {0}), (66, {0, 1}), (10, {0})])
+def test_dense_training_near_the_span(n, starts):
+    assert set(draw_many(clips.dense_train, n, 8, 100)[:, 0].tolist()) == starts
+
+
+def test_dense_sampling_wraps_around_in_a_short_video():
+    assert clips.dense_train(20, 8, rng()).tolist() == [0, 8, 16, 4, 12, 0, 8, 16]
+    assert clips.dense_test(20, 8).tolist() == [[0, 8, 16, 4, 12, 0, 8, 16]] * 10
+
+
+@settings(max_examples=200, deadline=None)
+@given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2**32))
+def test_every_frame_lies_in_the_video(n, t, seed):
+    shapes = {
+        "uniform_train": (t,),
+        "uniform_val": (t,),
+        "uniform_test": (t,),
+        "twice_test": (2, t),
+        "dense_train": (t,),
+        "dense_test": (10, t),
+    }
+    for name, shape in shapes.items():
+        extra = (rng(seed),) if name.endswith("train") else ()
+        frames = getattr(clips, name)(n, t, *extra)
+        assert frames.shape == shape and frames.dtype == np.int64
+        assert frames.min() >= 0 and frames.max() < n
+        if name.startswith("uniform"):
+            assert (np.diff(frames) >= 0).all()
+
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+
+
+def test_nothing_to_do():
+    assert np.array_equal(apply(IMAGE, Geometry()), IMAGE)
+    assert np.array_equal(apply(IMAGE, Geometry(size=(40, 30))), IMAGE)
+
+
+def test_every_step_alone():
+    assert np.array_equal(apply(IMAGE, Geometry(box=(3, 2, 10, 7))), IMAGE[2:9, 3:13])
+    assert np.array_equal(apply(IMAGE, Geometry(window=(3, 2, 10, 7))), IMAGE[2:9, 3:13])
+    assert np.array_equal(apply(IMAGE, Geometry(flip=True)), IMAGE[:, ::-1])
+    assert np.array_equal(apply(IMAGE, Geometry(size=(20, 12))), cv2.resize(IMAGE, (20, 12)))
+    padded = apply(IMAGE, Geometry(canvas=(42, 33), fill=(1, 2, 3)))
+    assert padded.shape == (33, 42, 3) and np.array_equal(padded[:30, :40], IMAGE)
+    assert (padded[30:] == (1, 2, 3)).all() and (padded[:, 40:] == (1, 2, 3)).all()
+
+
+def test_a_canvas_never_cuts():
+    assert np.array_equal(apply(IMAGE, Geometry(canvas=(10, 10))), IMAGE)
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+def test_the_order_of_the_steps(antialias):
+    geometry = Geometry((4, 2, 30, 20), (45, 30), antialias, (5, 3, 20, 25), True, (24, 26), (9, 9, 9))
+    resized = scale(IMAGE, geometry)
+    assert resized.shape == (30, 45, 3)
+    expected = resized[3:28, 5:25][:, ::-1]
+    result = apply(IMAGE, geometry)
+    assert result.shape == (26, 24, 3) and np.array_equal(result[:25, :20], expected)
+    assert np.array_equal(finish(resized, geometry), result) and result.flags.c_contiguous
+
+
+def test_masks_have_no_channels():
+    mask = IMAGE[..., 0]
+    assert np.array_equal(flip(mask), mask[:, ::-1])
+    assert pad(mask, (50, 31), (255,)).shape == (31, 50) and pad(mask, (50, 31), (255,))[30].min() == 255
+
+
+@pytest.mark.parametrize(
+    "width, height, expected",
+    [
+        (320, 240, (341, 256)),  # 341.33
+        (240, 320, (256, 341)),
+        (640, 360, (455, 256)),  # 455.11
+        (199, 100, (509, 256)),  # 509.44
+        (340, 256, (340, 256)),
+        (300, 300, (256, 256)),
+        (48, 64, (256, 341)),
+    ],
+)
+def test_the_longer_side_is_truncated(width, height, expected):
+    assert short_side_size((width, height), 256) == expected
+
+
+@pytest.mark.parametrize(
+    "antialias, expected",
+    [
+        (False, [5, 25, 45, 65]),  # the mean of the two nearest pixels
+        # Weights 1/8 3/8 3/8 1/8 of four; at the borders the outer one is left out: (3 * 0 + 3 * 10 + 20) / 7
+        (True, [7, 25, 45, 63]),
+    ],
+)
+def test_the_resize_is_bilinear_with_half_pixel_centers(antialias, expected):
+    ramp = np.tile(np.arange(8, dtype=np.uint8)[None, :, None] * 10, (4, 1, 3))
+    assert apply(ramp, Geometry(size=(4, 4), antialias=antialias))[0, :, 0].tolist() == expected
+    assert scale(ramp, Geometry(size=(8, 4), antialias=antialias)) is ramp
+
+
+@pytest.mark.parametrize("size", [(17, 11), (60, 40), (9, 33)])
+def test_a_resized_box_equals_that_of_opencv_and_pillow(size):
+    """Up and down; pixels outside of the box must not count."""
+    box = np.ascontiguousarray(IMAGE[4:24, 5:35])
+    pillow = np.asarray(Image.fromarray(box).resize(size, Image.Resampling.BILINEAR))
+    assert np.array_equal(apply(IMAGE, Geometry((5, 4, 30, 20), size)), cv2.resize(box, size))
+    assert np.array_equal(apply(IMAGE, Geometry((5, 4, 30, 20), size, antialias=True)), pillow)
+
+
+def test_the_input_is_kept():
+    original = IMAGE.copy()
+    for geometry in (Geometry(flip=True), Geometry(window=(1, 2, 3, 4)), Geometry((0, 0, 9, 9), (5, 5), True)):
+        first, second = apply(IMAGE, geometry).copy(), apply(IMAGE, geometry)
+        assert np.array_equal(first, second) and np.array_equal(IMAGE, original)
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+def test_a_strip_is_not_enlarged_to_billions_of_pixels(antialias):
+    with pytest.raises(BadSample, match="its 1x60000 pixels would become 256x15360000; the limit is 67108864 in all"):
+        resize(np.zeros((60000, 1, 3), np.uint8), 256, 256 * 60000, antialias)

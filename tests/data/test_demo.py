@@ -1,19 +1,57 @@
-"""Demo sets: complete or absent and never mixed up with other data; recorded pixels and bytes; layouts and labels."""
+"""Demo sets: complete or absent, recorded pixels and bytes, layouts, and labels that are the true motion."""
 
 import hashlib
 import os
 import re
+from functools import cache
+from typing import NamedTuple
 
+import av
 import cv2
 import numpy as np
 import pytest
 
+from tests.helpers.clips import video_frames
 from tests.helpers.prepared import contents
+from zoo import data
 from zoo.data import order
-from zoo.data.demo import common, portrait_drawing, portraits, shapes, streets
+from zoo.data.demo import common, motion, portrait_drawing, portraits, shapes, streets
 from zoo.data.errors import UserError
 from zoo.data.formats import masks
 from zoo.data.stream import open_evaluation, open_training
+
+SETTINGS = {
+    "motion": {"train_clips": 32, "val_clips": 16, "size": 32},
+    "shapes": {"train_images": 32, "val_images": 16, "size": 32},
+    "streets": {"train_images": 6, "val_images": 3},
+    "portraits": {"identities": 3, "shots": 2, "val_identities": 4, "val_shots": 3, "val_pairs": 20, "size": 24},
+}
+
+
+class DemoSet(NamedTuple):
+    name: str
+    root: str
+
+    def load(self, root=None, **keys):
+        return data.find(self.name).load(self.settings(root, **keys))
+
+    def settings(self, root=None, **keys):
+        values = {"root": str(root or self.root), "workers": 0, **SETTINGS[self.name], **keys}
+        return data.find(self.name).Settings(**values)
+
+
+@pytest.fixture(scope="session")
+def demo_set(tmp_path_factory):
+    """name -> DemoSet, generated when it is first used."""
+
+    @cache
+    def make(name):
+        demo = DemoSet(name, str(tmp_path_factory.mktemp(name) / "set"))
+        demo.load()
+        return demo
+
+    return make
+
 
 NAMES = ["motion", "shapes", "streets", "portraits"]
 # OpenCV, Pillow and their PNG and JPEG libraries are pinned.
@@ -181,12 +219,6 @@ def test_streets_have_the_layout_of_cityscapes(demo_set):
     assert (len(train), len(val), train.classes) == (6, 3, masks.TRAIN_CLASSES)
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_raises_an_error():
-    with pytest.raises(OSError, match="No space left"):
-        streets.write_png("/dev/full", np.zeros((8, 8, 3), np.uint8))
-
-
 def test_pairs_of_portraits_are_balanced_distinct_and_of_unseen_persons(demo_set):
     demo = demo_set("portraits")
     with open(os.path.join(demo.root, "unseen.txt"), encoding="utf-8") as file:
@@ -212,3 +244,97 @@ def test_portraits_load_as_faces(demo_set):
     rendered = portrait_drawing.render(person, portrait_drawing.random_view(rng, 1.0), rng, 24)
     stored = train.sample(2, generator(0))["image"]
     assert np.abs(stored.astype(int) - rendered).mean() < 6  # of 255, lost by JPEG
+
+
+OPPOSITE = {"left": "right", "up": "down", "grow": "shrink", "clockwise": "counterclockwise"}
+
+
+@pytest.fixture(scope="module")
+def val_clips(demo_set):
+    """Path -> (class, frames) of the validation split."""
+    root = demo_set("motion").root
+    with open(os.path.join(root, "val.list"), encoding="utf-8") as file:
+        lines = [line.split() for line in file]
+    return {
+        path: (motion.CLASSES[int(label)], video_frames(os.path.join(root, path), np.arange)) for path, label in lines
+    }
+
+
+def velocity(name, speed, x, y):
+    """Return where the point (x, y) relative to the center was one frame earlier. x is right, y is down."""
+    turn = np.deg2rad({"clockwise": 8, "counterclockwise": -8}.get(name, 0) * speed)
+    scale = 1.06 ** ({"grow": 1, "shrink": -1}.get(name, 0) * speed)
+    x = x - {"left": -3, "right": 3}.get(name, 0) * speed
+    y = y - {"up": -3, "down": 3}.get(name, 0) * speed
+    # On a screen, where y is down, (x, y) -> (x cos - y sin, x sin + y cos) is clockwise. This is its inverse.
+    return (np.cos(turn) * x + np.sin(turn) * y) / scale, (np.cos(turn) * y - np.sin(turn) * x) / scale
+
+
+def estimate_motion(frames, steps=3):
+    """Return the class whose motion best predicts each frame from the one `steps` earlier."""
+    gray = frames.astype(np.float32).mean(3)
+    height, width = gray.shape[1:]
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    inner = (slice(12, -12), slice(12, -12))
+    errors = {}
+    for name in motion.CLASSES:
+        for speed in (0.75, 1.0, 1.25):
+            from_x, from_y = velocity(name, steps * speed, x - (width - 1) / 2, y - (height - 1) / 2)
+            map_x, map_y = (from_x + (width - 1) / 2).astype(np.float32), (from_y + (height - 1) / 2).astype(np.float32)
+            error = [
+                np.abs(
+                    cv2.remap(gray[i], map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)[inner]
+                    - gray[i + steps][inner]
+                ).mean()
+                for i in range(0, len(gray) - steps, 4)
+            ]
+            errors[name] = min(errors.get(name, np.inf), float(np.mean(error)))
+    return min(errors, key=errors.get)
+
+
+def test_labels_are_correct(val_clips):
+    for path, (label, frames) in val_clips.items():
+        assert estimate_motion(frames) == label, path
+
+
+def test_training_samples_have_correct_labels_whether_mirrored_or_not(demo_set):
+    train, _ = demo_set("motion").load(segments=24, size=72, scales=(1.0,))
+    for index in range(len(train)):
+        sample = train.sample(index, np.random.default_rng(index))
+        assert estimate_motion(sample["video"]) == train.classes[int(sample["label"])], train.name(index)
+
+
+def test_every_clip_occurs_forwards_and_backwards_under_opposite_labels(val_clips):
+    """So single frames, and sets of frames without their order, do not identify the class."""
+    by_number = {}
+    for path, (label, frames) in val_clips.items():
+        assert frames.shape == (motion.FRAMES, motion.HEIGHT, motion.WIDTH, 3)
+        by_number.setdefault(os.path.basename(path), {})[label] = frames.astype(np.float32)
+    assert len(by_number) == len(val_clips) // 2
+    for number, pair in by_number.items():
+        label, opposite = sorted(pair, key=lambda name: name not in OPPOSITE)
+        assert OPPOSITE[label] == opposite, number
+        reversed_difference = np.abs(pair[label] - pair[opposite][::-1]).mean()
+        difference = np.abs(pair[label] - pair[opposite]).mean()
+        assert reversed_difference < 6 and reversed_difference < difference / 3, number  # of 255, lost by the codec
+        levels = [np.sort(frames.mean((1, 2, 3))) for frames in pair.values()]
+        assert np.abs(levels[0] - levels[1]).max() < 2
+
+
+def test_classes_are_balanced_and_clips_are_h264_in_mp4(demo_set):
+    splits = demo_set("motion").load()
+    for split in splits:
+        labels = [clip.label for clip in split.clips]
+        assert split.classes == motion.CLASSES and [labels.count(label) for label in range(8)] == [len(split) // 8] * 8
+    with av.open(splits[1].path(0)) as container:
+        stream = container.streams.video[0]
+        assert stream.codec.name == "h264" and "mp4" in container.format.name
+        assert (stream.width, stream.height, stream.frames) == (motion.WIDTH, motion.HEIGHT, motion.FRAMES)
+        assert stream.average_rate == motion.RATE
+
+
+def test_equal_settings_give_equal_bytes(demo_set, tmp_path):
+    """Of one processor: H.264 encoders differ between processors."""
+    first = demo_set("motion")
+    first.load(tmp_path / "deep" / "set")
+    assert contents(tmp_path / "deep" / "set") == contents(first.root)
