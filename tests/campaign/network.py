@@ -31,7 +31,7 @@ from zoo.trainer.world import Launch
 
 COUNT = 1000  # connections of a trial, at least
 MAX_RUNS = 40  # of a trial
-MEETING = 200  # of them to one meeting: more than rank 0 keeps
+MEETING = 200  # of them to one meeting
 JOIN_LIMIT = 2.0  # seconds
 HELLO = {"rank": 1, "size": 2, "type": "control", "name": "a stranger"}
 

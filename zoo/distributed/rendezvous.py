@@ -7,14 +7,15 @@ runs with the same ports apart, drops connections of other programs, and refuses
 import errno
 import os
 import resource
-import selectors
 import socket
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, NoReturn
 
 from zoo.data.errors import UserError
@@ -26,17 +27,16 @@ from zoo.distributed.wire import (
     HEARTBEAT,
     HELLO_TIMEOUT,
     VARIABLE,
-    Arrival,
     ConnectionLost,
     Hello,
     derive_key,
     greet,
+    receive_hello,
     receive_reply,
     send_reply,
 )
 from zoo.trainer.world import BEGIN_TIMEOUT, WAIT_REPORT, Launch
 
-MIN_ARRIVALS = 128  # connections without a complete hello that are kept, or two per rank if that is more
 RETRY_INTERVAL = 0.2  # seconds
 
 FIRST_PORT, PORT_RANGE, PORT_TRIES = 20000, 12000, 8  # below the ephemeral ports of common systems
@@ -118,73 +118,52 @@ class Root:
     def __init__(self, rendezvous: Rendezvous):
         self.rendezvous, self.launch = rendezvous, rendezvous.launch
         self.peers: dict[str, dict[int, Peer]] = {CONTROL: {}, HEARTBEAT: {}}
-        # Connections without a complete hello; beyond, the oldest is dropped, and a rank comes again.
-        self._max_arrivals = max(MIN_ARRIVALS, 2 * self.launch.size)
-        self._arrivals: dict[socket.socket, Arrival] = {}  # the oldest first
-        self._selector = selectors.DefaultSelector()
-        self._strangers = 0
+        self._hellos: SimpleQueue[tuple[socket.socket, Hello, bytes]] = SimpleQueue()
+        self._strangers, self._is_complete = 0, False
 
     def accept_ranks(self) -> None:
         """Accept all other ranks. Raises UserError if one is missing or contradicts another."""
-        raise_file_limit(2 * self.launch.size + self._max_arrivals)
+        raise_file_limit(2 * self.launch.size)
         report = time.monotonic() + WAIT_REPORT
-        with _listen(self.rendezvous, 2 * self.launch.size + self._max_arrivals) as listener, self._selector:
-            listener.setblocking(False)
-            self._selector.register(listener, selectors.EVENT_READ)
-            while any(len(joined) < self.launch.size - 1 for joined in self.peers.values()):
-                if self.rendezvous.remaining <= 0:
-                    self._abort(self._describe_missing())
-                if time.monotonic() >= report:
-                    report += WAIT_REPORT
-                    self._report_wait()
-                ends = [self.rendezvous.end, report, *(arrival.end for arrival in self._arrivals.values())]
-                for event, _ in self._selector.select(max(min(ends) - time.monotonic(), 0.001)):
-                    if event.fileobj is listener:
-                        self._accept(listener)
-                    elif event.fileobj in self._arrivals:  # not dropped in this round
-                        self._read(self._arrivals[event.fileobj])
-                for arrival in [arrival for arrival in self._arrivals.values() if arrival.end < time.monotonic()]:
-                    self._drop(arrival)
-            for arrival in list(self._arrivals.values()):
-                self._drop(arrival)
+        with _listen(self.rendezvous, 2 * self.launch.size + SPARE_FILES) as listener:
+            threading.Thread(target=self._serve, args=(listener,), daemon=True).start()
+            try:
+                while any(len(joined) < self.launch.size - 1 for joined in self.peers.values()):
+                    if self.rendezvous.remaining <= 0:
+                        self._abort(self._describe_missing())
+                    if time.monotonic() >= report:
+                        report += WAIT_REPORT
+                        self._report_wait()
+                    with suppress(Empty):
+                        seconds = min(self.rendezvous.remaining, report - time.monotonic())
+                        self._admit(*self._hellos.get(timeout=max(seconds, 0.001)))
+            finally:
+                self._is_complete = True
+                listener.shutdown(socket.SHUT_RDWR)  # which ends the thread
         self._reply_all(ALL_JOINED)
 
-    def _accept(self, listener: socket.socket) -> None:
-        """Accept one connection, and drop the oldest arrival if there are too many."""
-        if len(self._arrivals) >= self._max_arrivals:
-            self._drop(next(iter(self._arrivals.values())))
-        try:
-            connection, _ = listener.accept()
-        except OSError:  # the peer is gone already
-            return
-        try:
-            self._arrivals[connection] = Arrival(connection, self.rendezvous.key)
-        except ConnectionLost:
-            connection.close()
-            return
-        self._selector.register(connection, selectors.EVENT_READ)
+    def _serve(self, listener: socket.socket) -> None:
+        """Read every connection in a thread of its own, which ends within HELLO_TIMEOUT."""
+        while not self._is_complete:
+            try:
+                connection, _ = listener.accept()
+                threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+            except (OSError, RuntimeError):  # the peer is gone already, or there are too many; a rank comes again
+                time.sleep(0.01)
 
-    def _read(self, arrival: Arrival) -> None:
+    def _read(self, connection: socket.socket) -> None:
         try:
-            hello = arrival.read()
+            hello, nonce = receive_hello(connection, self.rendezvous.key, time.monotonic() + HELLO_TIMEOUT)
         except ConnectionLost:
             self._strangers += 1
-            self._drop(arrival)
+            connection.close()
             return
-        if hello:
-            self._selector.unregister(arrival.connection)
-            del self._arrivals[arrival.connection]
-            self._admit(arrival, hello)
+        self._hellos.put((connection, hello, nonce))
 
-    def _drop(self, arrival: Arrival) -> None:
-        self._selector.unregister(arrival.connection)
-        del self._arrivals[arrival.connection]
-        arrival.connection.close()
-
-    def _admit(self, arrival: Arrival, hello: Hello) -> None:
+    def _admit(self, connection: socket.socket, hello: Hello, nonce: bytes) -> None:
         """Add a rank of this run to `peers`. Raises UserError if its rank or world size contradicts it."""
-        launch, joined, connection = self.launch, self.peers[hello.type], arrival.connection
-        peer, previous, conflict = Peer(connection, hello.name, arrival.peer_nonce), joined.get(hello.rank), None
+        launch, joined = self.launch, self.peers[hello.type]
+        peer, previous, conflict = Peer(connection, hello.name, nonce), joined.get(hello.rank), None
         if hello.size != launch.size:
             conflict = (
                 f"{hello.name} was started as one of {hello.size} processes, {_name(launch)} as one of {launch.size}"
@@ -379,18 +358,9 @@ def address_family(address: str) -> int:
 
 
 def raise_file_limit(connections: int) -> None:
-    """Raise the soft limit of this process if it is too low for this many connections.
-
-    Raises:
-        UserError: The hard limit does not allow it.
-    """
+    """Raise the soft limit of open files of this process, as far as the hard one allows, if it is too low."""
     needed, (soft, hard) = connections + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-    except ValueError:
-        raise UserError(
-            f"rank 0 needs {needed} open files for its {connections} connections, but this host allows {hard} per "
-            f"process; start it where `ulimit -Hn` is {needed} or more"
-        ) from None
+    if resource.RLIM_INFINITY != soft < needed:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard)
+        )

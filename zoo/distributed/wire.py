@@ -133,11 +133,6 @@ def sign(key: bytes, nonce: bytes, message: bytes) -> bytes:
     return hmac.digest(key, nonce + message, hashlib.sha256)
 
 
-def is_signed(key: bytes, nonce: bytes, message: bytes, code: bytes) -> bool:
-    """Return whether `code` is that of `sign`."""
-    return hmac.compare_digest(sign(key, nonce, message), code)
-
-
 def _read_file(path: Path) -> bytes:
     """Return the content of the file, empty if there is none."""
     try:
@@ -161,46 +156,21 @@ class Hello(NamedTuple):
     name: str
 
 
-class Arrival:
-    """Connection to rank 0 whose hello has not arrived completely. It never blocks.
+def receive_hello(connection: socket.socket, key: bytes, end: float) -> tuple[Hello, bytes]:
+    """Send a nonce to whoever has connected, and return the hello that answers, and the nonce for replies to it.
 
     Args:
-        connection: as accepted; receives the nonce at once.
+        connection: as accepted.
         key: of the run.
-        timeout: seconds until the hello must be complete.
+        end: time of the monotonic clock, in seconds, until which the hello must be here.
+
+    Raises:
+        ConnectionLost: The peer is gone or late, or not a process of this run.
     """
-
-    def __init__(self, connection: socket.socket, key: bytes, timeout: float = HELLO_TIMEOUT):
-        self.connection, self.end = connection, time.monotonic() + timeout
-        self.peer_nonce = b""
-        self._key, self._nonce, self._buffer = key, secrets.token_bytes(NONCE_SIZE), b""
-        connection.setblocking(False)
-        send(connection, self._nonce)
-
-    def read(self) -> Hello | None:
-        """Read what has come; return the hello once it is complete.
-
-        Raises:
-            ConnectionLost: The peer is gone, or not a process of this run.
-        """
-        try:
-            chunk = self.connection.recv(MAX_HELLO_SIZE)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            raise ConnectionLost(str(error)) from None
-        self._buffer += chunk
-        size = int.from_bytes(self._buffer[:4], "big") if len(self._buffer) >= 4 else 0
-        if not chunk or size > MAX_HELLO_SIZE - 4 or len(self._buffer) > max(4 + size, 4):
-            raise ConnectionLost("not a hello")
-        if len(self._buffer) < 4 or len(self._buffer) < 4 + size:
-            return None
-        message = self._buffer[4:]
-        code, body = message[:CODE_SIZE], message[CODE_SIZE:]
-        if not is_signed(self._key, self._nonce, body, code):
-            raise ConnectionLost("without the secret of this run")
-        self.peer_nonce = body[:NONCE_SIZE]
-        return _parse(body[NONCE_SIZE:])
+    nonce = secrets.token_bytes(NONCE_SIZE)
+    send(connection, nonce)
+    body = _signed_body(receive(connection, MAX_HELLO_SIZE, end), key, nonce)
+    return _parse(body[NONCE_SIZE:]), body[:NONCE_SIZE]
 
 
 def greet(connection: socket.socket, key: bytes, hello: Hello, end: float) -> bytes:
@@ -219,12 +189,17 @@ def send_reply(connection: socket.socket, key: bytes, nonce: bytes, reply: dict[
 
 def receive_reply(connection: socket.socket, key: bytes, nonce: bytes, end: float) -> dict[str, Any]:
     """Receive a reply of rank 0. Raises ConnectionLost if none comes until `end`, or one from another program."""
-    message = receive(connection, MAX_HELLO_SIZE, end)
-    code, body = message[:CODE_SIZE], message[CODE_SIZE:]
-    if not is_signed(key, nonce, body, code):
-        raise ConnectionLost("what listens there does not know the secret of this run")
+    body = _signed_body(receive(connection, MAX_HELLO_SIZE, end), key, nonce)
     reply: dict[str, Any] = json.loads(body)
     return reply
+
+
+def _signed_body(message: bytes, key: bytes, nonce: bytes) -> bytes:
+    """Return a message without its code. Raises ConnectionLost if that is another than that of `sign`."""
+    code, body = message[:CODE_SIZE], message[CODE_SIZE:]
+    if not hmac.compare_digest(sign(key, nonce, body), code):
+        raise ConnectionLost("without the secret of this run")
+    return body
 
 
 def _parse(body: bytes) -> Hello:

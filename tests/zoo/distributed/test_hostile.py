@@ -17,7 +17,7 @@ from tests.helpers.processes import require_framework
 from zoo.data.errors import UserError
 from zoo.distributed import wire
 from zoo.distributed.rendezvous import candidate_ports, connect, free_port
-from zoo.distributed.wire import FILE, VARIABLE, derive_key, is_signed, sign
+from zoo.distributed.wire import FILE, VARIABLE, derive_key, sign
 from zoo.trainer.world import Launch
 
 
@@ -28,7 +28,7 @@ def test_hostile_connections_do_no_harm(tmp_path: Path, number: int) -> None:
 
 
 def test_a_stranger_who_is_let_in_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "is_signed", lambda *_: True)
+    monkeypatch.setattr(wire.hmac, "compare_digest", lambda *_: True)
     assert network.trial(network.KINDS.index("another secret"), tmp_path, count=20).failures
 
 
@@ -38,10 +38,6 @@ def test_hostile_connections_to_a_run_do_no_harm(tmp_path: Path) -> None:
     folder.mkdir()
     trial = network.trial(network.KINDS.index("HTTP, while PyTorch trains"), folder)
     assert trial.count > 20 and not trial.failures
-
-
-def test_more_idle_connections_than_are_kept(tmp_path: Path) -> None:
-    assert not network.trial(network.KINDS.index("idle"), tmp_path, count=150).failures
 
 
 def test_the_deadline_holds_under_drips_and_names_strangers() -> None:
@@ -92,9 +88,8 @@ def test_the_key_depends_on_secret_and_job(tmp_path: Path) -> None:
     keys += [derive_key("a", home), derive_key("a", {**home, VARIABLE: "t"})]
     assert keys[3] == keys[4] and len(set(keys)) == 4  # the variable counts as much as the file
     assert derive_key("a", {**home, VARIABLE: "s"}) == keys[2]  # and comes before it
-    code = sign(keys[0], b"nonce", b"message")
-    assert is_signed(keys[0], b"nonce", b"message", code) and not is_signed(keys[0], b"Nonce", b"message", code)
-    assert not is_signed(keys[1], b"nonce", b"message", code) and not is_signed(keys[0], b"nonce", b"message", b"")
+    codes = {sign(key, nonce, b"message") for key in keys[:2] for nonce in (b"nonce", b"Nonce")}
+    assert len(codes) == 4
 
 
 def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
