@@ -9,15 +9,16 @@ field, and none can ask for more memory than its own size is worth.
 
 import json
 import math
-import re
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from zoo.config.convert import convert
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import UserError
 from zoo.data.fields import Checked, Deviations, Natural, NotNegative, Range
 from zoo.data.formats import regular
+from zoo.data.parsing import parsing
 from zoo.weights.ckpt import Value, parse_message
 
 FORMAT, FORMAT_VERSION = "vision-zoo", "1"
@@ -28,10 +29,7 @@ KINDS = {  # task -> output of a graph that takes normalized pixels, and of one 
 }
 PRECISIONS = ("fp32", "fp16", "int8")
 TEXTS = ("model", "task", "protocol", "framework", "precision")  # properties that are no JSON
-MAX_TEXT = 1000  # characters of a name or a protocol
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # characters that a terminal obeys; names of classes are printed
 MAX_STATE = 2**26  # numbers in all states together
-MAX_STATE_DIMS = 8
 EXTENSION = ".onnx"
 STANDARD_DOMAINS = ("", "ai.onnx")
 PROPERTY = 14  # field of a model with a key and a value
@@ -119,8 +117,7 @@ class State(NamedTuple):
         """Make one of a list of JSON. Raises ValueError."""
         state = cls(*convert(value, tuple[str, str, tuple[int, ...]]))
         require(state.output == f"next_{state.input}", "the output of a state must be next_ and its input")
-        require(0 < len(state.shape) <= MAX_STATE_DIMS, f"a state must have 1 to {MAX_STATE_DIMS} dimensions")
-        require(min(state.shape) > 0, "a state's sizes must be above 0")
+        require(min(state.shape, default=0) > 0, "a state's sizes must be above 0")
         return state
 
 
@@ -172,20 +169,15 @@ class OnnxMetadata(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(re.fullmatch("[a-z][a-z0-9_]*", self.model), "model must be the name of a model")
-        require(max(len(self.model), len(self.protocol)) <= MAX_TEXT, f"more than {MAX_TEXT} characters of a name")
         require(self.output.kind in KINDS[self.task], f"the output of the task {self.task} is no {self.output.kind}")
-        require(isinstance(self.record.get("recipe"), str), "record must hold the recipe")
-        require(isinstance(self.record.get("step"), int), "record must hold the step")
-        require(isinstance(self.record.get("classes"), list), "record must hold the classes")
-        for name in (*self.classes, *self.record["classes"]):
-            is_name = isinstance(name, str) and len(name) <= MAX_TEXT and not CONTROL.search(name)
-            require(is_name, f"names of classes must have up to {MAX_TEXT} characters that can be printed")
+        kinds = {"recipe": str, "step": int, "classes": list}
+        require(all(isinstance(self.record.get(key), kind) for key, kind in kinds.items()), f"record holds {[*kinds]}")
+        is_printable = all(isinstance(name, str) and name.isprintable() for name in self.record["classes"])
+        require(is_printable and all(map(str.isprintable, self.classes)), "names of classes must be printable")
         outputs = self.arch.get("num_classes", len(self.classes))
         require(len(self.classes) in (0, outputs), f"classes must have a name for each of {outputs} outputs")
         require(len(self.palette) in (0, len(self.classes)), "palette must have a color for each class")
-        levels = [level for color in self.palette for level in color]
-        require(not levels or 0 <= min(levels) <= max(levels) <= 255, "palette must have levels from 0 to 255")
+        require(all(0 <= level <= 255 for color in self.palette for level in color), "colors are from 0 to 255")
         count = sum(math.prod(state.shape) for state in self.states)
         require(count <= MAX_STATE, f"states must have at most {MAX_STATE} numbers")
 
@@ -215,18 +207,13 @@ class OnnxMetadata(Checked):
                 f"{path}: its metadata have the version {version}, and this zoo reads {FORMAT_VERSION}; export the "
                 "checkpoint again with this zoo"
             )
-        name = "properties"
-        try:
+        with parsing(f"{path}: its metadata are damaged", "export the checkpoint again"):
             values: dict[str, Any] = {}
             for name, hint in get_type_hints(cls).items():
-                require(name in properties, "is missing")
+                require(name in properties, f"{name}: is missing")
                 text = properties[name]
                 values[name] = convert(text if name in TEXTS else regular.parse_json(text, finite=True), hint)
-            name = "values"
             return cls(**values)
-        except (ValueError, TypeError) as error:
-            reason = f"{name}: {error}"[:300]
-            raise UserError(f"{path}: its metadata are damaged ({reason}); export the checkpoint again") from None
 
 
 def require(condition: Any, message: str) -> None:
@@ -260,27 +247,13 @@ def read(path: str) -> OnnxFile:
     Raises:
         UserError: The file cannot be read, is none of tools/export.py, is damaged, or has more than standard operators.
     """
-    content = _read_bytes(path)
-    try:
+    if not os.path.exists(path):
+        raise UserError(f"{path}: no such file")
+    with parsing(f"{path} cannot be read", "name an .onnx file of tools/export.py"):
+        content = regular.read(path)
+    with parsing(f"{path} is no ONNX file that is read here", "export the checkpoint again"):
         properties = _check(memoryview(content))
-    except ValueError as error:
-        raise UserError(f"{path} is no ONNX file that is read here ({error}); export the checkpoint again") from None
     return OnnxFile(path, content, OnnxMetadata.from_properties(properties, path))
-
-
-def read_metadata(path: str) -> OnnxMetadata:
-    """Read the metadata of an exported model. Raises UserError as `read`."""
-    return read(path).metadata
-
-
-def _read_bytes(path: str) -> bytes:
-    try:
-        return regular.read(path)
-    except BadSample as error:
-        raise UserError(f"{path}: {error}; name an .onnx file of tools/export.py") from None
-    except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise UserError(f"{path}: {reason}") from None
 
 
 def _check(content: memoryview) -> dict[str, str]:
@@ -297,11 +270,8 @@ def _check(content: memoryview) -> dict[str, str]:
                 left.append((inner, _bytes(value)))
                 has_graph = has_graph or inner == "graph"
             elif kind == "model" and number == PROPERTY:
-                fields = dict(_strings(_bytes(value)))
-                name = fields.get(1, "")
-                if name in properties:
-                    raise ValueError(f"it has the property {name[:40]!r} twice")
-                properties[name] = fields.get(2, "")
+                fields = {key: str(_bytes(text), "utf-8") for key, text in parse_message(_bytes(value), fixed=True)}
+                properties[fields.get(1, "")] = fields.get(2, "")
     if not has_graph:
         raise ValueError("it holds no graph")
     return properties
@@ -314,11 +284,6 @@ def _check_field(kind: str, number: int, value: Value) -> None:
         raise ValueError("a tensor of it is in another file")
     if kind == "node" and number == DOMAIN and (name := str(_bytes(value), "utf-8")) not in STANDARD_DOMAINS:
         raise ValueError(f"it has an operator of the domain {name[:40]!r}, which is no standard one")
-
-
-def _strings(message: memoryview) -> Iterator[tuple[int, str]]:
-    for number, value in parse_message(message, fixed=True):
-        yield number, str(_bytes(value), "utf-8")
 
 
 def _bytes(value: Value) -> memoryview:

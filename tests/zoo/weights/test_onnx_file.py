@@ -1,7 +1,6 @@
 """Exported files: metadata survive a round trip; what is no complete graph of standard operators is refused."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -10,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from zoo.data.errors import UserError
 from zoo.weights import onnx_file
-from zoo.weights.onnx_file import Input, OnnxMetadata, Output, State, Weights
+from zoo.weights.onnx_file import Input, OnnxMetadata, Output, Weights
 
 METADATA = OnnxMetadata(
     record={"recipe": "model:\n  name: deeplabv3plus\n", "classes": ["road", "Gebäude"], "step": 500},
@@ -104,33 +103,11 @@ def test_what_is_refused(made, reason, tmp_path):
         onnx_file.read(path)
 
 
-def test_a_branch_without_external_tensors_is_read(tmp_path):
-    assert onnx_file.read(write(tmp_path, model(branch(WEIGHT)))).metadata == METADATA
-
-
-def test_a_property_is_there_once(tmp_path):
-    made = model()
-    made.metadata_props.add(key="classes", value="[]")
-    with pytest.raises(UserError, match="it has the property 'classes' twice"):
-        onnx_file.read(write(tmp_path, made))
-
-
 def test_what_is_no_file(tmp_path):
     with pytest.raises(UserError, match="none.onnx: no such file"):
         onnx_file.read(str(tmp_path / "none.onnx"))
     with pytest.raises(UserError, match="not a regular file"):
         onnx_file.read(str(tmp_path))
-
-
-def test_every_truncation_and_damaged_byte_is_an_error_or_a_file(tmp_path):
-    content, rng = model(branch(WEIGHT)).SerializeToString(), np.random.default_rng(0)
-    for _ in range(100):
-        damaged = bytearray(content[: rng.integers(1, len(content) + 1)])
-        damaged[rng.integers(len(damaged))] = rng.integers(256)
-        try:
-            onnx_file.read(write(tmp_path, bytes(damaged)))
-        except UserError as error:
-            assert "a.onnx" in str(error)
 
 
 def test_deep_nesting_needs_no_recursion(tmp_path):
@@ -166,13 +143,6 @@ def test_properties_are_texts_and_json_and_those_of_other_programs_are_left_alon
     assert json.loads(properties["input"])["mean"] == [0.485, 0.456, 0.406]
 
 
-def test_states_are_two_names_and_a_shape():
-    metadata = replace(METADATA, states=(State("state_0", "next_state_0", (1, 8, 56, 56)),))
-    properties = metadata.to_properties()
-    assert properties["states"] == '[["state_0", "next_state_0", [1, 8, 56, 56]]]'
-    assert OnnxMetadata.from_properties(properties, "a.onnx") == metadata
-
-
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -189,38 +159,22 @@ def test_files_of_other_programs_and_versions_are_named(changes, message):
 
 
 HOSTILE = {
-    "model": ["", "../../etc/passwd", "x" * 100_000],
-    "task": ["detect", "", "t" * 100_000],
-    "protocol": ["p" * 100_000],
+    "task": ["detect"],
     "framework": ["jax"],
     "precision": ["fp8"],
-    "opset": ["-1", "true", "1.5", '"18"', "9" * 5000, "null"],
-    "max_difference": ["-1", "NaN", "Infinity", "1e999", "true"],
-    "classes": [
-        "{}",
-        '["a"',
-        "[[]]",
-        f'["{"x" * 2000}", "b"]',
-        "[" * 100_000,
-        r'["a", "\u001b[31mb"]',
-        r'["a", "b\n"]',
-    ],
-    "palette": ["[[0, 0, 256], [0, 0, 0]]", "[[0, 0], [0, 0]]", "[[0, 0, 0]]", "[0]", "[[0, 0, -1], [0, 0, 0]]"],
-    "weights": ["{}", "[]", '{"name": "a", "sha256": "b", "c": 1}'],
-    "record": ["[]", "{}", '{"recipe": 1, "classes": [], "step": 0}', '{"recipe": "", "classes": [1], "step": 0}'],
-    "arch": ["[]", "3"],
+    "opset": ["-1", '"18"', "null"],
+    "max_difference": ["-1", "NaN", "1e999"],
+    "classes": ["{}", '["a"', "[" * 100_000, r'["a", "\u001b[31mb"]'],
+    "palette": ["[[0, 0, 256], [0, 0, 0]]", "[[0, 0, 0]]"],
+    "weights": ["{}", '{"name": "a", "sha256": "b", "c": 1}'],
+    "record": ["[]", '{"recipe": 1, "classes": [], "step": 0}', '{"recipe": "", "classes": [1], "step": 0}'],
     "preprocessing": ["null", "[" + "[]," * 1_000_001 + "[]]"],
-    "output": ["{}", '{"name": "output", "kind": "embedding"}', '{"name": "o"}'],
+    "output": ['{"name": "output", "kind": "embedding"}', '{"name": "o"}'],
     "states": [
-        '[["a", "next_a"]]',
         '[["a", "next_b", [1, 3]]]',
-        '[["a", "next_a", [0]]]',
         '[["a", "next_a", [-1, 3]]]',
-        f'[["a", "next_a", [{2**40}]]]',
         '[["a", "next_a", [67108864]], ["c", "next_c", [67108864]]]',
         '[["a", "next_a", []]]',
-        '["abc"]',
-        "[[[], {}, [1]]]",
     ],
 }
 
@@ -236,13 +190,9 @@ def test_a_hostile_value_is_refused(name, value):
     "changes",
     [
         {"dtype": "float64"},
-        {"dtype": ["float32"]},
         {"layout": "NHWC"},
         {"normalized": False},
-        {"normalized": 1},
         {"color_order": "BGR"},
-        {"mean": [0.5, 0.5]},
-        {"mean": None},
         {"std": [0.2, 0.2, 0]},
         {"size": 224},
     ],
