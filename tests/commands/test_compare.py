@@ -290,23 +290,6 @@ def test_losses_that_part_with_exact_too(seed, message, diverging, tmp_path, cap
     assert message in out and "it is rounding" not in out
 
 
-def test_earlier_results_and_exact_runs_are_not_repeated(recorded, diverging, tmp_path, capsys):
-    for words in (["--against", recorded[0]], ["--exact", "--out", tmp_path / "exact"]):
-        assert compare_with(tmp_path, *words, frameworks="torch,paddle") == 1
-        assert "they do not agree: the losses differ by more than 0.001 from step 1 on" in capsys.readouterr().out
-    assert not diverging
-
-
-def test_the_page_is_left_out_without_matplotlib(no_training, tmp_path, monkeypatch, capsys):
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
-    assert compare_with(tmp_path) == 0
-    out = capsys.readouterr().out
-    assert "matplotlib missing, pip install '.[plot]'" in out and "only one framework" in out
-    expected = ["torch-fp64.safetensors", "torch-rounded.safetensors", "torch.jsonl"]
-    assert sorted(os.listdir(tmp_path / "new")) == expected
-
-
 def test_partial_fc_draws_other_classes_in_every_step(tmp_path, monkeypatch):
     """The worker counts the steps for the trainer, as train.py does, and so does the proof."""
     steps = {}

@@ -13,7 +13,6 @@ from tests.zoo.weights.state_dicts import (
     as_mindspore,
     as_paddle,
     as_paddlevideo,
-    drawn_state_dict,
     recorded_shapes,
     small_resnet,
 )
@@ -191,19 +190,6 @@ def test_limits_of_video_models(origin, options, parts):
     assert all(part in note for part, note in zip(parts, found))
 
 
-@pytest.mark.slow
-def test_a_whole_model_with_non_local_blocks_and_temporal_pool(tmp_path, capsys):
-    """A checkpoint of mit-han-lab's own names; its converted file keeps the limits when it is converted again."""
-    _, metadata = converted(tmp_path, drawn_state_dict("names_mit_nonlocal_tpool"))
-    first, second = json.loads(metadata["notes"])[-2:]
-    assert first.startswith("NOT EQUAL: with non-local blocks") and second.startswith("with model.partial_bn=true")
-    assert f"note: {first}\nnote: {second}\n" in capsys.readouterr().out
-    assert json.loads(metadata["arch"])["temporal_pool"]
-    assert run(tmp_path / "out.safetensors", tmp_path / "copy.safetensors") == 0
-    copied = files.read(str(tmp_path / "copy.safetensors"))[1]
-    assert copied["arch"] == metadata["arch"] and first in json.loads(copied["notes"])
-
-
 @pytest.mark.parametrize(
     "model, origin, options, data",
     [
@@ -233,22 +219,6 @@ def test_a_tsm_of_paddlevideo(tmp_path, capsys, flags, shift_div, direction):
     assert (metadata["model"], arch["shift_direction"], arch["shift_div"]) == ("tsm", direction, shift_div)
     output = capsys.readouterr().out
     assert ("model.shift_div=16" in output) == (shift_div == 16) and "note: PaddleVideo's shift" in output
-
-
-@pytest.mark.parametrize(
-    "origin, flags, reason",
-    [
-        ("paddlevideo", ("--shift-div", "0"), "--shift-div 0"),
-        ("paddlevideo", ("--shift-div", "10"), "differ in size"),
-        ("paddle_vision", ("--shift-div", "8"), "a resnet of paddle_vision"),
-        ("paddle_vision", ("--keep-direction",), "a resnet of paddle_vision"),
-    ],
-)
-def test_flags_of_the_shift_that_do_not_apply(tmp_path, capsys, origin, flags, reason):
-    tensors = small_resnet(depth=50, width=16)
-    tensors = as_paddlevideo(tensors) if origin == "paddlevideo" else as_paddle(tensors)
-    files.write(str(tmp_path / "in.safetensors"), tensors)
-    assert reason in refused(capsys, tmp_path / "in.safetensors", tmp_path / "out.safetensors", *flags)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,6 @@ from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.predicting import evaluation_outputs, run_predict, run_script, train
 from zoo.data.demo import motion, shapes
-from zoo.data.errors import BadSample
-from zoo.data.formats import masks
 from zoo.predict import overlay, results
 
 CLASSES = ("grass", "water", "köln")
@@ -158,25 +156,6 @@ def test_class_maps_as_in_an_evaluation(scene_model, changes, tmp_path, capsys):
     assert any(min(row["shares"][:2]) > 0 for row in record["files"])  # else this would test little
 
 
-def test_the_files_written_for_an_image(scene_model, tmp_path, capsys):
-    weights, root = scene_model
-    path = root / "images/val/7.png"
-    _, record, _, _ = run_predict(capsys, tmp_path / "out", path, "--weights", weights)
-    assert sorted(os.listdir(tmp_path / "out")) == ["7_classes.png", "7_labels.png", "7_overlay.png", results.FILE_NAME]
-    drawn = {way: Image.open(name) for way, name in record["files"][0]["written"].items()}
-    colors, labels = masks.class_colors(CLASSES), np.asarray(drawn["labels"])
-    assert drawn["labels"].mode == "P" and drawn["classes"].mode == "RGB"
-    assert np.array_equal(drawn["labels"].convert("RGB"), colors[labels])
-    assert np.array_equal(drawn["classes"], colors[labels])
-    overlay = np.asarray(drawn["overlay"])
-    height, width = (8 * side for side in labels.shape)  # 60 pixels wide: enlarged
-    inside = overlay[:height:8, :width:8]
-    assert np.array_equal(inside, (np.asarray(Image.open(path), np.int64) + colors[labels]) // 2)
-    strip = np.concatenate([overlay[height:].reshape(-1, 3), overlay[:height, width:].reshape(-1, 3)])
-    for label, color in enumerate(colors):
-        assert (strip == color).all(1).any() == (label in labels)
-
-
 def test_videos_of_scenes(scene_model, tmp_path, capsys):
     """Every frame, at its own rate; odd sides, which the encoder refuses; lossless, so that the frames are known."""
     frames = np.stack([scene(1)[0][:41, shift : shift + 51] for shift in range(5)])
@@ -289,19 +268,3 @@ def test_errors_are_one_message(image_model, words, message, tmp_path, monkeypat
     assert call_zoo("predict", str(root / "val"), *(word.format(**names) for word in words)) == 2
     out, err = capsys.readouterr()
     assert err.startswith("error: ") and message.format(**names) in err and out == "" and os.listdir(tmp_path) == []
-
-
-def test_a_video_that_ends_early_leaves_no_file(scene_model, tmp_path, monkeypatch, capsys):
-    """After so many frames that the encoder has started to write."""
-    encoded.encode(tmp_path / "a.mp4", np.stack([scene(1)[0][:40, :52]]))
-    (frame,) = overlay.read_video(str(tmp_path / "a.mp4"))
-
-    def broken(path):
-        yield from [frame] * 80
-        assert any(name.endswith(".part") for name in os.listdir(tmp_path / "out"))
-        raise BadSample("cannot be decoded as video (broken)")
-
-    monkeypatch.setattr(overlay, "read_video", broken)
-    code, record, _, errors = run_predict(capsys, tmp_path / "out", tmp_path / "a.mp4", "--weights", scene_model[0])
-    assert code == 1 and "a.mp4: cannot be decoded" in errors and "error" in record["files"][0]
-    assert os.listdir(tmp_path / "out") == [results.FILE_NAME]

@@ -171,15 +171,6 @@ def test_a_camera_that_is_unplugged(model, video, tmp_path, capsys, monkeypatch)
     assert len(list(overlay.read_video(str(annotated)))) == 4
 
 
-def test_a_file_as_from_a_camera(model, video, tmp_path, capsys):
-    """Every frame is predicted or dropped; how many are dropped depends on the machine."""
-    code, rows, summary, _, _ = run(
-        capsys, tmp_path / "out", "--weights", model, "--stream", video, "--every", 1, "--realtime"
-    )
-    assert code == 0 and summary["live"] is True
-    assert summary["predictions"] + summary["dropped"] == FRAMES and rows[-1]["frame"] == FRAMES - 1
-
-
 @pytest.mark.parametrize(
     "words, message",
     [

@@ -3,8 +3,6 @@
 import json
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
@@ -12,12 +10,10 @@ import numpy as np
 import pytest
 
 from tests.helpers import clips, packs
-from tests.helpers.paths import ROOT
-from tests.helpers.prepared import contents, image_folders, prepare, serial_prepare, unreadable
+from tests.helpers.prepared import contents, image_folders, serial_prepare, unreadable
 from zoo.data.errors import BadSample
 from zoo.data.packs import manifest
 from zoo.data.packs.prepared import PreparedSplit
-from zoo.data.preparing import job as jobs
 
 
 @pytest.fixture
@@ -197,16 +193,6 @@ def test_another_preparation_in_the_same_folder(tmp_path, serial, capsys):
     assert contents(out) == done
 
 
-def test_two_processes_in_the_same_folder(tmp_path, serial, capsys):
-    root, out = image_folders(tmp_path / "set"), tmp_path / "out"
-    os.makedirs(out)
-    jobs.claim(str(out), jobs.Job("folder", str(root), "files", 256, 20, 8, 90, False))
-    with jobs.lock(str(out)):
-        assert serial("folder", root, "--out", out) == 2
-    assert "another process is preparing this folder" in capsys.readouterr().err
-    assert serial("folder", root, "--out", out) == 0
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -245,38 +231,3 @@ def test_a_dry_run_and_the_report_as_json(tmp_path, serial, capsys):
     assert "14 samples of 2 classes" in capsys.readouterr().out and not out.exists()
     assert serial("folder", root, "--out", out, "--json", tmp_path / "report.json") == 0
     assert json.loads((tmp_path / "report.json").read_text()) == json.loads((out / "report.json").read_text())
-
-
-def test_the_result_does_not_depend_on_processes(tmp_path):
-    root = image_folders(tmp_path / "set", counts=(6, 3))
-    for workers in (1, 2):
-        assert prepare("imagenet", root, "--pack", "--out", tmp_path / str(workers), "--workers", workers) == 0
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
-
-
-CRASH = """
-import os, signal, sys
-from zoo import cli
-from zoo.data.preparing import work
-examine = work.examine
-def crash(task, sample):
-    if sample.name == "train/dog/1.png" and os.path.exists(os.path.join(task.job.root, sample.path)):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return examine(task, sample)
-work.examine = crash  # the processes import this file, too
-if __name__ == "__main__":
-    sys.exit(cli.main(["data", "prepare", *sys.argv[1:]]))
-"""
-
-
-@pytest.mark.slow
-def test_a_file_that_crashes_a_process_is_named(tmp_path):
-    root = image_folders(tmp_path / "set")
-    (tmp_path / "script.py").write_text(CRASH)
-    command = [sys.executable, str(tmp_path / "script.py"), "folder", str(root), "--out", str(tmp_path / "out")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run([*command, "--workers", "1"], env=environment, check=False, capture_output=True, text=True)
-    assert result.returncode == 2 and result.stderr.endswith("remove it:\n  train/dog/1.png\n")
-    os.remove(root / "train/dog/1.png")
-    assert subprocess.run(command, env=environment, check=False).returncode == 1
-    assert len(PreparedSplit(str(tmp_path / "out"), "train")) == 9

@@ -43,15 +43,6 @@ def test_names():
         zoo.create_model("resnet51")
 
 
-@pytest.mark.parametrize("name", zoo.list_models())
-def test_every_named_model_is_a_recipe_with_another_name_or_depth(name):
-    recipes = {"resnet": "resnet50_imagenet", "deeplabv3plus": "deeplabv3plus_cityscapes", "arcface": "arcface_ms1m"}
-    found = named.find(name)
-    changes = {"model.name": found.model, **{f"model.{key}": value for key, value in found.options.items()}}
-    recipe = zoo.Run(f"configs/{recipes.get(found.model, 'tsm_k400')}.yaml", changes).recipe
-    assert changes.items() <= recipe.items()
-
-
 def test_options():
     assert zoo.numpy_weights("resnet18", width=8)["conv1.weight"].shape == (8, 3, 7, 7)
     with pytest.raises(UserError, match="widht: resnet has no such option; there are: depth, num_classes, width"):

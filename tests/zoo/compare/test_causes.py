@@ -119,15 +119,6 @@ def test_padding_on_the_other_side():
     assert guess(convolved(x, (1, 1)), convolved(x, (2, 0))) == "it is shifted by 1 pixel(s): padding"
 
 
-@pytest.mark.parametrize("size", [5, 6, 16])
-@pytest.mark.parametrize("mode", ["edge", "reflect"])
-def test_what_the_border_is_padded_with(size, mode):
-    x, kernel = normal((4, 6, size, size)), normal((3, 3), 9)
-    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), mode=mode)
-    suspect = sum(kernel[i, j] * padded[:, :, i : i + size, j : j + size] for i in range(3) for j in range(3))
-    assert guess(convolved(x, (1, 1)), suspect) == "only the border differs: padding"
-
-
 def normalize(x, eps, weight, bias, variance=None):
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
     shape = [1, -1, *[1] * (x.ndim - 2)]
@@ -254,14 +245,6 @@ def test_weight_of_the_auxiliary_loss(average, weight):
     )
     guess = guess_at_loss(reference, suspect, [main, auxiliary], labels, aux_weight=0.4)
     assert guess == f"the auxiliary loss has the weight {weight:g} instead of 0.4"
-
-
-def test_average_of_a_loss():
-    logits, labels = pixels()
-    valid, everywhere = (cross_entropy(logits[0], labels) / count for count in (20, 24))
-    found = guess_at_loss(valid, everywhere, logits[:1], labels)
-    assert found == "the loss is averaged over all pixels instead of those with a label"
-    assert guess_at_loss(everywhere, valid, logits[:1], labels) == "the loss is averaged over the pixels with a label"
 
 
 @pytest.mark.parametrize("make", [samples, pixels])

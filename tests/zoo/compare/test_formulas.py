@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from zoo.compare import findings, formulas
+from zoo.compare import formulas
 from zoo.compare.causes import of_update
 from zoo.compare.proof import ROUNDING_UNITS
-from zoo.compare.record import empty
 from zoo.optim.ema import Ema
 from zoo.optim.sgd import Settings
 from zoo.trainer.plan import ParamGroup, Plan
@@ -165,14 +164,6 @@ def test_clipping_after_the_decay(scale, factors):
             assert found[name]["factors"]["decay"] == pytest.approx(rule.clips[0] * DECAY, rel=1e-9)
 
 
-def test_shards_that_are_clipped_although_they_are_exempt_and_the_other_way():
-    for found in run(Update(["shard"], gradient_scale=0.25), clip_sharded=False):
-        assert found.keys() == {"shard"}
-        assert found["shard"]["factors"]["gradient"] == pytest.approx(0.25)
-    unclipped = Update(["shard"], gradient_scale=lambda clip: 1 / clip)
-    assert [set(found) for found in run(unclipped)] == [{"shard"}, {"shard"}]
-
-
 def test_a_frozen_parameter_that_is_updated():
     for found in run(Update(["frozen"], lr_scale=1.0), names=list(GROUPS)):
         assert found.keys() == {"frozen"}
@@ -214,13 +205,3 @@ def test_an_average_by_the_formula_is_no_deviation():
 def test_a_slip_of_an_average_is_found_and_named(rate, skipped, cause):
     deviations = check_averages(rate, skipped)
     assert {name: deviation["cause"] for name, deviation in deviations.items()} == dict.fromkeys(AVERAGED, cause)
-
-
-def test_a_finding_names_the_update_the_cause_and_the_file():
-    record = empty("torch", "fp64", {"param_groups": dict.fromkeys((*AVERAGED, "b.weight"))})
-    record.files["average"] = ["torch/ema.py"]
-    deviating = {"title": "update 2", "averages": check_averages(0.0)}
-    record.steps.extend([{"title": "update 1", "averages": {}}, deviating, {"title": "x"}])
-    (finding,) = findings.average_findings("torch", record)
-    assert finding.what.startswith("update 2: 2 of 3 moving averages do not follow the formula")
-    assert finding.cause == "it stays as it was (a.weight, a.running_mean)" and finding.places == ("torch/ema.py",)

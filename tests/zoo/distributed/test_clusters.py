@@ -18,9 +18,7 @@ from tests.helpers.processes import BIN, MPIRUN, environment, losses, train_argu
 from tests.zoo.distributed import cluster
 from tests.zoo.distributed.schema import errors
 from zoo import program
-from zoo.data.errors import UserError
-from zoo.distributed import clusters
-from zoo.distributed.clusters import IMAGE_FOLDER, Volume
+from zoo.distributed.clusters import IMAGE_FOLDER
 
 SCHEMAS = Path(__file__).parent / "schemas"
 IMAGE = ["--image", "registry/zoo:1", "--volume", "runs:/runs", "--out", "/runs/tsm"]
@@ -40,29 +38,6 @@ def manifests(capsys, *arguments):
         schema = json.loads((SCHEMAS / f"{document['kind']}.json").read_text())
         assert list(errors(document, schema)) == []
     return documents
-
-
-def test_names():
-    assert clusters.job_name("TSM_k400", "4X8") == "tsm-k400-4x8"
-    assert clusters.job_name("50_layers", "1x1") == "run-50-layers-1x1"
-    assert len(clusters.job_name("x" * 90, "32x8")) == clusters.MAX_NAME
-
-
-def test_volumes():
-    texts = ["data:/data:ro", "/mnt/runs:/runs"]
-    assert clusters.read_volumes(texts) == [Volume("data", "/data", True), Volume("/mnt/runs", "/runs", False)]
-    for text in ("data", "data:", ":/data", "data:data", "data:/data:rw", "data:/da ta", "a:/b,c"):
-        with pytest.raises(UserError, match="expected SOURCE:PATH"):
-            clusters.read_volumes([text])
-
-
-def test_runs_must_be_written_to_a_volume():
-    mounted = clusters.read_volumes(["runs:/runs", "data:/data:ro", f"mine:{clusters.IMAGE_FOLDER}/runs"])
-    for out in ("/runs", "/runs/tsm", "runs/tsm"):
-        clusters.check_out(out, mounted)
-    for out in ("/data/tsm", "/run/tsm", "elsewhere/tsm"):
-        with pytest.raises(UserError, match="would be written to .* in the container and be lost"):
-            clusters.check_out(out, mounted)
 
 
 def directives(script):
@@ -111,12 +86,6 @@ def test_all_options(capsys, no_variables, tmp_path):
         "--container-mounts=/mnt/d:/data:ro,/mnt/r:/runs \\\n"
         "    python /opt/vision-zoo/train.py --out /runs/tsm -c tsm_demo\n"
     )
-
-
-def test_a_job_on_cpus_asks_for_no_gpus(capsys):
-    assert not [
-        line for line in directives(render(capsys, "slurm", "1x2", "--device", "cpu")) if line.startswith("gpus")
-    ]
 
 
 def test_the_script_starts_every_rank_with_its_variables(capsys, no_variables, tmp_path, monkeypatch):
@@ -234,14 +203,6 @@ def test_mpirun_by_an_mpi_job(capsys, no_variables, framework, by):
 
 def words_of(text):
     return text.split()
-
-
-def test_a_kubelet_restores_every_value(capsys, no_variables, monkeypatch):
-    monkeypatch.setenv("NCCL_DEBUG", AWKWARD)
-    _, job = manifests(capsys, "1x1", "-o", "data.root=/$(NCCL_DEBUG)/$$x")
-    words, environ = start(job["spec"]["trainer"], {})
-    assert environ == {"NCCL_DEBUG": AWKWARD}
-    assert words[2:4] == ["-o", "data.root=/$(NCCL_DEBUG)/$$x"]
 
 
 @pytest.mark.skipif(MPIRUN is None, reason="mpirun is not installed")

@@ -1,7 +1,6 @@
 """tools/export.py: what it writes is what the framework computes, and what differs is refused."""
 
 import importlib
-import json
 import os
 import re
 import subprocess
@@ -121,14 +120,6 @@ def test_a_segmentation_model_takes_any_size(checkpoint, tmp_path):
     assert differs.mean() < 1e-3  # ties within rounding
 
 
-def test_faces_of_length_one(checkpoint, tmp_path):
-    assert run(checkpoint("arcface"), "--out", tmp_path / "faces.onnx", "--with-preprocessing") == 0
-    session, metadata = read(tmp_path / "faces.onnx")
-    assert (metadata.classes, metadata.record["classes"], metadata.output.kind) == ((), [], "unit_embedding")
-    embeddings = session.run(None, {"input": np.full((2, 32, 32, 3), 100, np.uint8)})[0]
-    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, rtol=1e-5)
-
-
 def test_samples_of_files_replace_the_data(checkpoint, roots, tmp_path):
     clips = os.path.join(roots["tsm"], "val")
     words = ["-o", "data.root=nowhere", "--samples", clips]
@@ -233,20 +224,6 @@ def test_a_planted_fault_is_refused(checkpoint, tmp_path, capsys, monkeypatch, m
     assert all(part in errors for part in hint)
 
 
-def test_a_graph_that_is_no_valid_onnx_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
-    real = Graph.node
-
-    def node(graph, operator, *inputs, **attributes):
-        training = {"training_mode": 1} if operator == "BatchNormalization" else {}  # needs outputs for the statistics
-        return real(graph, operator, *inputs, **attributes, **training)
-
-    monkeypatch.setattr(Graph, "node", node)
-    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx") == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: BatchNormalization bn1: no valid ONNX (") and os.listdir(tmp_path) == []
-    assert error.endswith("look at zoo/models/<model>/onnx.py. Nothing is written\n")
-
-
 @pytest.mark.parametrize("model, end", [("resnet50", "probabilities"), ("deeplabv3plus", "class map")])
 def test_a_wrong_normalization_is_refused(checkpoint, tmp_path, capsys, monkeypatch, model, end):
     """By the logits, because the classes of a model that has learned little hardly depend on it."""
@@ -274,16 +251,6 @@ def test_clips_that_stand_still_prove_nothing(checkpoint, tmp_path, capsys):
     assert "cannot prove that the graph looks at the order of frames" in capsys.readouterr().err
 
 
-def test_overrides_become_the_recipe(checkpoint, tmp_path):
-    """A file that was exported for another size is evaluated at that size."""
-    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "-o", "data.eval_size=40") == 0
-    session, metadata = read(tmp_path / "a.onnx")
-    assert session.get_inputs()[0].shape == ["batch", 3, 40, 40]
-    entries = loader.parse_recorded(metadata.record["recipe"], "record")
-    assert (entries["data.eval_size"].value, entries["framework"].value) == (40, "torch")
-    assert json.loads(metadata.to_properties()["preprocessing"])["eval_crop"] == 40
-
-
 def test_fp16_has_half_the_size_and_a_stated_difference(checkpoint, tmp_path, capsys):
     sizes = {}
     for precision in ("fp32", "fp16"):
@@ -297,21 +264,6 @@ def test_fp16_has_half_the_size_and_a_stated_difference(checkpoint, tmp_path, ca
     assert types == {onnx.TensorProto.FLOAT16} and sizes["fp16"] < 0.75 * sizes["fp32"]
     assert "torch and the fp16 graph in ONNX Runtime" in capsys.readouterr().out
     onnx.checker.check_model(str(tmp_path / "fp16.onnx"), full_check=True)
-
-
-@pytest.mark.parametrize(
-    "tensor, factor, words, message",
-    [
-        ("fc.bias", np.nan, (), "the framework's own output is not finite"),
-        ("bn1.weight", 1e5, ("--precision", "fp16"), "the graph in fp16 differs by"),
-    ],
-)
-def test_weights_that_diverged(roots, tmp_path, capsys, monkeypatch, tensor, factor, words, message):
-    real = checkpoints.drawn
-    monkeypatch.setattr(checkpoints, "drawn", lambda name, shape: real(name, shape) * (factor if name == tensor else 1))
-    weights = checkpoints.make(tmp_path / "run", "resnet50", roots)
-    assert run(weights, "--out", tmp_path / "a.onnx", *words) == 1 + (not words)
-    assert message in capsys.readouterr().err and not (tmp_path / "a.onnx").exists()
 
 
 @pytest.mark.parametrize("model", ["deeplabv3plus", "arcface"])

@@ -139,16 +139,6 @@ def test_the_file_follows_the_journal(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["airank.log", "events.jsonl"]  # nothing left aside
 
 
-def test_a_kill_before_the_last_line_is_made_up_for(tmp_path):
-    with open_journal(tmp_path) as journal:
-        begin(journal)
-        journal.add("end", step=2, epoch=1.0)
-    complete = written(tmp_path)
-    (tmp_path / "airank.log").write_text("".join(complete.splitlines(keepends=True)[:2]))
-    with open_journal(tmp_path):
-        assert written(tmp_path) == complete
-
-
 def test_a_resume_reverts_evaluations(tmp_path):
     """A run killed after its last checkpoint repeats what came later, and may reach the target later."""
     with open_journal(tmp_path) as journal:

@@ -36,16 +36,6 @@ def steps(events):
     return [(event["event"], event.get("step")) for event in events]
 
 
-def test_what_was_written_is_read_back(tmp_path):
-    with Journal(str(tmp_path), []) as journal:
-        journal.add("load", checksum='köln "1"\n', train_samples=10)
-        journal.add("eval", step=10, epoch=1.0, accuracy=0.123456789012345678)
-        events = list(journal.events)
-    assert history(str(tmp_path)) == events
-    with Journal(str(tmp_path), []) as journal:
-        assert journal.events == events
-
-
 @pytest.mark.parametrize("kept", range(0, 60, 7))
 def test_a_truncated_last_line_is_dropped_and_the_next_event_kept(tmp_path, kept):
     last = line("eval", step=20, epoch=2.0, accuracy=0.5)

@@ -120,18 +120,6 @@ def test_the_status_of_a_run():
     assert stop(run(0.5, 0.8)[:-1]) == ["success"]
 
 
-def test_fractional_epochs_and_training_after_the_last_evaluation():
-    events = [full_load(), full_begin(), evaluation(1.505, 0.1), evaluation(2.75, 0.2), end(3.0)]
-    blocks = [entry["metadata"] for entry in entries(events) if entry["key"] == "block_start"]
-    assert blocks == [
-        {"first_epoch_num": 1, "epoch_count": 1.505},
-        {"first_epoch_num": 2, "epoch_count": 1.245},
-        {"first_epoch_num": 3, "epoch_count": 0.25},
-    ]
-    times = [entry["time_ms"] for entry in entries(events)]
-    assert times == sorted(times) and stop(events) == ["aborted"]
-
-
 def checked(path, events, config, submission=SUBMISSION, change=None):
     """Write the lines and return the errors of mlperf-logging's parser and the messages of its compliance checker."""
     mlp_compliance = pytest.importorskip("mlperf_logging.compliance_checker.mlp_compliance")

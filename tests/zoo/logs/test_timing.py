@@ -1,6 +1,5 @@
 """Throughput, times of updates without pauses, and the cause of waiting for data where the bottleneck is known."""
 
-import numpy as np
 import pytest
 
 from zoo.data.stages import COLLATE, DECODE, READ, TRANSFORM
@@ -27,26 +26,6 @@ def train(times, clock, seconds, waits=None):
         clock[0] += duration
         waited += waits[index] if waits else 0.0
         times.add(waited)
-
-
-def test_quantiles_are_numpys(clock):
-    rng = np.random.default_rng(0)
-    times = StepTimes(no_event)
-    train(times, clock, [9.0])
-    times.read()
-    for count in (1, 2, 20, 1000):
-        seconds, waits = rng.gamma(2.0, 0.1, count), rng.gamma(1.0, 0.01, count)
-        train(times, clock, seconds.tolist(), waits.tolist())
-        read = times.read()
-        for got, expected in ((read["step_ms"], seconds), (read["data_wait_ms"], waits)):
-            for name, percent in (("p50", 50), ("p90", 90), ("p99", 99)):
-                assert got[name] == pytest.approx(1000 * np.percentile(expected, percent), rel=1e-6)
-            assert got["sum"] == pytest.approx(1000 * expected.sum()) and got["max"] == pytest.approx(
-                1e3 * max(expected)
-            )
-        assert (read["step_ms"]["count"], read["step_ms"]["clock"]) == (count, "host") and "first" not in read[
-            "step_ms"
-        ]
 
 
 def test_pauses_are_left_out_and_the_rest_is_not(clock):

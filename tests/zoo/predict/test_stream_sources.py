@@ -183,11 +183,3 @@ def test_a_camera(name, camera):
     assert source.close.__self__.released is False
     source.close()
     assert source.close.__self__.released
-
-
-def test_no_camera(camera, monkeypatch):
-    with pytest.raises(UserError, match="--stream 7: there is no camera /dev/video7; .ls /dev/video"):
-        open_source("7", 1.0)
-    monkeypatch.setattr(Camera, "is_open", False)
-    with pytest.raises(UserError, match="/dev/video3 cannot be opened; another program .* permission"):
-        open_source("3", 1.0)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.data.errors import UserError
 from zoo.tasks import face
 from zoo.tasks.face import (
     Metric,
@@ -197,13 +196,6 @@ def test_any_order_and_any_split_over_ranks(seed, ranks, size):
     assert sum(array.nbytes for array in whole.state.values()) <= 45 * 4 * 8 + 8
 
 
-def test_the_lowest_best_threshold_and_a_strict_comparison():
-    """In nine folds same pairs are at 0.2, others at 3. All thresholds above 0.2 up to 3 are best, so 0.21 is used."""
-    distance, same = np.tile([0.2, 3.0], 10), np.tile([True, False], 10)
-    for first, right in ((0.2099, 1.0), (0.21, 0.95), (0.2101, 0.95), (2.0, 0.95)):
-        assert accuracy(np.concatenate([[first], distance[1:]]), same)[0] == pytest.approx(right), first
-
-
 def test_the_threshold_is_interpolated():
     """A quarter of the distances is 1: the rate rises from 0 to 1/4 between 1 and 1.001 and is 1/10 at 1.0004."""
     impostors = np.array([1.0, 2, 2, 2] * 25)
@@ -236,23 +228,6 @@ def test_an_embedding_without_a_direction_is_wrong(value, pair):
     assert result["set0_tar"] == (0.9 if pair == 4 else 1.0)
     assert evaluate(np.full_like(embeddings, value), labels)["accuracy"] == 0
     assert evaluate(np.full_like(embeddings, value), labels)["set0_tar"] == 0
-
-
-def test_mirror_images_are_added_before_the_length_is_taken():
-    """Image (3, 0) and mirror image (0, 1) add up to (3, 1); their unit vectors would add up to (1, 1)."""
-    labels = np.tile([1, 0], 10)
-    embeddings = np.tile(np.float32([[[3, 0], [0, 1]], [[1, 3], [-1, 3]]]), (20, 1, 1))
-    metric = Metric(Pairs(20))
-    metric.update(embeddings, batch(labels))
-    assert metric.state["distance"] == pytest.approx(2 - 2 / math.sqrt(10))
-    assert metric.result(metric.state)["xnorm"] == pytest.approx((3 + 1 + 2 * math.sqrt(10)) / 4)
-
-
-@pytest.mark.parametrize("label, missing", [(1, "different persons"), (0, "the same person")])
-def test_pairs_with_one_label_only_are_an_error(label, missing):
-    labels = np.concatenate([np.tile([1, 0], 10), np.full(20, label)])
-    with pytest.raises(UserError, match=f"set1 has no readable pair of {missing}"):
-        evaluate(pairs_at(np.full(40, 0.5)), labels, Pairs(20, 20))
 
 
 @pytest.mark.parametrize(

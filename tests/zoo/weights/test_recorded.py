@@ -8,7 +8,6 @@ import pytest
 from tests.helpers.cli import call_zoo
 from tests.zoo.weights.state_dicts import as_mindspore, small_resnet
 from zoo.config import loader
-from zoo.data.errors import UserError
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
 from zoo.run import cli, weights
@@ -66,13 +65,6 @@ def test_a_recipe_s_own_padding_stays_and_is_warned_of(mindcv):
     ]
 
 
-def test_weights_for_another_padding_are_not_refused():
-    options = {"padding": "same", "bn_eps": 1e-4, "num_classes": 1000}
-    weights._check_arch(options, resnet.Arch(), "w.safetensors")
-    with pytest.raises(UserError, match="is for model.depth=101, the recipe has 50; give -o model.depth=101"):
-        weights._check_arch({**options, "depth": 101}, resnet.Arch(), "w.safetensors")
-
-
 def test_settings_of_the_data(tmp_path):
     path = write(tmp_path / "a.safetensors", model="resnet", data={"mean": [0.5, 0.5, 0.5], "normalisation": "plsc"})
     request = cli.request(RECIPE, weights=path)
@@ -93,13 +85,3 @@ def test_a_checkpoint_s_recipe_tells_its_model(tmp_path):
 @pytest.mark.parametrize("recipe", ["no: model", "model: 3", "{", "model: {depth: 18}"])
 def test_a_checkpoint_without_a_model(tmp_path, recipe):
     assert recorded.read(checkpoint(tmp_path / "best", recipe)) == recorded.NOTHING
-
-
-def test_a_run_that_is_resumed_keeps_the_settings_of_its_weights(mindcv, tmp_path):
-    first = cli.request(RECIPE, ["model.width=8"], weights=mindcv)
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "config.yaml").write_text(loader.render(first.resolved))
-    again = cli.request(RECIPE, ["model.width=8"], resume=str(run))  # without --weights
-    assert again.config.model.padding == "same_pool"
-    assert cli.request(None, resume=str(run)).config.model.padding == "same_pool"

@@ -21,7 +21,6 @@ from tests.zoo.weights.state_dicts import (
     small_deeplab,
 )
 from tests.zoo.weights.test_imagenet import CANONICAL, published
-from zoo.data.errors import UserError
 from zoo.models.deeplabv3plus import spec
 from zoo.models.deeplabv3plus.torch import Model
 from zoo.run import weights
@@ -193,19 +192,6 @@ def initial(arch, lines=None, **settings):
     )
     params = [Param(name, shape) for name, shape in spec.shapes(arch).items()]
     return weights.initial(cfg, spec, arch, params, CLASS_NAMES, (lines if lines is not None else []).append)
-
-
-def test_a_run_compares_the_stated_options(tmp_path):
-    expected = small_deeplab()
-    converted(tmp_path, as_mmseg(expected), "-o", "rates=[6,12,18]", "-o", "multi_grid=[1,2]")
-    weights, options = str(tmp_path / "out.safetensors"), dict(SMALL_DEEPLAB, rates=(6, 12, 18))
-    tensors, _ = initial(spec.Arch(multi_grid=(1, 2), **options), weights=weights)
-    assert all(np.array_equal(tensors[name], expected[name]) for name in expected)
-    message = r"is for model.multi_grid=\[1,2\], the recipe has \[\]; give -o model.multi_grid=\[1,2\]"
-    with pytest.raises(UserError, match=message):
-        initial(spec.Arch(**options), weights=weights)
-    with pytest.raises(UserError, match="is for model.head_width=8, the recipe has 16"):
-        initial(spec.Arch(**{**options, "multi_grid": (1, 2), "head_width": 16}), weights=weights)
 
 
 @pytest.mark.parametrize("variant", ["deep", "vd"])
