@@ -6,7 +6,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +19,7 @@ from zoo.models.named import NAMED_MODELS, NamedModel
 from zoo.notebook import Result, Run, override_pairs
 from zoo.predict.classify import Classification
 from zoo.predict.faces import Face
-from zoo.predict.predictors import Predictor, find_predictor
+from zoo.predict.predictors import Predictor
 from zoo.predict.results import Source, TrainedModel, count_frames
 from zoo.predict.segment import Segmentation
 from zoo.run import trained
@@ -27,7 +27,7 @@ from zoo.run.checkpoint import has_averages, model_file
 from zoo.run.weights import averages_note
 from zoo.trainer import load_backend
 from zoo.weights import files, imagenet, onnx_file, recorded
-from zoo.weights.match import merge, require_match
+from zoo.weights.match import merge
 
 __all__ = [
     "FRAMEWORKS",
@@ -200,36 +200,24 @@ def load(
         UserError: there is no checkpoint, what computes it is not installed, or a value of `overrides` is wrong.
     """
     path, changes = _check_weights(weights, framework), override_pairs(overrides)
-    record, cfg, resolved = trained.read_checkpoint(path, framework, device, changes)
-    name, data = resolved["model.name"].value, resolved["data.name"].value
-    spec = load_spec(name)
-    predictor = find_predictor(spec.TASK, data)
-    fields = predictor.fields(cfg.data)
-    arch = trained.resolve(spec, cfg.model, fields, len(record["classes"]))
-    load_trained = cache(partial(trained.load, path, record, cfg, name, fields, raw))
+    found = trained.read(path, framework, device, changes, raw)
+    load_trained = cache(found.load)
     if onnx_file.is_onnx(path):
         model = cast(Any, load_trained().trainer).session.runtime
     else:
-        tensors = trained.read_tensors(path, spec, raw)
-        _tell_of_averages(path, raw)
-        require_match(tensors, spec.shapes(arch), path)
-        model = _build(name, arch, cfg.framework, tensors)
+        if found.is_averaged:
+            print(averages_note(path), file=sys.stderr)
+        model = _build(found.model, found.arch, found.cfg.framework, found.tensors)
     return Loaded(
         model=model,
-        class_names=() if spec.SHARDED_PARAMETERS else record["classes"],
-        arch=arch,
-        recipe={key: entry.value for key, entry in resolved.items()},
-        mean=fields[0].mean,
-        std=fields[0].std,
-        _predictor=predictor,
+        class_names=() if found.spec.SHARDED_PARAMETERS else found.record["classes"],
+        arch=found.arch,
+        recipe={key: entry.value for key, entry in found.resolved.items()},
+        mean=found.fields[0].mean,
+        std=found.fields[0].std,
+        _predictor=found.predictor,
         _load=load_trained,
     )
-
-
-def _tell_of_averages(path: str, raw: bool = False) -> None:
-    """Say in one line which of two kinds of weights a checkpoint gives."""
-    if has_averages(path) and not raw:
-        print(averages_note(path), file=sys.stderr)
 
 
 def _arch_and_weights(
@@ -246,7 +234,8 @@ def _arch_and_weights(
     if pretrained == "imagenet":
         return _from_imagenet(found, spec, num_classes, seed, options)
     pretrained = os.fspath(pretrained)
-    _tell_of_averages(pretrained)
+    if has_averages(pretrained):
+        print(averages_note(pretrained), file=sys.stderr)
     record = recorded.read(pretrained)
     if record.model not in (None, found.model):
         raise UserError(f"{pretrained} is a {record.model}, but {name} is a {found.model}; choose another name or file")

@@ -15,7 +15,6 @@ from tests.helpers.predicting import train
 from zoo.data.demo import motion
 from zoo.data.errors import UserError
 from zoo.predict import overlay, stream
-from zoo.predict.predictors import find_predictor
 from zoo.predict.stream import FrameClassifier, preprocess
 from zoo.predict.stream_sources import Source
 from zoo.run import trained
@@ -59,10 +58,8 @@ def run(capsys, out, *words):
 
 def clip_probabilities(weights, frames):
     """Return the probabilities by name that the model gives a clip of these frames."""
-    record, cfg, resolved = trained.read_checkpoint(weights, "torch", "cpu", ())
-    fields = find_predictor("classify", resolved["data.name"].value).fields(cfg.data)
-    model = trained.load(weights, record, cfg, "tsm", fields)
-    pixels = np.stack([preprocess(frame, cfg.data) for frame in frames])
+    model = trained.read(weights, "torch", "cpu", ()).load()
+    pixels = np.stack([preprocess(frame, model.cfg.data) for frame in frames])
     logits = model.trainer.predict(model.trainer.to_device({"video": pixels[None]}))[0].astype(np.float64)
     powers = np.exp(logits - logits.max())
     return dict(zip(model.class_names, powers / powers.sum()))

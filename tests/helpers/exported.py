@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from zoo.export import assembly, source
+from zoo.export import assembly
+from zoo.run import trained
 
 
 def export(checkpoint, path, whole=False, change=lambda metadata: metadata):
@@ -14,7 +15,7 @@ def export(checkpoint, path, whole=False, change=lambda metadata: metadata):
         whole: whether it takes pixels as they are, and gives what a program wants.
         change: of its metadata, for a file that is not what it says.
     """
-    read = source.read(str(checkpoint), "torch", "cpu", (), False)
+    read = trained.read(str(checkpoint), "torch", "cpu", (), False)
     shape = read.fields[0].shape
     model = assembly.build(read, shape, whole)
     facts = dict(protocol="none", precision="fp32", opset=model.opset_import[0].version, max_difference=0.0)

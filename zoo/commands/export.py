@@ -12,8 +12,7 @@ from zoo.export.proof import Row
 from zoo.export.reference import Reference, StreamReference, check_stream
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import require_graph
-from zoo.run import cli, weights
-from zoo.run.checkpoint import has_averages
+from zoo.run import cli, trained, weights
 from zoo.run.weights import averages_note
 from zoo.weights import files, onnx_file
 from zoo.weights.onnx_file import PRECISIONS, OnnxMetadata
@@ -102,11 +101,11 @@ def export(arguments: argparse.Namespace) -> None:
     require_new(arguments.out, "--out")
     if onnx_file.is_onnx(arguments.weights):
         raise UserError(f"{arguments.weights} is an exported model; give the checkpoint that it was exported from")
-    read = source.read(arguments.weights, arguments.framework, arguments.device, arguments.override, arguments.raw)
+    read = trained.read(arguments.weights, arguments.framework, arguments.device, arguments.override, arguments.raw)
     require_graph(read.model)
     if arguments.stream:
         check_stream(read, arguments.precision)
-    if has_averages(arguments.weights) and not arguments.raw:
+    if read.is_averaged:
         print(averages_note(arguments.weights))
     trainer = proof.load_trainer(read)  # first: MindSpore must be imported before onnx and what decodes videos
     needs_data = arguments.precision == "int8" or not arguments.samples

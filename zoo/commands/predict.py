@@ -8,11 +8,10 @@ from pathlib import Path
 from zoo import program
 from zoo.data.errors import BadSample, UserError
 from zoo.frameworks import FRAMEWORKS
-from zoo.models import load_spec
 from zoo.predict import results
 from zoo.predict import stream as streaming
 from zoo.predict import stream_report as stream_options
-from zoo.predict.predictors import Predictor, find_predictor
+from zoo.predict.predictors import Predictor
 from zoo.predict.results import (
     DEFAULT_TOP,
     Failure,
@@ -26,7 +25,7 @@ from zoo.predict.results import (
 from zoo.predict.stream import Shapes
 from zoo.predict.stream_report import Options
 from zoo.run import cli, trained, weights
-from zoo.run.checkpoint import FOLDER, has_averages
+from zoo.run.checkpoint import FOLDER
 from zoo.run.stopping import StopSignal
 from zoo.run.weights import averages_note
 from zoo.weights import onnx_file
@@ -114,23 +113,20 @@ def predict(arguments: argparse.Namespace) -> int:
     stream = stream_options.read_options(arguments)
     if bool(arguments.files) == bool(stream):
         raise UserError("give files or folders to predict, or a stream alone, with --stream SOURCE")
-    record, cfg, resolved = trained.read_checkpoint(
-        arguments.weights, arguments.framework, arguments.device, arguments.override
-    )
-    name, task = resolved["model.name"].value, load_spec(resolved["model.name"].value).TASK
-    predictor = find_predictor(task, resolved["data.name"].value)
-    album = find_album(predictor, task, arguments.search, arguments.top)
+    found = trained.read(arguments.weights, arguments.framework, arguments.device, arguments.override, arguments.raw)
+    predictor = found.predictor
+    album = find_album(predictor, found.spec.TASK, arguments.search, arguments.top)
     out = choose_folder(arguments.out, arguments.weights)
 
     def load() -> TrainedModel:
-        if has_averages(arguments.weights) and not arguments.raw:
+        if found.is_averaged:
             print(averages_note(arguments.weights))
-        return trained.load(arguments.weights, record, cfg, name, predictor.fields(cfg.data), arguments.raw)
+        return found.load()
 
     if stream:
-        shapes = streaming.state_shapes(name, cfg)
-        return predict_stream(load(), shapes, resolved["data.name"].value, stream, arguments.top, out)
-    paths, failures = find_inputs(arguments.files, predictor.extensions, predictor.frame_template(cfg.data))
+        shapes = streaming.state_shapes(found.model, found.cfg)
+        return predict_stream(load(), shapes, found.dataset, stream, arguments.top, out)
+    paths, failures = find_inputs(arguments.files, predictor.extensions, predictor.frame_template(found.cfg.data))
     rows = [report(failure) for failure in failures]
     if not paths:
         return 2

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.data.batch import Field
 from zoo.data.errors import UserError
 from zoo.data.formats import masks
-from zoo.export.source import Source
 from zoo.models import load_graph_builder
+from zoo.run import weights
+from zoo.run.trained import Trained
 from zoo.trainer.pixels import channels_first, scale_and_offset
 from zoo.weights import files
 from zoo.weights.onnx_file import KINDS, Input, OnnxMetadata, Output, Weights
@@ -37,13 +39,13 @@ DATA_KEYS = (  # settings of data sets that decide what an evaluation makes of a
 SMALLEST_NORM = 1e-12  # an embedding of zeros stays zero
 
 
-def output_kind(source: Source, with_preprocessing: bool) -> str:
+def output_kind(source: Trained, with_preprocessing: bool) -> str:
     """Return what the graph gives; see zoo.weights.onnx_file.Output."""
     return KINDS[source.spec.TASK][with_preprocessing]
 
 
 def build(
-    source: Source, shape: Sequence[int], with_preprocessing: bool, kind: str | None = None, folded: bool = False
+    source: Trained, shape: Sequence[int], with_preprocessing: bool, kind: str | None = None, folded: bool = False
 ) -> Any:
     """Build the graph of a checkpoint.
 
@@ -69,7 +71,7 @@ def build(
     return graph.model(source.model, {})
 
 
-def add_input(graph: Any, source: Source, shape: Sequence[int], with_preprocessing: bool) -> str:
+def add_input(graph: Any, source: Trained, shape: Sequence[int], with_preprocessing: bool) -> str:
     """Add the input, and return the pixels as the model takes them; see `build`."""
     *frames, height, width, channels = shape
     sizes = ANY_SIZE if source.spec.TASK == "segment" else (height, width)
@@ -101,7 +103,7 @@ def finish(graph: Any, y: str, kind: str) -> str:
     return y
 
 
-def describe(source: Source, shape: Sequence[int], with_preprocessing: bool, **facts: Any) -> OnnxMetadata:
+def describe(source: Trained, shape: Sequence[int], with_preprocessing: bool, **facts: Any) -> OnnxMetadata:
     """Return the metadata of a graph.
 
     Args:
@@ -115,10 +117,13 @@ def describe(source: Source, shape: Sequence[int], with_preprocessing: bool, **f
     field, settings = source.fields[0], source.cfg.data
     classes = [] if source.spec.SHARDED_PARAMETERS else list(source.record["classes"])
     axes = "T" * (len(shape) - 3) + ("HWC" if with_preprocessing else "CHW")
+    recorded = weights.read_recipe(source.path)[1]
+    of_the_run: loader.Entries = {key: recorded[key] for key in ("framework", "device") if key in recorded}
+    recipe = loader.render({**source.resolved, **of_the_run})
     colors = masks.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []
     try:
         values: dict[str, Any] = dict(
-            record={"recipe": source.recipe, "classes": classes, "step": source.record["step"]},
+            record={"recipe": recipe, "classes": classes, "step": source.record["step"]},
             model=source.model,
             task=source.spec.TASK,
             arch={key: plain(value) for key, value in asdict(source.arch).items()},

@@ -16,10 +16,11 @@ from zoo.export import assembly, proof
 from zoo.export.assembly import outside
 from zoo.export.proof import Row
 from zoo.export.reference import Reference
-from zoo.export.source import Source, Splits, for_calibration
+from zoo.export.source import Splits, for_calibration
 from zoo.run import weights
 from zoo.run.evaluation import evaluate
 from zoo.run.pipeline import DecodedStream
+from zoo.run.trained import Trained
 from zoo.trainer import load_onnx_backend
 from zoo.trainer.world import Launch
 from zoo.weights.onnx_file import OnnxMetadata
@@ -52,7 +53,7 @@ def require_close(compared: Sequence[Row]) -> None:
         )
 
 
-def require_kept(source: Source, plain: Any, quantized: Any, metadata: OnnxMetadata, splits: Splits) -> str:
+def require_kept(source: Trained, plain: Any, quantized: Any, metadata: OnnxMetadata, splits: Splits) -> str:
     """Evaluate a graph before and after its quantization, and compare.
 
     Args:
@@ -78,7 +79,7 @@ def require_kept(source: Source, plain: Any, quantized: Any, metadata: OnnxMetad
     return line
 
 
-def measure(source: Source, model: Any, metadata: OnnxMetadata, splits: Splits) -> float:
+def measure(source: Trained, model: Any, metadata: OnnxMetadata, splits: Splits) -> float:
     """Return the main metric of a graph, as train.py --eval-only computes it for the file."""
     cfg, task = source.cfg, tasks.load_task(source.spec.TASK)
     whole = type(model)()

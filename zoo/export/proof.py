@@ -9,8 +9,8 @@ import numpy as np
 
 from zoo.data.errors import UserError
 from zoo.export import assembly
-from zoo.export.source import Source
 from zoo.run.job import build_trainer
+from zoo.run.trained import Trained
 from zoo.tasks import classify
 from zoo.trainer import load_backend
 from zoo.trainer.pixels import channels_first, scale_and_offset
@@ -24,7 +24,7 @@ LIMIT = 1e-4  # of the relative difference in fp32
 DEFINITION = "largest |graph - framework| / largest |framework|"
 
 
-def load_trainer(source: Source) -> Trainer:
+def load_trainer(source: Trained) -> Trainer:
     """Build the model as an evaluation in fp32 does, and load the weights.
 
     Raises:
@@ -39,7 +39,7 @@ def load_trainer(source: Source) -> Trainer:
     return trainer
 
 
-def forward(trainer: Trainer, source: Source, pixels: np.ndarray) -> np.ndarray:
+def forward(trainer: Trainer, source: Trained, pixels: np.ndarray) -> np.ndarray:
     """Return the model's output for pixels, uint8 (N, ..., 3): logits, of every pixel if it has them, or embeddings.
 
     Raises:
@@ -49,7 +49,7 @@ def forward(trainer: Trainer, source: Source, pixels: np.ndarray) -> np.ndarray:
         return trainer.predict(trainer.to_device({source.fields[0].name: pixels})).astype(np.float32)
 
 
-def forward_frame(trainer: Trainer, source: Source, frame: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
+def forward_frame(trainer: Trainer, source: Trained, frame: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
     """Return the output of a causal model for the next frame, uint8 (N, H, W, 3), and the new state.
 
     Raises:
@@ -61,7 +61,7 @@ def forward_frame(trainer: Trainer, source: Source, frame: np.ndarray, state: An
 
 
 @contextmanager
-def _reporting(source: Source, pixels: np.ndarray) -> Iterator[None]:
+def _reporting(source: Trained, pixels: np.ndarray) -> Iterator[None]:
     """Report a failure of the framework as an error with the size of the batch."""
     try:
         yield
@@ -93,7 +93,7 @@ def start(content: bytes) -> Any:
     return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
 
-def runner(source: Source, session: Any, with_preprocessing: bool) -> Forward:
+def runner(source: Trained, session: Any, with_preprocessing: bool) -> Forward:
     """Return the function that computes the graph's output for pixels, uint8 (N, ..., 3)."""
 
     def run(pixels: np.ndarray) -> np.ndarray:
@@ -103,7 +103,7 @@ def runner(source: Source, session: Any, with_preprocessing: bool) -> Forward:
     return run
 
 
-def normalize(source: Source, pixels: np.ndarray) -> np.ndarray:
+def normalize(source: Trained, pixels: np.ndarray) -> np.ndarray:
     """Return the input of a graph that takes normalized pixels: float32, channels first."""
     constants = scale_and_offset(source.fields[0])
     assert constants is not None, "the model's input are pixels"
@@ -162,7 +162,7 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def find_cause(source: Source, trainer: Trainer, pixels: np.ndarray, with_preprocessing: bool) -> str:
+def find_cause(source: Trained, trainer: Trainer, pixels: np.ndarray, with_preprocessing: bool) -> str:
     """Name the first layer whose output differs, and the operators to look at.
 
     Args:
@@ -191,7 +191,7 @@ def find_cause(source: Source, trainer: Trainer, pixels: np.ndarray, with_prepro
     return f"all layers agree; look at {after} behind the last one in {place}"
 
 
-def _values(source: Source, model: Any, layers: dict[str, Any], pixels: np.ndarray) -> dict[str, np.ndarray]:
+def _values(source: Trained, model: Any, layers: dict[str, Any], pixels: np.ndarray) -> dict[str, np.ndarray]:
     """Return the inputs and outputs of layers of the graph."""
     types = {value.name: value for value in model.graph.value_info}
     inputs = {node.input[0] for node in model.graph.node if node.output[0] in layers}

@@ -9,9 +9,9 @@ import numpy as np
 from zoo.data.errors import Finding, UserError
 from zoo.export import assembly, proof
 from zoo.export.proof import Forward, Row
-from zoo.export.source import Source
 from zoo.models import load_frame_builder
 from zoo.predict.stream import shapes_of
+from zoo.run.trained import Trained
 from zoo.trainer.protocol import Trainer
 from zoo.weights.onnx_file import State
 
@@ -30,7 +30,7 @@ class Reference(NamedTuple):
         raw_output: whether they end in the output of the model in any case.
     """
 
-    source: Source
+    source: Trained
     trainer: Trainer
     batches: Sequence[np.ndarray]
     with_preprocessing: bool
@@ -104,12 +104,12 @@ class Reference(NamedTuple):
         return Row("frames reversed", pixels.shape, proof.difference(found, expected, self.kind))
 
 
-def depends_on_order(source: Source) -> bool:
+def depends_on_order(source: Trained) -> bool:
     """Return whether a model takes clips and looks at the order of their frames."""
     return len(source.fields[0].shape) == 4 and getattr(source.arch, "shift_place", "") != "none"
 
 
-def check_stream(source: Source, precision: str) -> None:
+def check_stream(source: Trained, precision: str) -> None:
     """Raise UserError unless the model of a checkpoint is causal, and the precision one that a stream can have."""
     if precision == "int8":
         raise UserError("--stream: int8 would need the ranges of the states; take --precision fp16 or fp32")

@@ -1,4 +1,4 @@
-"""The checkpoint that is exported, read without a framework, and real samples as an evaluation shows them to it."""
+"""Real samples as an evaluation shows them to the model that is exported."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -6,90 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo import data, tasks
-from zoo.config import loader
-from zoo.config.schema import Config
 from zoo.data import order
-from zoo.data.batch import Field
 from zoo.data.datasets import segmentation
 from zoo.data.errors import BadSample, UserError
-from zoo.models import Spec, load_spec
 from zoo.predict import classify, faces
-from zoo.predict.predictors import find_predictor
 from zoo.predict.results import find_inputs
-from zoo.run import trained, weights
-from zoo.run.checkpoint import model_file
-from zoo.weights.match import require_match
+from zoo.run.trained import Trained
 
 COUNT = 5  # samples that a graph is compared on
 CALIBRATION = 64  # training samples from which int8 takes the ranges of its values
-
-
-class Source(NamedTuple):
-    """A checkpoint.
-
-    Attributes:
-        path: of its folder, as the user gave it.
-        file: of its weights.
-        record: of the checkpoint, with its class names.
-        cfg: its recipe, changed by the user's options.
-        recipe: the same as text.
-        model, dataset: names.
-        spec, arch: of the model.
-        fields: of a training sample; the model's input comes first.
-        tensors: weights and running statistics by canonical name.
-        class_names: of the outputs, in order; empty for faces.
-    """
-
-    path: str
-    file: str
-    record: dict[str, Any]
-    cfg: Config
-    recipe: str
-    model: str
-    dataset: str
-    spec: Spec
-    arch: Any
-    fields: tuple[Field, ...]
-    tensors: dict[str, np.ndarray]
-    class_names: tuple[str, ...]
-
-
-def read(path: str, framework: str, device: str, overrides: Sequence[str], raw: bool) -> Source:
-    """Read a checkpoint.
-
-    Args:
-        path: of its folder.
-        framework, device: of the comparison.
-        overrides: `key=value` pairs that change its recipe.
-        raw: take the weights of the last update, also where there is their moving average.
-
-    Raises:
-        UserError: the folder is no checkpoint, an override is wrong, or the weights are not those of the model.
-    """
-    record, cfg, resolved = trained.read_checkpoint(path, framework, device, overrides)
-    model, dataset = resolved["model.name"].value, resolved["data.name"].value
-    spec, classes = load_spec(model), record["classes"]
-    fields = find_predictor(spec.TASK, dataset).fields(cfg.data)
-    arch = trained.resolve(spec, cfg.model, fields, len(classes))
-    tensors = trained.read_tensors(path, spec, raw)
-    require_match(tensors, spec.shapes(arch), path)
-    unnamed = tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
-    recorded = weights.read_recipe(path)[1]
-    of_the_run: loader.Entries = {key: recorded[key] for key in ("framework", "device") if key in recorded}
-    return Source(
-        path=path,
-        file=model_file(path, raw),
-        record=record,
-        cfg=cfg,
-        recipe=loader.render({**resolved, **of_the_run}),
-        model=model,
-        dataset=dataset,
-        spec=spec,
-        arch=arch,
-        fields=fields,
-        tensors=tensors,
-        class_names=() if spec.SHARDED_PARAMETERS else classes + unnamed,
-    )
 
 
 class Splits(NamedTuple):
@@ -99,7 +24,7 @@ class Splits(NamedTuple):
     val: Any
 
 
-def load_splits(source: Source) -> Splits:
+def load_splits(source: Trained) -> Splits:
     """Load the data of the recipe.
 
     Raises:
@@ -114,7 +39,7 @@ def load_splits(source: Source) -> Splits:
         ) from None
 
 
-def protocol(source: Source, splits: Splits | None) -> str:
+def protocol(source: Trained, splits: Splits | None) -> str:
     """Return the protocol id of the recipe's evaluations; "" without its data."""
     if splits is None:
         return ""
@@ -122,7 +47,7 @@ def protocol(source: Source, splits: Splits | None) -> str:
     return f"{part.name}/{tasks.load_task(source.spec.TASK).protocol(part.views, source.cfg.task)}"
 
 
-def of_split(source: Source, split: Any, count: int = COUNT) -> list[np.ndarray]:
+def of_split(source: Trained, split: Any, count: int = COUNT) -> list[np.ndarray]:
     """Read samples that are spread over a split; uint8 (..., H, W, 3) each. Views of a sample count as samples.
 
     Raises:
@@ -140,13 +65,13 @@ def of_split(source: Source, split: Any, count: int = COUNT) -> list[np.ndarray]
     return rows[:count]
 
 
-def of_files(source: Source, arguments: Sequence[str]) -> list[np.ndarray]:
+def of_files(source: Trained, arguments: Sequence[str]) -> list[np.ndarray]:
     """Read samples from files and folders that the user names; uint8 (..., H, W, 3) each.
 
     Raises:
         UserError: one cannot be read.
     """
-    predictor = find_predictor(source.spec.TASK, source.dataset)
+    predictor = source.predictor
     paths, failures = find_inputs(arguments, predictor.extensions, predictor.frame_template(source.cfg.data))
     for failure in failures:
         raise UserError(f"--samples {failure.path}: {failure.reason}")
@@ -159,7 +84,7 @@ def of_files(source: Source, arguments: Sequence[str]) -> list[np.ndarray]:
     return rows[:COUNT]
 
 
-def _views(source: Source, path: str) -> Iterator[np.ndarray]:
+def _views(source: Trained, path: str) -> Iterator[np.ndarray]:
     """Yield the views of a file."""
     settings = source.cfg.data
     if source.spec.TASK == "segment":
@@ -173,7 +98,7 @@ def _views(source: Source, path: str) -> Iterator[np.ndarray]:
         yield from views if split.views > 1 else [views]
 
 
-def batches(source: Source, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+def batches(source: Trained, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Make the batches that are compared: one sample and five; of a segmentation model, of two sizes.
 
     A large scene is cut to the training crop, so that five fit into the memory.
@@ -189,7 +114,7 @@ def batches(source: Source, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
     return made
 
 
-def for_calibration(source: Source, split: Any) -> list[np.ndarray]:
+def for_calibration(source: Trained, split: Any) -> list[np.ndarray]:
     """Read training samples, as an evaluation shows them, that int8 takes the ranges of its values from.
 
     Args:

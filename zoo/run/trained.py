@@ -1,7 +1,8 @@
 """Trained models: a checkpoint or an exported model with its recipe, class names and weights, without the data."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,21 +12,102 @@ from zoo.config.schema import Config
 from zoo.data.batch import Field
 from zoo.data.errors import UserError
 from zoo.models import Spec, load_spec, resolve_arch
+from zoo.predict.predictors import Predictor, find_predictor
 from zoo.predict.results import TrainedModel
 from zoo.run import cli, weights
 from zoo.run.checkpoint import has_averages, model_file
 from zoo.run.job import build_trainer
 from zoo.trainer import load_backend, load_onnx_backend
 from zoo.trainer.plan import Mode
-from zoo.trainer.protocol import Inference
 from zoo.trainer.world import Launch
 from zoo.weights import files, onnx_file
 from zoo.weights.match import require_match
 
 
-def read_checkpoint(
-    path: str, framework: str | None, device: str, overrides: Sequence[str]
-) -> tuple[dict[str, Any], Config, loader.Entries]:
+@dataclass(frozen=True)
+class Trained:
+    """A checkpoint or an exported model.
+
+    Attributes:
+        path: of the checkpoint's folder or the .onnx file, as the user gave it.
+        raw: whether the weights of the last update count, also where there is their moving average.
+        record: of the checkpoint: `classes`, `step`.
+        cfg: its recipe, changed by the user's options.
+        resolved: the same by key.
+        model, dataset: names.
+        spec, arch: of the model; of a class matrix there is one row, on which no prediction depends.
+        predictor: how the model is applied to files and arrays.
+        fields: of a training sample; the model's input comes first.
+        class_names: of the outputs, in order; empty for faces.
+    """
+
+    path: str
+    raw: bool
+    record: dict[str, Any]
+    cfg: Config
+    resolved: loader.Entries
+    model: str
+    dataset: str
+    spec: Spec
+    arch: Any
+    predictor: Predictor
+    fields: tuple[Field, ...]
+    class_names: tuple[str, ...]
+
+    @property
+    def file(self) -> str:
+        """The file of a checkpoint's weights."""
+        return model_file(self.path, self.raw)
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether the weights are a moving average."""
+        return has_averages(self.path) and not self.raw
+
+    @cached_property
+    def tensors(self) -> dict[str, np.ndarray]:
+        """The weights and running statistics of a checkpoint by canonical name.
+
+        A class matrix has a row per class and may be larger than the memory; the first row is read.
+
+        Raises:
+            UserError: the file is not readable, or has other tensors than the model.
+        """
+        rows: dict[str, files.RowRange] = {}
+        if self.spec.SHARDED_PARAMETERS:
+            shapes = {key: tensor.shape for key, tensor in files.read_shapes(self.file).items()}
+            rows = {key: (shapes[key][0], 0, 1) for key in self.spec.SHARDED_PARAMETERS if key in shapes}
+        tensors = files.read(self.file, rows)[0]
+        require_match(tensors, self.spec.shapes(self.arch), self.path)
+        return tensors
+
+    def load(self) -> TrainedModel:
+        """Build the model to predict in fp32, or as it was exported.
+
+        Raises:
+            UserError: the weights do not match the model, or the device or what computes is missing.
+        """
+        cfg = self.cfg
+        if onnx_file.is_onnx(self.path):
+            if self.raw:
+                raise UserError(f"--raw: {self.path} has one kind of weights; leave it out")
+            world = load_onnx_backend().start(Launch(), cfg.device)
+            _, inference, file = weights.build_exported(self.path, cfg, self.model, self.arch, self.fields, world)
+            facts = {"framework": weights.ONNX, "precision": file.metadata.precision, "device": world.device}
+        else:
+            world = load_backend(cfg.framework).start(Launch(), cfg.device)
+            # A mode of torch.compile concerns training, and may need a GPU.
+            mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile and True)
+            cfg = replace(cfg, train=replace(cfg.train, ema=None))  # one model, and not two
+            _, inference = build_trainer(cfg, self.model, self.arch, self.fields, world, mode)
+            inference.load_state_dict(self.tensors)
+            facts = {"framework": cfg.framework, "device": world.device}
+        metadata = {"weights": self.path, "averaged": self.is_averaged, "step": self.record["step"]}
+        metadata |= {"model": self.model, "task": self.spec.TASK, **facts, "classes": self.class_names}
+        return TrainedModel(self.cfg, inference, self.class_names, metadata)
+
+
+def read(path: str, framework: str | None, device: str, overrides: Sequence[str], raw: bool = False) -> Trained:
     """Read the record of a checkpoint folder or an exported model, and its recipe, changed by the user's options.
 
     Args:
@@ -33,6 +115,7 @@ def read_checkpoint(
         framework: that computes, default torch; none for an exported model.
         device: as for train.py.
         overrides: `key=value` pairs.
+        raw: take the weights of the last update, also where there is their moving average.
 
     Raises:
         UserError: there is no checkpoint or its record is incomplete, or an option is wrong.
@@ -44,7 +127,14 @@ def read_checkpoint(
     cfg, resolved = loader.build({**entries, **flags, **loader.overrides(overrides)}, cli.FIND)
     if onnx_file.is_onnx(path):
         weights.check_exported_settings(path, resolved)
-    return record, cfg, resolved
+    model, dataset, classes = resolved["model.name"].value, resolved["data.name"].value, record["classes"]
+    spec = load_spec(model)
+    predictor = find_predictor(spec.TASK, dataset)
+    fields = predictor.fields(cfg.data)
+    arch = resolve(spec, cfg.model, fields, len(classes))
+    unnamed = tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
+    names = () if spec.SHARDED_PARAMETERS else classes + unnamed
+    return Trained(path, raw, record, cfg, resolved, model, dataset, spec, arch, predictor, fields, names)
 
 
 def resolve(spec: Spec, arch: Any, fields: Sequence[Field], classes: int) -> Any:
@@ -52,84 +142,3 @@ def resolve(spec: Spec, arch: Any, fields: Sequence[Field], classes: int) -> Any
     if spec.SHARDED_PARAMETERS:
         return resolve_arch(spec, replace(arch, num_classes=1), fields, 0)
     return resolve_arch(spec, arch, fields, classes)
-
-
-def load(
-    path: str, record: dict[str, Any], cfg: Config, name: str, fields: tuple[Field, ...], raw: bool = False
-) -> TrainedModel:
-    """Load a checkpoint or an exported model to predict with it, without data.
-
-    Args:
-        path: of the folder or the .onnx file.
-        record: as read_checkpoint returns it.
-        cfg: the recipe, likewise.
-        name: of the model.
-        fields: of a training sample.
-        raw: the weights of the last update, also where there is their moving average.
-
-    Raises:
-        UserError: the weights do not match the model, or the device or what computes is missing.
-    """
-    spec, classes = load_spec(name), record["classes"]
-    arch = resolve(spec, cfg.model, fields, len(classes))
-    load_inference = _load_exported if onnx_file.is_onnx(path) else _load_checkpoint
-    inference, facts = load_inference(path, cfg, name, arch, fields, raw)
-    unnamed = tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
-    class_names = () if spec.SHARDED_PARAMETERS else classes + unnamed
-    metadata = {
-        "weights": path,
-        "averaged": has_averages(path) and not raw,
-        "step": record["step"],
-        "model": name,
-        "task": spec.TASK,
-        **facts,
-        "classes": class_names,
-    }
-    return TrainedModel(cfg, inference, class_names, metadata)
-
-
-def read_tensors(path: str, spec: Spec, raw: bool = False) -> dict[str, np.ndarray]:
-    """Read the tensors of a checkpoint; of a class matrix, the first row.
-
-    It has a row per class and may be larger than the memory, and no prediction depends on it.
-
-    Args:
-        path: folder of the checkpoint.
-        spec: of its model.
-        raw: the weights of the last update, also where the checkpoint has their moving averages.
-
-    Raises:
-        UserError: the file is not readable.
-    """
-    file = model_file(path, raw)
-    rows: dict[str, files.RowRange] = {}
-    if spec.SHARDED_PARAMETERS:
-        shapes = {key: tensor.shape for key, tensor in files.read_shapes(file).items()}
-        rows = {key: (shapes[key][0], 0, 1) for key in spec.SHARDED_PARAMETERS if key in shapes}
-    return files.read(file, rows)[0]
-
-
-def _load_checkpoint(
-    path: str, cfg: Config, name: str, arch: Any, fields: tuple[Field, ...], raw: bool
-) -> tuple[Inference, dict[str, str]]:
-    """Build a model as a run does, but for fp32, and load the weights of a checkpoint."""
-    world = load_backend(cfg.framework).start(Launch(), cfg.device)
-    # A mode of torch.compile concerns training, and may need a GPU.
-    mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile and True)
-    cfg = replace(cfg, train=replace(cfg.train, ema=None))  # one model, and not two
-    _, trainer = build_trainer(cfg, name, arch, fields, world, mode)
-    tensors = read_tensors(path, load_spec(name), raw)
-    require_match(tensors, {param.name: param.shape for param in trainer.params}, path)
-    trainer.load_state_dict(tensors)
-    return trainer, {"framework": cfg.framework, "device": world.device}
-
-
-def _load_exported(
-    path: str, cfg: Config, name: str, arch: Any, fields: tuple[Field, ...], raw: bool
-) -> tuple[Inference, dict[str, str]]:
-    if raw:
-        raise UserError(f"--raw: {path} has one kind of weights; leave it out")
-    world = load_onnx_backend().start(Launch(), cfg.device)
-    _, model, file = weights.build_exported(path, cfg, name, arch, fields, world)
-    facts = {"framework": weights.ONNX, "precision": file.metadata.precision, "device": world.device}
-    return model, facts

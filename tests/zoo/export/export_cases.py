@@ -8,7 +8,8 @@ import onnx
 
 from tests.helpers.cli import call_zoo
 from tests.zoo.export import checkpoints
-from zoo.export import proof, source
+from zoo.export import proof
+from zoo.run import trained
 from zoo.weights.onnx_file import OnnxMetadata
 
 WITH_PREPROCESSING = ("tsm_mobilenet_v2", "deeplabv3plus", "arcface")  # the others without
@@ -31,7 +32,7 @@ def case_every_model_is_exported_within_1e_5(backend):
             _, metadata = exported(backend, weights, os.path.join(folder, f"{model}.onnx"), *words)
             assert metadata.framework == backend.FRAMEWORK and metadata.max_difference <= 1e-5, metadata
             # Its own checkpoint would hold the same tensors, so the graph is the same whatever framework trained it.
-            read = source.read(weights, backend.FRAMEWORK, "cpu", (), False)
+            read = trained.read(weights, backend.FRAMEWORK, "cpu", (), False)
             state = proof.load_trainer(read).state_dict()
             assert all(np.array_equal(state[name], array) for name, array in read.tensors.items())
 

@@ -18,8 +18,7 @@ from zoo.config import loader
 from zoo.data import host
 from zoo.data.errors import UserError
 from zoo.distributed import machine
-from zoo.export import assembly, low_precision, proof, source
-from zoo.export.source import Source
+from zoo.export import assembly, low_precision, proof
 from zoo.models import initializers, load_spec
 from zoo.predict.predictors import find_predictor
 from zoo.run import cli, trained, weights
@@ -57,7 +56,7 @@ class Sized(NamedTuple):
     """
 
     recipe: str
-    checkpoint: Source
+    checkpoint: trained.Trained
     shape: tuple[int, ...]
     parameters: int
     flops: int
@@ -199,7 +198,7 @@ def measure_model(sized: Sized, arguments: argparse.Namespace, folder: str) -> d
     return {**sized._replace(checkpoint=None)._asdict(), "rows": rows}  # type: ignore[arg-type]
 
 
-def run_exported(checkpoint: Source, path: str) -> Any:
+def run_exported(checkpoint: trained.Trained, path: str) -> Any:
     """Return the exported model of a checkpoint, in ONNX Runtime."""
     world = load_onnx_backend().start(Launch(), "cpu")
     return weights.build_exported(path, checkpoint.cfg, checkpoint.model, checkpoint.arch, checkpoint.fields, world)[1]
@@ -231,7 +230,7 @@ def build(recipe: str, overrides: Sequence[str], folder: str, classes: int | Non
         "recipe": loader.render(request.resolved),
     }
     path = save_checkpoint(os.path.join(folder, recipe), 0, tensors, record, 1)
-    checkpoint = source.read(path, "torch", "cpu", (), False)
+    checkpoint = trained.read(path, "torch", "cpu", (), False)
     predicts = replace(arch, auxiliary=False) if hasattr(arch, "auxiliary") else arch
     parameters = sum(
         math.prod(size)

@@ -15,9 +15,9 @@ from zoo.commands.new_file import print_report
 from zoo.data.errors import UserError
 from zoo.export import assembly, proof
 from zoo.export.reference import StreamReference
-from zoo.export.source import Source
 from zoo.predict.stream import Shapes, state_shapes
 from zoo.run import cli
+from zoo.run.trained import Trained
 from zoo.table import table
 from zoo.trainer.protocol import Inference
 from zoo.weights import names
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def contenders(checkpoint: Source, frames: np.ndarray, folder: str, clones: str | None) -> dict[str, Step]:
+def contenders(checkpoint: Trained, frames: np.ndarray, folder: str, clones: str | None) -> dict[str, Step]:
     """Return functions of the next frame of a stream, by name; the others are compared with the first."""
     shapes = state_shapes(checkpoint.model, checkpoint.cfg)
     trainer = proof.load_trainer(checkpoint)
@@ -82,7 +82,7 @@ def stream(model: Inference, shapes: Shapes) -> Step:
     return step
 
 
-def online_demo(checkpoint: Source, shapes: Shapes, folder: str) -> Step:
+def online_demo(checkpoint: Trained, shapes: Shapes, folder: str) -> Step:
     """Return a stream of upstream's model with the same weights; its normalization is that of its ops/transforms.py.
 
     Raises:
@@ -141,7 +141,7 @@ def _cells(calls: Mapping[str, Calls]) -> list[list[str]]:
     return rows
 
 
-def _exported(checkpoint: Source, trainer: Any, frames: np.ndarray, folder: str) -> Inference:
+def _exported(checkpoint: Trained, trainer: Any, frames: np.ndarray, folder: str) -> Inference:
     """Return the exported graph of a frame in ONNX Runtime."""
     reference = StreamReference(checkpoint, trainer, [frames.swapaxes(0, 1)], False)
     model = reference.build()
