@@ -194,7 +194,7 @@ class SegmentationSplit(FileSplit):
     def _evaluation_fields(self) -> tuple[Field, ...]:
         s = self.settings
         try:
-            width, height = self._read(0)[0].header.size
+            width, height = self._read(0)[0].stored
         except BadSample as error:
             raise UserError(f"{self.path(0)}: {error}; an evaluation needs every image, fix or remove it") from None
         size = height, width

@@ -238,10 +238,10 @@ class VerificationPairs:
 def unreadable(source: BinImages | FaceFiles | FacePack, index: int, settings: Any) -> str:
     """Return why an image cannot be opened, with its name; "" if it can."""
     try:
-        with face_files.open_face(source.encoded(index), settings.size, settings.resize):
-            return ""
+        face_files.open_face(source.encoded(index), settings.size, settings.resize)
     except BadSample as error:
         return f"{source.name(index)}: {error}"
+    return ""
 
 
 def check_all_readable(pair_set: PairSet, settings: Any) -> None:

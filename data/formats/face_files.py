@@ -4,17 +4,14 @@ FaceFiles and FacePack (data/formats/face_packs.py) are sources: by index, an im
 its label. `in_pack` tells whether labels and sizes lie within a pack, whose records must be read for them.
 """
 
-import io
 import os
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import cv2
 import numpy as np
-from PIL import Image
 
-from zoo.data import cache, stages
+from zoo.data import cache
 from zoo.data.contents import Content, digest_file
 from zoo.data.errors import BadSample, UserError, similar_path
 from zoo.data.formats import images, regular
@@ -94,12 +91,11 @@ class FaceFiles:
             yield Item(name, str(label), (Content(os.path.join(self.root, name)),))
 
 
-@contextmanager
-def open_face(encoded: EncodedFace, size: int, resize: bool) -> Iterator[Image.Image]:
+def open_face(encoded: EncodedFace, size: int, resize: bool) -> images.EncodedImage:
     """Read the header of an image, which must be (size, size) unless it may be resized. Raises BadSample."""
-    with images.open_image(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
-        _check_size(image.width, image.height, size, resize)
-        yield image
+    image = images.parse(images.read_content(encoded) if isinstance(encoded, str) else encoded)
+    _check_size(*image.stored, size, resize)
+    return image
 
 
 def decode(encoded: EncodedFace, size: int, resize: bool) -> np.ndarray:
@@ -116,13 +112,7 @@ def decode(encoded: EncodedFace, size: int, resize: bool) -> np.ndarray:
     Raises:
         BadSample: the image cannot be read or has another size.
     """
-    content = images.read_content(encoded) if isinstance(encoded, str) else encoded
-    pixels = _decode_plain(content, size)
-    if pixels is not None:
-        return pixels
-    with open_face(content, size, resize) as image:
-        pixels = np.asarray(images.to_rgb(image))
-    return fit(pixels, size, resize)
+    return fit(images.decode_stored(open_face(encoded, size, resize)), size, resize)
 
 
 def fit(pixels: np.ndarray, size: int, resize: bool) -> np.ndarray:
@@ -137,9 +127,8 @@ def fit(pixels: np.ndarray, size: int, resize: bool) -> np.ndarray:
 
 def read_plain(encoded: EncodedFace, size: int) -> bytes | None:
     """Return an ordinary JPEG file of the right size that is stored upright, None for another. Raises BadSample."""
-    content = images.read_content(encoded) if isinstance(encoded, str) else encoded
-    header = images.jpeg_header(content)
-    return content if header and not header.may_be_rotated and _is_plain(content, size) else None
+    image = open_face(encoded, size, resize=True)
+    return image.content if image.is_jpeg and image.is_ordinary and image.stored == (size, size) else None
 
 
 def _check_size(width: int, height: int, size: int, resize: bool) -> None:
@@ -148,18 +137,6 @@ def _check_size(width: int, height: int, size: int, resize: bool) -> None:
             f"{width} x {height} pixels, not {size} x {size}; faces should be aligned already, others are stretched to "
             "that size with -o data.resize=true"
         )
-
-
-@stages.stage(stages.DECODE)
-def _decode_plain(content: bytes, size: int) -> np.ndarray | None:
-    """Decode an ordinary JPEG file of the right size; None if it is none."""
-    return images.decode_ordinary(content) if _is_plain(content, size) else None
-
-
-def _is_plain(content: bytes, size: int) -> bool:
-    """Return whether this is an ordinary JPEG file of the right size, as nearly all faces are."""
-    header = images.jpeg_header(content)
-    return header is not None and (header.width, header.height) == (size, size)
 
 
 def read_list(root: str, path: str, local: cache.LocalPath = cache.source_path) -> FaceFiles:

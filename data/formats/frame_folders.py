@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 
 from zoo.data import cache, stages
@@ -13,8 +12,6 @@ from zoo.data.errors import BadSample
 from zoo.data.formats import images, regular
 from zoo.data.formats.video import FrameSampler, sample_indices
 from zoo.data.transforms.geometry import Size
-
-cv2.setNumThreads(1)  # one sample per thread: the stream runs several
 
 
 class EncodedFrame(NamedTuple):
@@ -67,9 +64,7 @@ def read_images(
 @stages.stage(stages.DECODE)
 def decode_images(encoded: Sequence[EncodedFrame]) -> list[np.ndarray]:
     """Decode images of one size: uint8 RGB (H, W, 3) each. Raises BadSample."""
-    frames: list[np.ndarray] = []
-    for name, content in encoded:
-        frames.append(_decode(name, content, len(encoded)))
+    frames = [_decode(name, content, len(encoded)) for name, content in encoded]
     if any(frame.shape != frames[0].shape for frame in frames):
         raise BadSample("its images differ in size")
     return frames
@@ -82,37 +77,18 @@ def plain_size(encoded: EncodedFrame) -> Size | None:
 
 
 def _decode(name: str, content: bytes, count: int) -> np.ndarray:
-    """Decode one of `count` images, upright; those that are neither ordinary JPEG nor PNG files by Pillow."""
-    header = images.jpeg_header(content)
+    """Decode one of `count` images, upright."""
     try:
-        if header:
-            _check_size(header.width, header.height, count)
-            images.check_ordinary(header.width, header.height, content)
-            return _by_opencv(content)
         encoded = images.parse(content)
-        _check_size(*encoded.size, count)
-        return _by_opencv(content) if encoded.is_ordinary else encoded.upright(images.decode_stored(encoded))
+        regular.check_pixels(*encoded.size, regular.MAX_FRAME_PIXELS)
+        regular.check_clip(*encoded.size, count)
+        return encoded.upright(images.decode_stored(encoded))
     except BadSample as error:
-        raise BadSample(f"{name} cannot be decoded as an image ({error})") from None
-
-
-def _check_size(width: int, height: int, count: int) -> None:
-    regular.check_pixels(width, height, regular.MAX_FRAME_PIXELS)
-    regular.check_clip(width, height, count)
-
-
-def _by_opencv(content: bytes) -> np.ndarray:
-    pixels = images.decode_ordinary(content, upright=True)
-    if pixels is None:
-        raise BadSample("it is damaged")
-    return pixels
+        raise BadSample(f"{name}: {error}") from None
 
 
 def _read_files(paths: Sequence[str], local: cache.LocalPath) -> list[EncodedFrame]:
-    frames = []
-    for path in paths:
-        frames.append(EncodedFrame(os.path.basename(path), regular.read(local(path))))
-    return frames
+    return [EncodedFrame(os.path.basename(path), regular.read(local(path))) for path in paths]
 
 
 def _numbered_images(folder: str, template: str) -> list[str]:

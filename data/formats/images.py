@@ -73,7 +73,7 @@ MAX_SEGMENTS = 256  # before the frame
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR", b"\0\0\0\0IEND\xaeB`\x82"
 PNG_SIGNATURE_BYTES, PNG_CHECKSUM_BYTES = 8, 4
 PNG_CHUNK = struct.Struct(">I4s")  # length and name; content and checksum follow
-PNG_HEADER, EIGHT_BIT_RGB = struct.Struct(">IIBB"), (8, 2)  # width, height, bits per sample, color type
+PNG_HEADER, EIGHT_BIT_RGB = struct.Struct(">IIBB"), [8, 2]  # width, height, bits per sample, color type
 # Transparency, animation, orientation, and texts that may be compressed, which libpng decompresses to any length.
 PNG_EXCLUDED = (b"tRNS", b"acTL", b"eXIf", b"zTXt", b"iTXt")
 PNG_TEXT, ORIENTATION_KEYWORDS = b"tEXt", (b"Raw profile type exif", b"XML:com.adobe.xmp")
@@ -83,18 +83,31 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class EncodedImage(NamedTuple):
-    """An image whose header has been read and whose pixels have not."""
+    """An image whose header has been read and whose pixels have not.
+
+    Attributes:
+        content: the file.
+        stored: width and height as stored.
+        is_jpeg: whether it can be decoded at a fraction of its size.
+        for_opencv: whether it is an ordinary file, which all decoders read alike.
+        orientation: UPRIGHT, or a value of ORIENTATIONS.
+    """
 
     content: bytes
-    header: Image.Image  # Pillow's, which has not read the pixels
-    orientation: tuple[bool, bool, bool]  # a value of ORIENTATIONS
-    is_ordinary: bool  # stored upright, in a JPEG or PNG file that all decoders read alike
+    stored: Size
+    is_jpeg: bool
+    for_opencv: bool
+    orientation: tuple[bool, bool, bool] = UPRIGHT
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether it is an ordinary file that is stored upright."""
+        return self.for_opencv and self.orientation == UPRIGHT
 
     @property
     def size(self) -> Size:
         """Width and height of the upright image."""
-        width, height = self.header.size
-        return (height, width) if self.orientation[2] else (width, height)
+        return self.stored[::-1] if self.orientation[2] else self.stored
 
     def stored_box(self, box: Box) -> Box:
         """Return a box of the upright image in the coordinates of the stored one."""
@@ -118,27 +131,22 @@ def read(path: str) -> EncodedImage:
 
 def parse(content: bytes) -> EncodedImage:
     """Read the header and orientation of an image from the content of its file. Raises BadSample."""
+    header = jpeg_header(content)
+    size = (header.width, header.height) if header else png_size(content)
+    if size:
+        regular.check_share(*size, len(content), regular.ORDINARY)
+        _check_scans(*size, content)
+    if size and not (header and header.may_be_rotated):
+        return EncodedImage(content, size, bool(header), True)
     with parsing(NOT_DECODED, kind=BadSample):
         image = _open(content)
-        if image.format == "PNG" and is_png(content):  # Pillow would decode it to look for EXIF after pixels
-            check_ordinary(*image.size, content)
-            return EncodedImage(content, image, UPRIGHT, True)
-        has_header = image.format == "JPEG" and jpeg_header(content) is not None
-        if has_header:
-            check_ordinary(*image.size, content)
-        else:
+        if not size:
             _check_by_pillow(image, content)
         orientation = None
         with suppress(Exception):  # a damaged EXIF block, which may raise anything, does not affect the pixels
             orientation = image.getexif().get(EXIF_ORIENTATION)
         upright = ORIENTATIONS.get(orientation or 0, UPRIGHT)
-        return EncodedImage(content, image, upright, has_header and upright == UPRIGHT)
-
-
-def check_ordinary(width: int, height: int, content: bytes) -> None:
-    """Raise BadSample if decoding an ordinary image by OpenCV would take too much time or memory for its file."""
-    regular.check_share(width, height, len(content), regular.ORDINARY)
-    _check_scans(width, height, content)
+        return EncodedImage(content, image.size, bool(header) or image.format == "JPEG", bool(size), upright)
 
 
 def _check_by_pillow(image: Image.Image, content: bytes) -> None:
@@ -188,20 +196,19 @@ class JpegHeader(NamedTuple):
     is_progressive: bool
 
 
-def decode_ordinary(encoded: bytes, scale: int = 1, upright: bool = False) -> np.ndarray | None:
-    """Decode an ordinary image file.
+def decode_ordinary(encoded: bytes, scale: int = 1) -> np.ndarray | None:
+    """Decode an ordinary image file as stored.
 
     Args:
         encoded: the file.
         scale: 1, 2, 4 or 8, by which both sides of a JPEG image are divided and rounded up.
-        upright: rotate it as its EXIF orientation says.
 
     Returns:
         uint8 RGB (H, W, 3); None if it cannot be decoded.
     """
     if not encoded:
         return None
-    flags, content = FLAGS[scale] | (0 if upright else cv2.IMREAD_IGNORE_ORIENTATION), np.frombuffer(encoded, np.uint8)
+    flags, content = FLAGS[scale] | cv2.IMREAD_IGNORE_ORIENTATION, np.frombuffer(encoded, np.uint8)
     if RGB:
         return cv2.imdecode(content, flags & ~cv2.IMREAD_COLOR | RGB)  # OpenCV 5 refuses both
     pixels = cv2.imdecode(content, flags)
@@ -232,24 +239,23 @@ def jpeg_header(encoded: bytes) -> JpegHeader | None:
     return None
 
 
-def is_png(encoded: bytes) -> bool:
-    """Return whether a file is an ordinary PNG; reads the headers of its chunks alone."""
+def png_size(encoded: bytes) -> Size | None:
+    """Return width and height of an ordinary PNG file, None of another; reads the headers of its chunks alone."""
     if not (encoded.startswith(PNG_START) and encoded.endswith(PNG_END)):
-        return False
+        return None
     at, last = PNG_SIGNATURE_BYTES, len(encoded) - len(PNG_END)
     while at < last:
         length, name = PNG_CHUNK.unpack_from(encoded, at)
         start = at + PNG_CHUNK.size
         if start + length > last or name in PNG_EXCLUDED:
-            return False
-        if name == b"IHDR" and (
-            length < PNG_HEADER.size or PNG_HEADER.unpack_from(encoded, start)[2:] != EIGHT_BIT_RGB
-        ):
-            return False
+            return None
         if name == PNG_TEXT and encoded.startswith(ORIENTATION_KEYWORDS, start):
-            return False
+            return None
         at = start + length + PNG_CHECKSUM_BYTES
-    return at == last
+    if at != last:
+        return None
+    width, height, *form = PNG_HEADER.unpack_from(encoded, len(PNG_START))
+    return (width, height) if form == EIGHT_BIT_RGB and width and height else None
 
 
 @stages.stage(stages.READ)
@@ -313,12 +319,11 @@ def decode_pixels(encoded: EncodedImage, scale: int = 1) -> tuple[np.ndarray, fl
     Raises:
         Errors of Pillow and OpenCV.
     """
-    image = encoded.header
-    scale = scale if image.format == "JPEG" else 1
-    if encoded.is_ordinary or (image.format == "JPEG" and jpeg_header(encoded.content)):
-        pixels = decode_ordinary(encoded.content, scale)
-        if pixels is not None:
-            return pixels, scale
+    scale = scale if encoded.is_jpeg else 1
+    pixels = decode_ordinary(encoded.content, scale) if encoded.for_opencv else None
+    if pixels is not None:
+        return pixels, scale
+    image = _open(encoded.content)
     factor = _draft_jpeg(image, scale)
     return np.asarray(to_rgb(image)), factor
 

@@ -112,14 +112,11 @@ def jpeg_image(content: bytes, short_side: int, quality: int) -> tuple[bytes, in
     Raises:
         BadSample: It cannot be decoded.
     """
-    with images.open_image(io.BytesIO(content)) as image:
-        if min(image.size) <= short_side:
-            return None
-        orientation = images.ORIENTATIONS.get(image.getexif().get(images.EXIF_ORIENTATION) or 0, (False,) * 3)
-        stored = resize(np.asarray(images.to_rgb(image)), *scaled_size(*image.size, short_side), antialias=True)
-    mirror_x, mirror_y, swap = orientation
-    pixels = stored.transpose(1, 0, 2) if swap else stored
-    pixels = pixels[:: -1 if mirror_y else 1, :: -1 if mirror_x else 1]
+    image = images.parse(content)
+    if min(image.stored) <= short_side:
+        return None
+    size = scaled_size(*image.stored, short_side)
+    pixels = image.upright(resize(images.decode_stored(image), *size, antialias=True))
     encoded = _encode_jpeg(np.ascontiguousarray(pixels[:, :, ::-1]), quality)
     return encoded, pixels.shape[1], pixels.shape[0]
 

@@ -8,7 +8,7 @@ goes on with the same files in the same order.
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -74,7 +74,6 @@ class Plan:
 
     media: str
     classes: tuple[str, ...]
-    notes: tuple[str, ...]
     pattern: tuple[str, int]
     missing: tuple[Sample, ...]
     chunks: tuple[Chunk, ...]
@@ -143,7 +142,7 @@ def work_path(out: str, number: int, suffix: str) -> str:
 
 def make_plan(out: str, job: Job, found: Listing) -> Plan:
     """Look for the files, write the samples of every chunk and, at last, the plan."""
-    samples, notes = unique_samples(found.samples)
+    samples = list(found.samples)
     if found.media == "face" and job.form == "pack":
         samples.sort(key=lambda sample: sample.label)  # the format needs the images of an identity together
     with ThreadPoolExecutor(STAT_THREADS) as pool:
@@ -158,7 +157,7 @@ def make_plan(out: str, job: Job, found: Listing) -> Plan:
         lines = "".join(json.dumps(sample) + "\n" for sample in group)
         write_file(work_path(out, len(chunks), "samples.jsonl"), lines)
         chunks.append(Chunk(len(chunks), split, len(before), first, len(group)))
-    plan = Plan(found.media, found.classes, found.notes + notes, found.pattern, missing, tuple(chunks))
+    plan = Plan(found.media, found.classes, found.pattern, missing, tuple(chunks))
     write_file(os.path.join(out, WORK, PLAN), json.dumps(asdict(plan)))
     return plan
 
@@ -172,7 +171,7 @@ def load_plan(out: str) -> Plan | None:
         return None
     missing = tuple(Sample(*entry) for entry in stored.pop("missing"))
     chunks = tuple(Chunk(**chunk) for chunk in stored.pop("chunks"))
-    lists = {key: tuple(stored[key]) for key in ("classes", "notes", "pattern")}
+    lists = {key: tuple(stored[key]) for key in ("classes", "pattern")}
     return Plan(stored["media"], missing=missing, chunks=chunks, **lists)
 
 
@@ -180,33 +179,6 @@ def read_samples(out: str, number: int) -> list[Sample]:
     """Read the samples of a chunk."""
     with open(work_path(out, number, "samples.jsonl"), encoding="utf-8") as file:
         return [Sample(*json.loads(line)) for line in file]
-
-
-def unique_samples(samples: Iterable[Sample]) -> tuple[list[Sample], tuple[str, ...]]:
-    """Drop samples that a list names twice.
-
-    Returns:
-        The samples, and remarks for the user.
-
-    Raises:
-        UserError: A list gives a file two labels.
-    """
-    unique: dict[tuple[str, str, int], Sample] = {}
-    splits_of: dict[tuple[str, int], set[str]] = {}
-    repeated = 0
-    for sample in samples:
-        other = unique.setdefault((sample.split, sample.path, sample.key), sample)
-        if other.label != sample.label:
-            raise UserError(
-                f"{sample.path}: the list of {sample.split} names it twice, with the labels {other.label} and "
-                f"{sample.label}; remove one of these lines"
-            )
-        repeated += other is not sample
-        splits_of.setdefault((sample.path, sample.key), set()).add(sample.split)
-    shared = sum(len(splits) > 1 for splits in splits_of.values())
-    notes = [f"{repeated} samples are listed more than once; each is used once"] if repeated else []
-    notes += [f"warning: {shared} files are in more than one split"] if shared else []
-    return list(unique.values()), tuple(notes)
 
 
 def _size(root: str, sample: Sample) -> int | None:

@@ -182,7 +182,6 @@ def _report(job: Job, plan: Plan, content: Manifest) -> dict[str, Any]:
         "codecs": dict(zip(content.info.codecs, codecs)),
         "repeated_contents": int(repeated.sum()),
         "repeated_contents_with_another_label": int((repeated & (labels[earlier] != labels)).sum()),
-        "notes": list(plan.notes),
         "terms": TERMS[job.kind],
     }
 

@@ -61,14 +61,12 @@ class Listing(NamedTuple):
     Attributes:
         media: `video`, `frames` (folders of images), `image`, `pair` or `face`.
         classes: Their names by label.
-        notes: Remarks for the user.
         pattern: Template of the names of frames, and the number of the first.
     """
 
     media: str
     samples: list[Sample]
     classes: tuple[str, ...]
-    notes: tuple[str, ...] = ()
     pattern: tuple[str, int] = ("", 0)
 
 

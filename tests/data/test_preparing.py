@@ -177,18 +177,6 @@ def test_labels_are_integers_that_json_can_hold(tmp_path):
     assert not any(isinstance(sample.label, np.integer) for sample in find("imagenet", str(tmp_path)).samples)
 
 
-def test_samples_that_are_listed_twice():
-    first, same = Sample("train", "a", 1), Sample("train", "a", 1)
-    samples, notes = job.unique_samples([first, same, Sample("val", "a", 1), Sample("train", "b", 0)])
-    assert [sample.path for sample in samples] == ["a", "a", "b"]
-    assert notes == (
-        "1 samples are listed more than once; each is used once",
-        "warning: 1 files are in more than one split",
-    )
-    with pytest.raises(UserError, match="names it twice, with the labels 1 and 2"):
-        job.unique_samples([first, Sample("train", "a", 2)])
-
-
 def write_faces(root, images):
     """Write images {name: (label, value)} and their list."""
     (root / "x").mkdir(parents=True)

@@ -193,7 +193,6 @@ def _run(tasks: list[Task], plan: Plan, workers: int) -> None:
 def _report_lines(out: str, report: dict[str, Any]) -> Iterator[str]:
     out = out.encode(errors="backslashreplace").decode()  # a name that is no text cannot be printed
     path = os.path.join(out, result.UNREADABLE)
-    yield from report["notes"]
     for split, count in report["samples"].items():
         yield f"{split}: {count:,} readable samples"
     size, frames = report["source_bytes"] / 1e9, report["frames"]

@@ -144,5 +144,5 @@ def test_a_png_whose_chunk_promises_gigabytes(tmp_path):
     """OpenCV alone would allocate them."""
     head = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x10\0\0\0\x10\x08\x06\0\0\0\x1f\xf3\xffa"
     content = head + b"\x7f\xff\xff\xffeXIf" + bytes(100) + b"\0\0\0\0IEND\xaeB`\x82"
-    with pytest.raises(BadSample, match="a cannot be decoded as an image"):
+    with pytest.raises(BadSample, match="a: cannot be decoded as an image"):
         frame_folders.decode_images([frame_folders.EncodedFrame("a", content)])
