@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from zoo.trainer.blocks import blocks
+from zoo.trainer.torch import ops
 from zoo.trainer.torch.parallel import all_gather, all_reduce
 
 BLOCK_SIZE = 1 << 18  # elements per block: fp32 and float64 copies of a whole activation would double the peak memory
@@ -73,13 +74,12 @@ class GpuFunction(torch.autograd.Function):
         x = _dense(x)
         own = torch.stack(torch.batch_norm_stats(x, eps))[None]
         means, inverse_stds = all_gather(own, world_size).unbind(1)  # (ranks, C) each
-        count = x.numel() // x.shape[1]
-        counts = torch.full((world_size,), count, dtype=means.dtype, device=x.device)
+        counts = (x.numel() // x.shape[1],) * world_size
         mean, inverse_std = torch.batch_norm_gather_stats_with_counts(
-            x, means, inverse_stds, running_mean, running_var, momentum, eps, counts
+            x, means, inverse_stds, running_mean, running_var, momentum, eps, ops.vector(counts, means)
         )
         ctx.world_size = world_size
-        ctx.save_for_backward(x, weight, mean, inverse_std, counts)
+        ctx.save_for_backward(x, weight, mean, inverse_std, ops.integers(counts, x.device))
         return torch.batch_norm_elemt(x, weight, bias, mean, inverse_std, eps)
 
     @staticmethod
@@ -90,9 +90,7 @@ class GpuFunction(torch.autograd.Function):
             grad_y, x, mean, inverse_std, weight, True, True, True
         )
         sum_grad, sum_product = all_reduce(torch.stack(sums), ctx.world_size)
-        grad_x = torch.batch_norm_backward_elemt(
-            grad_y, x, mean, inverse_std, weight, sum_grad, sum_product, counts.to(torch.int32)
-        )
+        grad_x = torch.batch_norm_backward_elemt(grad_y, x, mean, inverse_std, weight, sum_grad, sum_product, counts)
         return grad_x, grad_weight, grad_bias, None, None, None, None, None
 
 

@@ -68,8 +68,7 @@ def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> 
             module.num_batches_tracked = None
     for parameter in model.parameters():  # one by one, because Module.to refuses 3-D convolutions
         if plan.mode.channels_last and parameter.dim() == 4:
-            # A copy, because `to` leaves 1x1 kernels with strides that their gradients do not have.
-            parameter.data = torch.empty_like(parameter, memory_format=torch.channels_last).copy_(parameter.data)
+            parameter.data = parameter.data.to(memory_format=torch.channels_last)
     if plan.mode.channels_last and plan.mode.compute != "fp64" and world.torch_device.type == "cpu":
         cpu_layers.convert_strided(model)
     if plan.mode.compute == "bf16" and not world.has_bf16:

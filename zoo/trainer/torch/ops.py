@@ -41,7 +41,7 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
 
 @cache
 def integers(values: tuple[int, ...], device: torch.device) -> Tensor:
-    return torch.tensor(values, device=device)
+    return torch.tensor(values, dtype=torch.int32, device=device)
 
 
 def array(values: np.ndarray, like: Tensor) -> Tensor:
