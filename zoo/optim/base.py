@@ -28,6 +28,8 @@ class Settings(Optim):
     ) -> tuple[Any, tuple[Any, ...]]:
         """Return what the learning rate multiplies in an update, and the new slots; changes nothing.
 
+        Elementwise but for the methods of `math`, because PyTorch computes it for many parameters, as one vector.
+
         Args:
             math: operations of the framework.
             weight: a parameter, or the rows of it that the update uses.
