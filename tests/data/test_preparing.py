@@ -19,7 +19,7 @@ from zoo.data.datasets import faces, imagenet, kinetics
 from zoo.data.errors import UserError
 from zoo.data.formats.face_packs import FacePack, read_property
 from zoo.data.packs.prepared import PreparedSplit
-from zoo.data.preparing import job, sources
+from zoo.data.preparing import sources
 from zoo.data.preparing.sources import Sample
 
 

@@ -54,7 +54,7 @@ def array(values: np.ndarray, like: Tensor) -> Tensor:
 def sqrt(x: Tensor) -> Tensor:
     """Return the square root; of constants in fp64 on a CPU by NumPy, since MKL's is not always rounded correctly."""
     if x.dtype == torch.float64 and x.device.type == "cpu" and not x.requires_grad:
-        return torch.from_numpy(np.sqrt(x.numpy()))
+        return torch.from_numpy(np.sqrt(x.numpy(), out=np.empty(x.shape)))
     return x.sqrt()
 
 

@@ -14,6 +14,7 @@ from tests.zoo.trainer import margin_cases, tiny_reference, trainer_setup
 from tests.zoo.trainer.trainer_setup import make_tsm, random_clips, update
 from zoo.data.errors import UserError
 from zoo.trainer.plan import Mode
+from zoo.trainer.torch import ops
 from zoo.trainer.torch.world import World, _check_build
 
 
@@ -142,3 +143,7 @@ def test_a_gpu_that_the_build_knows(capability, architectures):
 def test_a_gpu_that_the_build_does_not_know(capability, architectures, remedy):
     with pytest.raises(UserError, match=f"sm_.*{capability[0]}.{capability[1]}.*{remedy}"):
         _check_build(capability, architectures)
+
+
+def test_the_square_root_of_a_number_in_64_bits():
+    assert ops.sqrt(torch.tensor(2.0, dtype=torch.float64)).item() == 2**0.5
