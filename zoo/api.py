@@ -199,7 +199,7 @@ def load(
     Raises:
         UserError: there is no checkpoint, what computes it is not installed, or a value of `overrides` is wrong.
     """
-    path, changes = _check_weights(weights, framework), override_pairs(overrides)
+    path, changes = os.fspath(weights), override_pairs(overrides)
     found = trained.read(path, framework, device, changes, raw)
     load_trained = cache(found.load)
     if onnx_file.is_onnx(path):
@@ -226,13 +226,16 @@ def _arch_and_weights(
     """Return the architecture of a model and its tensors."""
     found = named.find(name)
     spec = load_spec(found.model)
-    _check(name, spec, num_classes, pretrained, seed)
+    if num_classes is not None and spec.SHARDED_PARAMETERS:
+        raise UserError(f"num_classes: {name} gives embeddings; the class matrix belongs to its loss. Leave it out")
+    num_classes, seed = _converted("num_classes", num_classes, int | None), _converted("seed", seed, int)
     options = _convert_options(found, options)
+    wanted = found.num_classes if num_classes is None else num_classes
     if pretrained is None:
-        arch = named.build_arch(found, options, num_classes or found.num_classes)
+        arch = named.build_arch(found, options, wanted)
         return arch, _initialize(spec, arch, seed)
     if pretrained == "imagenet":
-        return _from_imagenet(found, spec, num_classes, seed, options)
+        return _from_imagenet(found, spec, wanted, seed, options)
     pretrained = os.fspath(pretrained)
     if has_averages(pretrained):
         print(averages_note(pretrained), file=sys.stderr)
@@ -245,17 +248,17 @@ def _arch_and_weights(
     outputs = _outputs(spec, tensors)
     recorded_options = {key: value for key, value in record.arch.items() if key != "num_classes"}
     arch = named.build_arch(
-        found, {**recorded_options, **found.options, **options}, num_classes or outputs or found.num_classes
+        found, {**recorded_options, **found.options, **options}, outputs if outputs and num_classes is None else wanted
     )
-    is_fresh = spec.is_head if num_classes not in (None, outputs) else _never
+    is_fresh = spec.is_head if num_classes not in (None, outputs) else lambda _: False
     return arch, merge(_initialize(spec, arch, seed), tensors, is_fresh, pretrained)
 
 
 def _from_imagenet(
-    found: NamedModel, spec: Spec, num_classes: int | None, seed: int, options: dict[str, Any]
+    found: NamedModel, spec: Spec, num_classes: int, seed: int, options: dict[str, Any]
 ) -> tuple[Any, Arrays]:
     """Return the architecture of a model and its tensors: published ones of its ResNet, and initial values."""
-    arch = named.build_arch(found, options, num_classes or found.num_classes)
+    arch = named.build_arch(found, options, num_classes)
     if not hasattr(arch, "pretrained"):
         raise UserError(f"pretrained: there are no ImageNet weights for {found.model}; give a file or a checkpoint")
     path, _ = imagenet.find_weights(getattr(arch, "depth", None), variant=imagenet.variant_of(arch))
@@ -282,39 +285,10 @@ def _outputs(spec: Spec, tensors: Arrays) -> int | None:
     return len(tensors[heads[0]]) if heads else None
 
 
-def _never(_: str) -> bool:
-    return False
-
-
 def _build(model: str, arch: Any, framework: str, tensors: Arrays) -> Any:
     module = load_model_class(model, framework)(arch)
     load_backend(framework).load_arrays(module, tensors)
     return module
-
-
-def _check(name: str, spec: Spec, num_classes: Any, pretrained: Any, seed: Any) -> None:
-    """Raise UserError for a value of another type or range."""
-    if num_classes is not None and (not _is_int(num_classes) or num_classes < 1):
-        raise UserError(f"num_classes: expected a whole number from 1 on, got {num_classes!r}")
-    if num_classes is not None and spec.SHARDED_PARAMETERS:
-        raise UserError(f"num_classes: {name} gives embeddings; the class matrix belongs to its loss. Leave it out")
-    if not _is_int(seed) or seed < 0:
-        raise UserError(f"seed: expected a whole number from 0 on, got {seed!r}")
-    if pretrained is not None and not isinstance(pretrained, str | os.PathLike):
-        raise UserError(f"pretrained: expected a path or 'imagenet', got {pretrained!r}")
-
-
-def _check_weights(weights: Any, framework: Any) -> str:
-    """Return the path of a checkpoint or an exported model.
-
-    Raises:
-        UserError: it is no path, or the framework is unknown.
-    """
-    if framework not in (None, *FRAMEWORKS):
-        raise UserError(f"framework: expected one of {', '.join(FRAMEWORKS)}, got {framework!r}")
-    if not isinstance(weights, str | os.PathLike):
-        raise UserError(f"weights: expected the path of a folder or an .onnx file, got {weights!r}")
-    return str(os.fspath(weights))
 
 
 def _convert_options(found: NamedModel, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,12 +305,13 @@ def _convert_options(found: NamedModel, options: Mapping[str, Any]) -> dict[str,
         if key in found.options and value != found.options[key]:
             names = [name for name, other in NAMED_MODELS.items() if other.model == found.model]
             raise UserError(f"{key}: is part of the model's name; choose one of: {', '.join(names)}")
-        try:
-            converted[key] = convert(value, hints[key])
-        except ValueError as error:
-            raise UserError(f"{key}: {error}") from None
+        converted[key] = _converted(key, value, hints[key])
     return converted
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _converted(name: str, value: Any, hint: Any) -> Any:
+    """Return a value of the declared type. Raises UserError for one of another type or range."""
+    try:
+        return convert(value, hint)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from None

@@ -57,28 +57,18 @@ def test_options():
         zoo.numpy_weights("resnet18", depth=50)
 
 
-@pytest.mark.parametrize("value", [0, "ten"])
-def test_impossible_numbers_of_classes(value):
-    with pytest.raises(zoo.UserError, match=f"num_classes: expected a whole number from 1 on, got {value!r}"):
-        zoo.numpy_weights("resnet18", num_classes=value)
-
-
-def test_other_impossible_arguments():
-    for given in ([("a", 1)], "data.size=3", 3):
-        with pytest.raises(UserError, match="overrides: expected values by key"):
-            zoo.load("weights", overrides=given)
-    for seed in ("a", -1, 1.5):
-        with pytest.raises(UserError, match="seed: expected a whole number from 0 on"):
-            zoo.numpy_weights("resnet18", seed=seed)
-    for pretrained in (5, True):
-        with pytest.raises(UserError, match="pretrained: expected a path or 'imagenet'"):
-            zoo.numpy_weights("resnet18", pretrained=pretrained)
+def test_impossible_arguments():
+    for arguments, message in (
+        ({"num_classes": "ten"}, "num_classes: expected a whole number, got 'ten'"),
+        ({"num_classes": 0}, "num_classes: must be at least"),
+        ({"seed": 1.5}, "seed: expected a whole number"),
+    ):
+        with pytest.raises(UserError, match=message):
+            zoo.numpy_weights("resnet18", **arguments)
     with pytest.raises(UserError, match="num_classes: iresnet18 gives embeddings"):
         zoo.numpy_weights("iresnet18", num_classes=5)
-    with pytest.raises(UserError, match="framework: expected one of torch, paddle, mindspore, got 'jax'"):
-        zoo.load("anywhere", "jax")
-    with pytest.raises(UserError, match="weights: expected the path of a folder or an .onnx file, got 3"):
-        zoo.load(3)
+    with pytest.raises(UserError, match="overrides: expected values by key"):
+        zoo.load("weights", overrides="data.size=3")
 
 
 def test_a_checkpoint_gives_its_weights_and_outputs(tmp_path):

@@ -159,7 +159,7 @@ def convert(arguments: argparse.Namespace) -> None:
     for note in notes:
         print(f"note: {note}")
 
-    notes = [*recorded.texts(arguments.source, source.metadata, "notes"), *notes]
+    notes = [*recorded.entry(arguments.source, source.metadata, "notes", list), *notes]
     metadata = conversion.metadata(model, origin, options, data, notes, arguments.source, source.paths)
     save(arguments.out, FROM_CANONICAL[arguments.to](tensors), {**source.metadata, **metadata})
     print(f"wrote {arguments.out}")

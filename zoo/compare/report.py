@@ -29,17 +29,8 @@ COLORS = {  # by the share of the limit
     "below the limit": (1.0, "#fbd3a6"),
     "beyond it": (float("inf"), "#f4a59a"),
 }
-COLUMNS = (
-    "training input",
-    "training output",
-    "evaluation input",
-    "evaluation output",
-    "gradient",
-    "change",
-    "statistic",
-    "optimizer",
-    "later",
-)
+PASSES = ("training input", "training output", "evaluation input", "evaluation output")
+COLUMNS = (*PASSES, "gradient", "change", "statistic", "optimizer", "later")
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Comparison of {{ title }}</title><style>
 body { font: 14px system-ui, sans-serif; margin: 2em; color: #222; max-width: 1500px }

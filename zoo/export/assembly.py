@@ -21,20 +21,10 @@ from zoo.weights.onnx_file import KINDS, Input, OnnxMetadata, Output, Weights
 INPUT, OUTPUT = "input", "output"
 ANY_SIZE = ("height", "width")  # names of sizes that the input decides
 PREPROCESSING, POSTPROCESSING = "preprocessing", "postprocessing"  # scopes of what is in fp32 in every precision
-DATA_KEYS = (  # settings of data sets that decide what an evaluation makes of a file
-    "size",
-    "eval_size",
-    "short_side",
-    "eval_crop",
-    "eval_crops",
-    "eval_sampling",
-    "segments",
-    "first_frame",
-    "frame_template",
-    "antialias",
-    "base_size",
-    "eval_scales",
-    "resize",
+# Settings of data sets that decide what an evaluation makes of a file.
+DATA_KEYS = (
+    *("size", "eval_size", "short_side", "eval_crop", "eval_crops", "eval_sampling", "segments", "first_frame"),
+    *("frame_template", "antialias", "base_size", "eval_scales", "resize"),
 )
 SMALLEST_NORM = 1e-12  # an embedding of zeros stays zero
 

@@ -16,14 +16,6 @@ from zoo.logs.journal import Event
 TOKEN = ":::MLLOG "
 DIVISIONS = ("open", "closed")
 STATUSES = ("research", "cloud", "onprem", "preview")
-REQUIRED = (
-    *("model", "compute", "accumulate", "global_batch", "steps", "weights", "train_samples", "val_samples"),
-    *("optimizer", "epochs", "seed", "target", "hosts"),
-)  # fields of `begin`
-OPTIMIZER = (
-    *("name", "lr", "peak_lr", "min_lr", "weight_decay", "clip_norm", "schedule", "power", "gamma"),
-    *("milestones", "milestone_unit", "warmup_steps"),
-)  # keys of its `optimizer`
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
@@ -77,12 +69,11 @@ def lines(events: Sequence[Event], submission: Submission) -> list[str]:
     begin = next((event for event in events if event["event"] == "begin"), None)
     if begin is None:
         raise UserError("the run has not begun: there is no event `begin` in its journal")
-    missing = [key for key in REQUIRED if key not in begin]
-    missing += [f"optimizer.{key}" for key in OPTIMIZER if key not in begin.get("optimizer", OPTIMIZER)]
-    if missing:
-        raise UserError(f"the event `begin` of the run has no {', '.join(missing)}; train again with this version")
     load = next((event for event in events if event["event"] == "load"), {"at": begin["time"]})
-    entries = [*_set_up(load["at"], begin, submission), *_course(events, begin)]
+    try:
+        entries = [*_set_up(load["at"], begin, submission), *_course(events, begin)]
+    except KeyError as error:
+        raise UserError(f"the event `begin` of the run has no {error}; train again with this version") from None
     return [str(entry) for entry in sorted(entries, key=lambda entry: entry.time)]  # stable
 
 

@@ -171,12 +171,14 @@ def initial(
         sharded = {param.name: (param.shape[0], *param.rows) for param in params if param.rows}
         tensors, metadata = files.read(path, sharded)
         record = recorded.read(path)
-        _check_arch(recorded.options(path, metadata, "arch") or _shown_by_tensors(record), cfg.model, path)
+        _check_arch(recorded.entry(path, metadata, "arch", dict) or _shown_by_tensors(record), cfg.model, path)
         _check_model(tensors, initialized, spec, record, path)
         _warn_of_other_arch(record.arch, cfg.model, path, print_line)
         warn_of_other_preprocessing(record.data, cfg, path, print_line)
         if "classes" in metadata and not cfg.fresh_head:
-            warn_of_other_classes(recorded.texts(path, metadata, "classes"), classes, path, print_line)
+            warn_of_other_classes(
+                [*map(str, recorded.entry(path, metadata, "classes", list))], classes, path, print_line
+            )
         merged = _merge(initialized, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, print_line)
         return merged, f"{path}, sha256 {files.sha256(path)}"
     if getattr(cfg.model, "pretrained", None) == "imagenet":

@@ -21,19 +21,10 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 Value = int | memoryview
 DTYPES = {
-    "Float64": np.float64,
-    "Float32": np.float32,
-    "Float16": np.float16,
-    "Int64": np.int64,
-    "Int32": np.int32,
-    "Int16": np.int16,
-    "Int8": np.int8,
-    "UInt64": np.uint64,
-    "UInt32": np.uint32,
-    "UInt16": np.uint16,
-    "UInt8": np.uint8,
-    "Bool": np.bool_,
-    "BFloat16": np.uint16,
+    **{f"{kind}{bits}": np.dtype(f"{kind.lower()}{bits}") for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)},
+    **{f"Float{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+    "Bool": np.dtype(np.bool_),
+    "BFloat16": np.dtype(np.uint16),
 }
 CRC = b"crc_num"
 CRC_SIZE = len(CRC) + 10

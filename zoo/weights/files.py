@@ -21,23 +21,14 @@ PADDLE, MINDSPORE = ".pdparams", ".ckpt"
 EXTENSIONS = (".safetensors", *pth.EXTENSIONS, PADDLE, MINDSPORE)
 RowRange = tuple[int, int, int]  # number of rows of the whole tensor, first row, row after the last
 DTYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U64": np.uint64,
-    "U32": np.uint32,
-    "U16": np.uint16,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
+    **{f"{kind.upper()}{8 * size}": np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)},
+    **{f"F{8 * size}": np.dtype(f"f{size}") for size in (2, 4, 8)},
+    "BOOL": np.dtype(np.bool_),
 }
 MAX_DIMS = 32  # of numpy before version 2
 MAX_HEADER = 100_000_000  # bytes, as the library has it
 DAMAGED, REMEDY = "is not a complete safetensors file", "remove it and download or convert it again"
-DTYPE_NAMES = {np.dtype(dtype).str[1:]: name for name, dtype in DTYPES.items()}
+DTYPE_NAMES = {dtype.str[1:]: name for name, dtype in DTYPES.items()}
 
 
 class DamagedFile(UserError):

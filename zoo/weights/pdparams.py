@@ -22,17 +22,7 @@ DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"
 BFLOAT16 = np.dtype("u2")  # numpy has no bfloat16, so Paddle saves its bits; its models have no other uint16
 REMEDY = "load it in Paddle and save only the model's state_dict with paddle.save"
 MAX_LEVELS = 8  # of detail; a weight has none
-VARIABLE_DTYPES = {
-    0: np.bool_,
-    1: np.int16,
-    2: np.int32,
-    3: np.int64,
-    4: np.float16,
-    5: np.float32,
-    6: np.float64,
-    20: np.uint8,
-    21: np.int8,
-}
+VARIABLE_DTYPES = {0: "b1", 1: "i2", 2: "i4", 3: "i8", 4: "f2", 5: "f4", 6: "f8", 20: "u1", 21: "i1"}  # by code
 
 
 def read(path: str) -> dict[str, np.ndarray]:

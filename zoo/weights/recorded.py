@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from zoo.config import loader
 from zoo.data.errors import UserError
@@ -12,29 +12,14 @@ from zoo.data.parsing import parsing
 from zoo.weights import files, onnx_file
 from zoo.weights.files import RECORD
 
+T = TypeVar("T")
 STEP = re.compile(r"step-\d{8,}")
 MAX_SIZE = 64  # bytes of a file with a name
 # Options of models that matter in training alone; a run takes over all others, also those of a new model.
 MODEL_TRAINING_KEYS = (
-    "pretrained",
-    "dropout",
-    "decay",
-    "conv_init",
-    "fc_bias_init",
-    "zero_gamma",
-    "partial_bn",
-    "fc_lr5",
-    "crop",
+    *("pretrained", "dropout", "decay", "conv_init", "fc_bias_init", "zero_gamma", "partial_bn", "fc_lr5", "crop"),
 )
-DATA_KEYS = (
-    "segments",
-    "size",
-    "antialias",
-    "reduce",
-    "mean",
-    "std",
-    "normalisation",
-)  # that a run takes over
+DATA_KEYS = ("segments", "size", "antialias", "reduce", "mean", "std", "normalisation")  # that a run takes over
 
 
 def resolve_pointer(path: str) -> str:
@@ -93,32 +78,19 @@ def read(path: str) -> Recorded:
         return NOTHING
     metadata = files.read_metadata(path)
     if "arch" in metadata or "data" in metadata:
-        arch, data = (options(path, metadata, key) for key in ("arch", "data"))
+        arch, data = (entry(path, metadata, key, dict) for key in ("arch", "data"))
         return Recorded(metadata.get("model"), arch, data)
     record = os.path.join(os.path.dirname(path), RECORD)
     return _of_record(record) if os.path.isfile(record) else NOTHING
 
 
-def options(path: str, metadata: Mapping[str, str], key: str) -> dict[str, Any]:
-    """Return the options under a key of a file's metadata. Raises UserError."""
-    with parsing(*_not_ours(path, key)):
-        found = regular.parse_json(metadata.get(key, "{}"))
-        if not isinstance(found, dict):
-            raise ValueError("no JSON object")
+def entry(path: str, metadata: Mapping[str, str], key: str, kind: type[T]) -> T:
+    """Return the value in JSON under a key of a file's metadata, an empty one without it. Raises UserError."""
+    with parsing(f"{path}: its metadata {key} is not as this zoo writes it", "convert the weights again"):
+        found = regular.parse_json(metadata[key]) if key in metadata else kind()
+        if not isinstance(found, kind):
+            raise ValueError(f"no {kind.__name__}")
         return found
-
-
-def texts(path: str, metadata: Mapping[str, str], key: str) -> list[str]:
-    """Return the texts under a key of a file's metadata. Raises UserError."""
-    with parsing(*_not_ours(path, key)):
-        found = regular.parse_json(metadata.get(key, "[]"))
-        if not isinstance(found, list):
-            raise ValueError("no JSON list")
-        return list(map(str, found))
-
-
-def _not_ours(path: str, key: str) -> tuple[str, str]:
-    return f"{path}: its metadata {key} is not as this zoo writes it", "convert the weights again"
 
 
 def _of_record(path: str, record: Any = None) -> Recorded:

@@ -20,6 +20,8 @@ FATAL = 4  # log level: whatever goes wrong is raised, too
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}  # by the name of the device
 CPU_PROVIDER = "CPUExecutionProvider"
+FLOAT = "tensor(float)"
+TYPES = {"float32": FLOAT, "uint8": "tensor(uint8)"}
 FP32 = Mode("fp32", None, False, False)
 
 
@@ -167,9 +169,9 @@ class Session:
                 f"device: ONNX Runtime cannot start {first[0]} on {world.device}; install the CUDA libraries that "
                 "onnxruntime-gpu needs, or use --device cpu"
             )
-        self.size = self._check_input()
-        self._check_names("output", [self.metadata.output.name, *(state.output for state in self.metadata.states)])
-        self._check_states()
+        states = self.metadata.states
+        self.size = self._check("input", self.runtime.get_inputs(), {state.input: state.shape for state in states})
+        self._check("output", self.runtime.get_outputs(), {state.output: state.shape for state in states})
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return the graph's outputs: that of the model, then the states.
@@ -187,31 +189,23 @@ class Session:
             shapes = ", ".join(f"{name} {array.shape}" for name, array in inputs.items())
             raise UserError(f"{self.path}: ONNX Runtime cannot run this graph on {shapes} ({_reason(error)})") from None
 
-    def _check_input(self) -> tuple[int | None, ...]:
-        """Return the size of the input by dimension."""
-        expected = self.metadata.input
-        self._check_names("input", [expected.name, *(state.input for state in self.metadata.states)])
-        (found,) = (each for each in self.runtime.get_inputs() if each.name == expected.name)
-        kind = {"float32": "tensor(float)", "uint8": "tensor(uint8)"}[expected.dtype]
-        if found.type != kind or len(found.shape or ()) != len(expected.layout):
-            self._refuse(
-                f"{expected.dtype} {expected.layout}", f"{found.type} with {len(found.shape or ())} dimensions"
-            )
-        return tuple(size if isinstance(size, int) else None for size in found.shape)
+    def _check(self, kind: str, nodes: Any, states: Mapping[str, tuple[int, ...]]) -> tuple[int | None, ...]:
+        """Return the size of the graph's input or output by dimension; nodes: of the graph, states: shapes by name.
 
-    def _check_states(self) -> None:
-        nodes = {node.name: node for node in (*self.runtime.get_inputs(), *self.runtime.get_outputs())}
-        for state in self.metadata.states:
-            for name in (state.input, state.output):
-                size, kind = list(nodes[name].shape or ())[1:], nodes[name].type
-                if size != list(state.shape[1:]) or kind != "tensor(float)":
-                    self._refuse(f"{name} float32 of {list(state.shape[1:])} per stream", f"{kind} of {size}")
-
-    def _check_names(self, kind: str, expected: list[str]) -> None:
-        nodes = self.runtime.get_inputs() if kind == "input" else self.runtime.get_outputs()
-        found = [node.name for node in nodes]
-        if sorted(found) != sorted(expected):
-            self._refuse(f"{kind}s {', '.join(expected)}", ", ".join(found))
+        Raises:
+            UserError: names, types or sizes are not those of the metadata.
+        """
+        main = getattr(self.metadata, kind)
+        found = {node.name: (node.type, tuple(node.shape or ())) for node in nodes}
+        if sorted(found) != sorted([main.name, *states]):
+            self._refuse(f"{kind}s {', '.join([main.name, *states])}", ", ".join(found))
+        for name, shape in states.items():
+            if found[name][0] != FLOAT or found[name][1][1:] != shape[1:]:
+                self._refuse(f"{name} float32 of {list(shape[1:])} per stream", f"{found[name]}")
+        dtype, size = found[main.name]
+        if kind == "input" and (dtype != TYPES[main.dtype] or len(size) != len(main.layout)):
+            self._refuse(f"{main.dtype} {main.layout}", f"{dtype} with {len(size)} dimensions")
+        return tuple(length if isinstance(length, int) else None for length in size)
 
     def _refuse(self, expected: str, found: str) -> None:
         raise UserError(
