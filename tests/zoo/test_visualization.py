@@ -11,7 +11,7 @@ from zoo.data.errors import BadSample
 from zoo.data.formats import masks
 from zoo.data.stream import EvaluationBatches
 from zoo.predict.overlay import blend
-from zoo.visualization import canvas, classify, face, segment
+from zoo.visualization import canvas, drawing
 from zoo.visualization.evaluation import Evaluation, Recorder
 
 
@@ -110,7 +110,7 @@ def test_an_image_with_its_prediction(label, right, views):
     own = np.stack([pixels, pixels[::-1]]) if views == 2 else pixels
     logits = np.array([[0.0, 4.0], [3.0, 0.0]][:views], np.float32)  # dog on average, too
     samples = [{"image": own, "label": np.asarray(label)}]
-    drawn = classify.draw(evaluation(samples, own.shape, [(0, logits)], views=views))
+    drawn = drawing.draw_classes(evaluation(samples, own.shape, [(0, logits)], views=views))
     assert list(drawn) == ["samples"]
     assert np.array_equal(drawn["samples"][TOP:], pixels)
     above = drawn["samples"][: canvas.LINE]
@@ -121,7 +121,7 @@ def test_a_clip_is_a_strip_of_frames():
     frames = noise(3, 128, 128)
     samples = [{"image": frames, "label": np.asarray(0)}] * 2
     logits = np.array([[np.nan, 0.0]], np.float32)
-    drawn = classify.draw(evaluation(samples, frames.shape, [(0, logits), (1, logits)]))["samples"]
+    drawn = drawing.draw_classes(evaluation(samples, frames.shape, [(0, logits), (1, logits)]))["samples"]
     assert drawn.shape == (2 * (TOP + 128) + canvas.GAP, 3 * 128 + 2 * canvas.GAP, 3)
     for number, frame in enumerate(frames):
         left = number * (128 + canvas.GAP)
@@ -130,7 +130,7 @@ def test_a_clip_is_a_strip_of_frames():
 
 def test_a_classifier_has_a_confusion_matrix_and_samples_may_be_unreadable():
     state = {"confusion": np.eye(2, 3)}
-    drawn = classify.draw(evaluation([None], (4, 4, 3), [(0, np.eye(1, 2))], state))
+    drawn = drawing.draw_classes(evaluation([None], (4, 4, 3), [(0, np.eye(1, 2))], state))
     assert list(drawn) == ["samples", "confusion"] and has_color(drawn["samples"], canvas.WRONG)
 
 
@@ -138,7 +138,7 @@ def test_a_scene_its_labels_and_its_prediction():
     pixels, label = noise(192, 384), np.zeros((192, 384), np.uint8)
     label[:5], predicted = masks.IGNORE_INDEX, np.ones((1, 192, 384), np.uint8)
     state = {"confusion": np.zeros((2, 3), np.int64)}
-    drawn = segment.draw(
+    drawn = drawing.draw_scenes(
         evaluation([{"image": pixels, "label": label}, None], (), [(0, predicted), (1, predicted)], state)
     )
     assert list(drawn) == ["samples", "confusion"]
@@ -157,7 +157,7 @@ def test_the_best_and_the_worst_pairs():
     state = {"distance": distance, "same": same, "seen": np.ones(10)}
     samples = [{"image": np.full((2, 112, 112, 3), 10 * i, np.uint8)} for i in range(10)]
     sets = (("a", 0, 5), ("b", 5, 5))
-    drawn = face.draw(evaluation(samples, (2, 112, 112, 3), [], state, views=2, sets=sets))["pairs"]
+    drawn = drawing.draw_pairs(evaluation(samples, (2, 112, 112, 3), [], state, views=2, sets=sets))["pairs"]
     shown, right = [], []
     kind_height = canvas.LINE + canvas.GAP + TOP + 112 + canvas.GAP
     pair_width = 2 * 112 + 2 * canvas.GAP

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zoo import program
+from zoo.commands.new_file import free_folder
 from zoo.compare import record, worker
 from zoo.compare.findings import Verdict, judge
 from zoo.compare.report import load, plot, print_speeds, print_steps, problems_of, write_page
@@ -38,7 +39,6 @@ examples
 Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 EXACT_SETTINGS = ("train.precision=exact", "train.amp_level=null", "train.fp16_allreduce=false")
 EXACT_TOLERANCE = 1e-6  # largest relative difference of a loss
-MAX_FOLDERS = 10_000  # runs/compare-<recipe>, runs/compare-<recipe>-2 ...
 
 
 def main(argv: list[str]) -> int:
@@ -284,12 +284,12 @@ def new_folder(out: str | None, config: str) -> str:
     Raises:
         UserError: --out exists.
     """
-    stem = out or os.path.join("runs", f"compare-{os.path.splitext(os.path.basename(config))[0]}")
-    for folder in [stem] + ([] if out else [f"{stem}-{number}" for number in range(2, MAX_FOLDERS)]):
-        if not os.path.exists(folder):
-            os.makedirs(folder)
-            return folder
-    raise UserError(f"--out: {stem} exists already and is not overwritten; choose another folder")
+    if out and os.path.lexists(out):
+        raise UserError(f"--out: {out} exists already and is not overwritten; choose another folder")
+    name = os.path.splitext(os.path.basename(config))[0]
+    folder = out or free_folder(os.path.join("runs", f"compare-{name}"))
+    os.makedirs(folder)
+    return folder
 
 
 def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> str:

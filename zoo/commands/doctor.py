@@ -33,8 +33,6 @@ def main(argv: list[str]) -> int:
     arguments = parse(argv)
     if arguments.device is not None and not DEVICE.fullmatch(arguments.device):
         raise UserError(f"--device {arguments.device}: expected auto, cpu, cuda, cuda:N, npu or npu:N")
-    if not arguments.timeout > 0:
-        raise UserError("--timeout: must be more than 0")
     require_new(arguments.json, "--json")
     findings: list[Finding] = []
 
@@ -46,7 +44,7 @@ def main(argv: list[str]) -> int:
             findings.append(finding)
 
     names = (arguments.framework,) if arguments.framework else FRAMEWORKS
-    usable = framework.examine(names, arguments.device, arguments.quick, arguments.timeout, show)
+    usable = framework.examine(names, arguments.device, arguments.quick, TIMEOUT, show)
     asked = f" with {arguments.framework}" * bool(arguments.framework) + f" on {arguments.device}" * bool(
         arguments.device
     )
@@ -64,6 +62,5 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--framework", choices=FRAMEWORKS, help="ask this one alone; default all")
     add("--device", metavar="NAME", help="cpu, cuda, cuda:N, npu or npu:N; default: what train.py would take, and cpu")
     add("--quick", action="store_true", help="leave out the updates")
-    add("--timeout", type=float, metavar="SECONDS", default=TIMEOUT, help="of each process; default 600")
     add_json_argument(parser)
     return parser.parse_args(argv)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo import program
+from zoo.commands.new_file import free_folder
 from zoo.data.errors import UserError
 from zoo.distributed import clusters, environment, launch, launchers
 from zoo.distributed.rendezvous import free_port
@@ -137,16 +138,9 @@ def _layout(arguments: argparse.Namespace, variables: dict[str, str]) -> launche
         processes,
         arguments.address or ("127.0.0.1" if names == ["localhost"] else names[0]),
         arguments.port or free_port("127.0.0.1"),
-        _new_folder(arguments.logs or "logs"),
+        Path(free_folder(str(Path(arguments.logs or "logs", time.strftime("%Y%m%d-%H%M%S")).resolve()))),
         arguments.by or "native",
         {VARIABLE: secrets.token_hex(16), **variables},  # --env ZOO_SECRET takes that of the caller
         launchers.split(arguments.mpi_args or "", "--mpi-args"),
         arguments.ssh_port,
     )
-
-
-def _new_folder(parent: str) -> Path:
-    """Return a path below `parent` that does not exist: the time of the start, with a number if need be."""
-    path = Path(parent).resolve() / time.strftime("%Y%m%d-%H%M%S")
-    numbered = (Path(f"{path}-{number}") for number in range(2, 1000))
-    return next(candidate for candidate in (path, *numbered) if not candidate.exists())

@@ -1,6 +1,7 @@
-"""Output files that the user names, checked before the work that fills them, and the option --json of reports."""
+"""Output files and folders, checked before the work that fills them, and the option --json of reports."""
 
 import argparse
+import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -75,3 +76,9 @@ def require_new(path: str | None, option: str) -> None:
         raise UserError(f"{option} {path}: there is no such folder; make it first")
     if not os.access(folder, os.W_OK):
         raise UserError(f"{option} {path}: the folder cannot be written to; name another one")
+
+
+def free_folder(path: str) -> str:
+    """Return a path that does not exist: the given one, or else with -2, -3 ... at its end."""
+    numbered = (f"{path}-{number}" for number in itertools.count(2))
+    return next(folder for folder in itertools.chain([path], numbered) if not os.path.lexists(folder))

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from zoo import program
+from zoo.commands.new_file import free_folder
 from zoo.data.errors import BadSample, UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.predict import results
@@ -61,8 +62,6 @@ examples
   %(prog)s --stream 0 --weights runs/tsm_online_k400/checkpoints/best --annotate out.mp4
 
 Exit codes: 0 done, 1 done, but some files cannot be read (they are named), 2 an error to fix on your side."""
-
-MAX_FOLDERS = 10_000  # predictions/<run>, predictions/<run>-2 ...
 
 
 def main(argv: list[str]) -> int:
@@ -218,5 +217,4 @@ def choose_folder(out: str | None, checkpoint: str) -> str:
     path = Path(os.path.realpath(checkpoint))
     run = path.parents[1] if path.parent.name == FOLDER else path
     stem = os.path.join("predictions", run.stem if onnx_file.is_onnx(checkpoint) else run.name)
-    folders = [stem] + [f"{stem}-{number}" for number in range(2, MAX_FOLDERS)]
-    return next(folder for folder in folders if not os.path.lexists(folder))
+    return free_folder(stem)

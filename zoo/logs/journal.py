@@ -86,16 +86,22 @@ class Journal:
         events: History of the run so far, without what resumes have reverted.
     """
 
-    def __init__(self, run: str, listeners: Sequence[Listener]):
+    def __init__(self, run: str | None, listeners: Sequence[Listener]):
+        """Open the journal of a run; that of None, on all ranks but rank 0, writes nothing and is always empty."""
+        self.listeners, self.events, self._start = listeners, list[Event](), 0.0
+        self._file: TextIO | None = None
+        if run is not None:
+            self._open(run)
+
+    def _open(self, run: str) -> None:
         path = os.path.join(run, FILE)
-        self.listeners = listeners
         self.events = history(run)
         last = max((entry["time"] for entry in _entries(run) if is_finite(entry.get("time"))), default=0.0)
         self._start = max(time.time(), last) - time.monotonic()
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
+        file = self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
         durable.sync_folder(run)
-        if self._file.tell() and not _ends_with_newline(path):
-            self._file.write("\n")  # a kill truncated the last line, and the next event needs one of its own
+        if file.tell() and not _ends_with_newline(path):
+            file.write("\n")  # a kill truncated the last line, and the next event needs one of its own
 
     def add(self, event: str, **values: Any) -> None:
         """Append an event.
@@ -104,6 +110,8 @@ class Journal:
             event: its name.
             values: its fields, of types that JSON can represent. Listeners get numbers that are not finite as they are.
         """
+        if self._file is None:
+            return
         entry = {"event": event, "time": self.at(time.monotonic()), **values}
         append(self.events, entry)
         self._file.write(json_text(entry) + "\n")
@@ -117,7 +125,8 @@ class Journal:
 
     def sync(self) -> None:
         """Bring the events so far to the disk, where a power cut does not undo them."""
-        os.fsync(self._file.fileno())
+        if self._file:
+            os.fsync(self._file.fileno())
 
     def has(self, name: str) -> bool:
         """Return whether there is an event of this name."""
@@ -136,39 +145,10 @@ class Journal:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._file.close()
+        if self._file:
+            self._file.close()
         for listener in self.listeners:
             listener.close()
-
-
-class NullJournal:
-    """Journal of all ranks but rank 0, which writes nothing and is always empty."""
-
-    events: Sequence[Event] = ()
-
-    def add(self, event: str, **values: Any) -> None:
-        pass
-
-    def at(self, moment: float) -> float:
-        return moment
-
-    def sync(self) -> None:
-        pass
-
-    def has(self, name: str) -> bool:
-        return False
-
-    def last(self, name: str) -> Event | None:
-        return None
-
-    def best(self) -> float | None:
-        return None
-
-    def __enter__(self) -> "NullJournal":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        pass
 
 
 def json_text(values: Mapping[str, Any], indent: int | None = None) -> str:

@@ -31,7 +31,7 @@ from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.distributed.group import Group
 from zoo.logs import journal
-from zoo.logs.journal import Journal, NullJournal
+from zoo.logs.journal import Journal
 from zoo.trainer import sharding
 from zoo.trainer.protocol import Param, Trainer
 from zoo.trainer.state import EMA_PREFIX
@@ -163,7 +163,7 @@ def find_best(folder: str, evaluations: Mapping[int, float], before: float = mat
     return max(found, key=lambda best: (best.accuracy, -best.step), default=None)
 
 
-def restore_links(folder: str, journal: Journal | NullJournal, evaluations: Mapping[int, float], step: int) -> None:
+def restore_links(folder: str, journal: Journal, evaluations: Mapping[int, float], step: int) -> None:
     """Link `last` and `best` of a run that goes on, as a kill, or damage to a checkpoint, may have prevented.
 
     Args:

@@ -295,7 +295,7 @@ class Visualizer:
     def _images(self) -> dict[str, np.ndarray]:
         if self._recorder is None:
             return {}
-        from zoo.visualization import draw
+        from zoo.visualization.drawing import draw
         from zoo.visualization.evaluation import Evaluation
 
         job, recorder = self._job, self._recorder

@@ -17,7 +17,7 @@ from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.distributed.group import Group
 from zoo.logs import journal
-from zoo.logs.journal import Event, Journal, NullJournal
+from zoo.logs.journal import Event, Journal
 from zoo.run import checkpoint, weights
 from zoo.run.folder import FolderLock
 from zoo.run.weights import Print
@@ -149,7 +149,7 @@ def load(
 
 
 def add_events(
-    log: Journal | NullJournal, folder: str, first_step: int, path: str | None, progress: Progress, **changeable: Any
+    log: Journal, folder: str, first_step: int, path: str | None, progress: Progress, **changeable: Any
 ) -> None:
     """Add `resume`, and the events that a kill has prevented; link `last` and `best`.
 

@@ -8,7 +8,7 @@ from zoo.config.schema import Duration
 from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import UnreadableSample, open_training
 from zoo.distributed import group as groups
-from zoo.logs.journal import Journal, NullJournal
+from zoo.logs.journal import Journal
 from zoo.run import checkpoint, facts, monitor, resume, stopping
 from zoo.run.cli import Request
 from zoo.run.evaluation import Evaluations
@@ -60,7 +60,7 @@ class Run:
     decoder: "DeviceDecoder | None"
     evaluations: Evaluations
     folder: str | None
-    journal: Journal | NullJournal
+    journal: Journal
     visualizer: Visualizer
     stop_signal: StopSignal
     exit_code: int = 0

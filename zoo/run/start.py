@@ -10,7 +10,7 @@ from zoo.config import loader
 from zoo.data import cache
 from zoo.data.errors import UserError
 from zoo.distributed import group as groups
-from zoo.logs.journal import Journal, NullJournal
+from zoo.logs.journal import Journal
 from zoo.run import facts, folder, monitor, pipeline, resume, weights
 from zoo.run.cli import Request
 from zoo.run.dataset import write_table
@@ -87,7 +87,7 @@ def _open(request: Request, job: Job, lock: FolderLock) -> Run:
     train_samples = 0 if request.eval_only else cfg.train.eval_train_samples
     evaluations = Evaluations(job, cfg, reading, decoder, console.track, train_samples, stop_signal)
     folder: str | None = None
-    journal: Journal | NullJournal = NullJournal()
+    journal: Journal = Journal(None, [])
     viewers: list[Any] = []
     if is_root and not request.eval_only:  # after all that may refuse the run
         folder, journal, viewers = _open_folder(request, job, recipe, console, lock)

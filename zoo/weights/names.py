@@ -26,20 +26,14 @@ from zoo.data.errors import UserError
 from zoo.weights import faces
 
 Rule = tuple[str, str | Callable[[Match[str]], str]]  # pattern and replacement of re.sub
+LAYERS = ("expand", "bn1", "depthwise", "bn2", "project", "bn3")
 EXPANDED = {  # layer in its block -> canonical name
-    "torchvision": {
-        "0.0": "expand",
-        "0.1": "bn1",
-        "1.0": "depthwise",
-        "1.1": "bn2",
-        "2": "project",
-        "3": "bn3",
-    },
-    "mit": {"0": "expand", "1": "bn1", "3": "depthwise", "4": "bn2", "6": "project", "7": "bn3"},
+    "torchvision": dict(zip(("0.0", "0.1", "1.0", "1.1", "2", "3"), LAYERS)),
+    "mit": dict(zip(("0", "1", "3", "4", "6", "7"), LAYERS)),
 }
 FIRST = {  # the same for the first block, which has no expansion
-    "torchvision": {"0.0": "depthwise", "0.1": "bn2", "1": "project", "2": "bn3"},
-    "mit": {"0": "depthwise", "1": "bn2", "3": "project", "4": "bn3"},
+    "torchvision": dict(zip(("0.0", "0.1", "1", "2"), LAYERS[2:])),
+    "mit": dict(zip(("0", "1", "3", "4"), LAYERS[2:])),
 }
 COUNTER = "num_batches_tracked"  # PyTorch counts batches; no computation here depends on it
 STAGES = {sum(counts): counts for counts in ((2, 2, 2, 2), (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3))}

@@ -11,7 +11,6 @@ from tests.helpers.cli import call_zoo
 from tests.helpers.files import write_list
 from tests.helpers.processes import BIN
 from zoo import program
-from zoo.commands import launch as command
 from zoo.data.errors import UserError
 from zoo.distributed import launch, launchers
 from zoo.distributed.launchers import read_hosts, read_world
@@ -147,7 +146,7 @@ def test_each_start_has_a_secret_of_its_own_which_is_not_printed(tmp_path, capsy
     first, second, chosen = (layout.variables["ZOO_SECRET"] for _, layout in starts)
     assert len({first, second}) == 2 and min(len(first), len(second)) == 32 and chosen == "chosen"
     assert first not in str(starts[0][0])  # of the commands, which every user of a host can see
-    assert command._new_folder(str(tmp_path)).parent == tmp_path
+    assert starts[0][1].logs.parent == tmp_path
 
 
 LINE = f"cd {shlex.quote(os.getcwd())} && exec train 'a b'"
