@@ -20,7 +20,6 @@ from zoo.trainer.world import World
 
 PROC, SYS, DEV = Path("/proc"), Path("/sys"), Path("/dev")
 ASCEND_DRIVER = Path("/usr/local/Ascend/driver/version.info")
-VIRTUAL_DISK = re.compile(r"x?vd[a-z]")  # the kernel calls these disks rotational, whatever the host stores them on
 MAX_VALUE = 1000  # characters of a variable
 PACKAGES = {  # library -> distributions that provide it
     "numpy": ("numpy",),
@@ -81,7 +80,7 @@ def describe(libraries: Mapping[str, str | None], storage: str) -> dict[str, Any
         "sockets": sockets,
         "cores": cores,
         "memory_bytes": _memory(),
-        **_storage(storage),
+        "storage_bytes": _size_of_storage(storage),
         "python": platform.python_version(),
         "accelerators_present": _count_accelerators(),
         "driver": _driver(),
@@ -132,21 +131,11 @@ def _memory() -> int:
     return min(total, int(limit)) if limit.isdigit() else total
 
 
-def _storage(path: str) -> dict[str, Any]:
-    """Return size and type (SSD or HDD) of the file system of a path, or of the nearest folder that exists.
-
-    The type is None for a disk of a virtual machine, and for a volume that lies on one.
-    """
+def _size_of_storage(path: str) -> int:
+    """Return the size of the file system of a path, or of the nearest folder that exists."""
     while not os.path.exists(path):
         path = os.path.dirname(os.path.abspath(path))
-    device = os.stat(path).st_dev
-    folder = (SYS / "dev/block" / f"{os.major(device)}:{os.minor(device)}").resolve()
-    flags = [_read(parent / "queue/rotational") for parent in (folder, folder.parent)]  # a partition has none
-    kind = next(({"0": "SSD", "1": "HDD"}[flag] for flag in flags if flag in ("0", "1")), None)
-    disks = (folder.name, *(below.name for below in folder.glob("slaves/*")))
-    if any(VIRTUAL_DISK.match(disk) for disk in disks):
-        kind = None
-    return {"storage_bytes": shutil.disk_usage(path).total, "storage_type": kind}
+    return shutil.disk_usage(path).total
 
 
 def _count_accelerators() -> int:

@@ -21,7 +21,7 @@ from zoo.predict import overlay, stream_report
 from zoo.predict.classify import softmax
 from zoo.predict.results import DEFAULT_TOP, TrainedModel
 from zoo.predict.stream_report import Options, Report, Shown
-from zoo.predict.stream_sources import Captured, LatestFrame, Source, in_real_time, one_by_one, open_source
+from zoo.predict.stream_sources import Captured, Frame, LatestFrame, Source, in_real_time, one_by_one, open_source
 from zoo.weights import files
 
 CLIP_SECONDS = {"kinetics": 10.0, "motion": motion.FRAMES / motion.RATE}  # of the training clips, by data set
@@ -205,9 +205,9 @@ def run(
         frames = one_by_one(source.frames, stopped)
     with open(os.path.join(out, ROWS_FILE), "x", encoding="utf-8", buffering=1) as rows:
         progress = Report(model.class_names, top or DEFAULT_TOP, rows)
-        shown = _predict(frames, classifier, every, progress, lambda: capture.dropped if capture else 0)
+        seen = _predict(frames, classifier, every, progress, lambda: capture.dropped if capture else 0)
         try:
-            _write_or_drain(shown, options.annotate, rate, every, capture is not None)
+            _write_or_drain(seen, progress, options.annotate, rate, every, capture is not None)
         finally:
             (capture or source).close()
             progress.end_line()
@@ -231,8 +231,8 @@ def _predict(
     every: int,
     progress: Report,
     count_dropped: Callable[[], int],
-) -> Iterator[Callable[[], Shown]]:
-    """Predict every n-th frame; yield a function for each frame that returns how it is shown."""
+) -> Iterator[Frame]:
+    """Predict every n-th frame; yield each one."""
     for frame, captured in frames:
         if frame.number % every == 0:
             try:
@@ -240,28 +240,23 @@ def _predict(
             except BadSample as error:
                 raise UserError(str(error)) from None
             progress.add(frame.number, frame.time, probabilities, captured, count_dropped())
-
-        def show(frame: Any = frame) -> Shown:
-            return Shown(frame.number, frame.pixels(), progress.caption, progress.remark)
-
-        yield show
+        yield frame
 
 
 def _write_or_drain(
-    shown: Iterator[Callable[[], Shown]], path: str | None, rate: Fraction, every: int, live: bool
+    seen: Iterator[Frame], progress: Report, path: str | None, rate: Fraction, every: int, live: bool
 ) -> None:
     """Write the annotated video, or only run through the frames."""
     if path is None:
-        for _ in shown:
-            pass
+        deque(seen, maxlen=0)
         return
     error: UserError | None = None
 
     def until_failure() -> Iterator[Shown]:
         nonlocal error
         try:
-            for show in shown:
-                yield show()
+            for frame in seen:
+                yield Shown(frame.number, frame.pixels(), progress.caption, progress.remark)
         except UserError as failure:  # the video is complete until here
             error = failure
 

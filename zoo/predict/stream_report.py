@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-import os
 import sys
 import time
 from collections import deque
@@ -21,7 +20,6 @@ from zoo.weights import files
 
 TERMINAL_INTERVAL, FILE_INTERVAL = 0.1, 1.0  # seconds between live lines
 KEPT_LATENCIES = 10_000  # of the last predictions, for the percentiles of the summary
-VIDEO_EXTENSION = ".mp4"
 Number = Annotated[int, Range(1, 1_000_000)]  # beyond all use, and within what Python's containers count
 Seconds = Annotated[float, Range(0, 1_000_000, above=True)]
 
@@ -57,10 +55,6 @@ class Options:
         if self.every is not None and self.clip_seconds is not None:
             raise UserError("--every and --clip-seconds both say which frames the model sees; give one of them")
         if self.annotate is not None:
-            if not self.annotate.lower().endswith(VIDEO_EXTENSION):
-                raise UserError(f"--annotate {self.annotate}: the name must end in {VIDEO_EXTENSION}")
-            if not os.path.isdir(os.path.dirname(self.annotate) or "."):
-                raise UserError(f"--annotate {self.annotate}: its folder does not exist; create it first")
             files.refuse_existing(self.annotate)
 
 
@@ -75,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--clip-seconds", type=float, metavar="S", help="duration of the training clips, to choose --every by")
     add("--smooth", type=int, default=smooth, metavar="N", help=f"frames whose logits are averaged; default {smooth}")
     add("--timeout", type=float, default=timeout, metavar="S", help=f"for a silent source; default {timeout:g} seconds")
-    add("--annotate", metavar="VIDEO", help=f"write a video ({VIDEO_EXTENSION}) with the label below every frame")
+    add("--annotate", metavar="VIDEO", help="write a video (mp4) with the label below every frame")
 
 
 def read_options(arguments: argparse.Namespace) -> Options | None:

@@ -114,8 +114,6 @@ def test_an_annotated_live_stream_keeps_the_time():
         ({"clip_seconds": 1e308}, "--clip-seconds: must be above 0 and at most 1e.06"),
         ({"timeout": 0.0}, "--timeout: must be above 0"),
         ({"every": 2, "clip_seconds": 3.0}, "give one of them"),
-        ({"annotate": "a.avi"}, "a.avi: the name must end in .mp4"),
-        ({"annotate": "nowhere/a.mp4"}, "its folder does not exist"),
     ],
 )
 def test_impossible_options(words, message):
