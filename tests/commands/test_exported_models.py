@@ -174,15 +174,6 @@ def test_without_a_framework(image_model, tmp_path):
     assert len(json.loads((tmp_path / "out" / results.FILE_NAME).read_text())["files"]) == 8
 
 
-def test_without_onnx_runtime(image_model, tmp_path, monkeypatch, capsys):
-    path = export(image_model[0], tmp_path / "model.onnx")
-    for name in [name for name in sys.modules if name.startswith("zoo.trainer.onnx")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert call_zoo("predict", str(image_model[1]), "--weights", path, "--out", str(tmp_path / "out")) == 2
-    assert "not installed here: pip install 'vision-zoo[onnx]'" in capsys.readouterr().err
-
-
 USES = [
     (["--weights", "{path}"], "is an exported model, which can only predict: evaluate it with --eval-only"),
     (["--eval-only", "--weights", "{path}", "--framework", "torch"], "--framework: {path} is computed by ONNX Runtime"),

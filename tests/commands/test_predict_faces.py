@@ -125,27 +125,6 @@ def test_a_search_lists_the_most_similar_images(portrait_model, batch, tmp_path,
             )
 
 
-def test_a_search_skips_unreadable_images(portrait_model, tmp_path, capsys):
-    weights, root = portrait_model
-    album = tmp_path / "album"
-    (album / "below").mkdir(parents=True)
-    for name in ("a.jpg", "b.jpg", "below/c.jpg"):
-        (album / name).write_bytes((root / "0002/001.jpg").read_bytes())
-    Image.new("RGB", (20, SIZE)).save(album / "large.png")
-    (album / "notes.txt").write_text("no image")
-    words = (root / "0000/000.jpg", "--weights", weights, "--search", album)
-    code, record, _, errors = run_predict(capsys, tmp_path / "out", *words)
-    assert code == 1 and "large.png: 20 x 16 pixels, not 16 x 16" in errors and "-o data.resize=true" in errors
-    assert sorted(hit["file"] for hit in record["files"][0]["most_similar"]) == [
-        str(album / name) for name in ("a.jpg", "b.jpg", "below/c.jpg")
-    ]
-    assert [row["file"] for row in record["files"] if "error" in row] == [str(album / "large.png")]
-    for name in ("a.jpg", "b.jpg", "below/c.jpg"):
-        (album / name).unlink()
-    code, record, lines, _ = run_predict(capsys, tmp_path / "none", *words)
-    assert code == 1 and record["files"][0]["most_similar"] == [] and "no image could be read" in lines[-1]
-
-
 def test_images_of_another_size(portrait_model, tmp_path, capsys):
     """Refused, or resized as in training: the same as an image that was resized before. PNG like JPEG."""
     weights, _ = portrait_model

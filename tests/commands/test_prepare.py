@@ -140,18 +140,6 @@ def test_images_with_masks(tmp_path, serial):
     assert os.path.samefile(train.mask_path(0), root / "gtFine/train/ulm/ulm_2_gtFine_labelIds.png")
 
 
-def test_names_that_are_not_utf8(tmp_path, serial):
-    root = image_folders(tmp_path / "set")
-    name = os.fsdecode(b"caf\xe9.png")
-    (root / "train/cat" / name).write_bytes(packs.encoded_image(99))
-    (root / "train/cat" / f"bad{name}").write_bytes(b"x")
-    assert serial("folder", root, "--out", tmp_path / "out") == 1
-    train = PreparedSplit(str(tmp_path / "out"), "train")
-    index = [train.name(index) for index in range(len(train))].index(f"train/cat/{name}")
-    assert train.content(index) == packs.encoded_image(99)
-    assert list(unreadable(tmp_path / "out")) == [f"train/cat/bad{name}"]
-
-
 def test_missing_files_and_equal_contents(tmp_path, serial, capsys):
     root = image_folders(tmp_path / "set")
     (root / "train/dog/copy.png").write_bytes((root / "train/cat/0.png").read_bytes())
@@ -210,19 +198,6 @@ def test_options_that_do_not_apply(tmp_path, serial, capsys, options, message):
     root = image_folders(tmp_path / "set")
     assert serial("imagenet", root, "--out", tmp_path / "out", *options) == 2
     assert message in capsys.readouterr().err
-
-
-def test_folders_that_cannot_be_prepared(tmp_path, serial, capsys):
-    assert serial("k400", tmp_path / "none") == 2
-    assert "none: no such folder" in capsys.readouterr().err and os.listdir(tmp_path) == []
-    root = image_folders(tmp_path / "set", counts=(1, 1))
-    assert serial("folder", root, "--out", tmp_path / "out") == 0
-    assert serial("folder", tmp_path / "out", "--out", tmp_path / "again") == 2
-    assert "is a prepared data set already" in capsys.readouterr().err
-    for split in ("train", "val"):
-        (root / f"{split}.csv").write_text("label,youtube_id,time_start,time_end\na,x,1,2\n")
-    assert serial("k400", root, "--out", tmp_path / "listed") == 2
-    assert "none of the 2 listed files exists" in capsys.readouterr().err
 
 
 def test_a_dry_run_and_the_report_as_json(tmp_path, serial, capsys):

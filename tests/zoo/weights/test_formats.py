@@ -42,13 +42,6 @@ def test_write_keeps_values_scalars_and_metadata(tmp_path):
         files.write(path, tensors)
 
 
-def test_a_failed_write_leaves_nothing(tmp_path):
-    with pytest.raises(ZeroDivisionError), files.atomic_write(str(tmp_path / "a")) as temporary:
-        Path(temporary).write_bytes(b"half")
-        raise ZeroDivisionError
-    assert os.listdir(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     "name, content",
     [
@@ -97,16 +90,6 @@ class HistoryBuffer:
         Path(path).touch()
 
 
-class Trap:
-    """Pickled as a call that creates a file."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return HistoryBuffer.touch, (self.path,)
-
-
 @pytest.fixture
 def mmengine(monkeypatch):
     """The module that pickling needs; a call of the fixture uninstalls it."""
@@ -127,16 +110,6 @@ def test_a_training_log_is_left_out(tmp_path, mmengine):
     mmengine()
     tensors, metadata = pth.read(str(tmp_path / "in.pth"))
     assert tensors.keys() == STATE_DICT.keys() and metadata == {}
-
-
-def test_nothing_in_a_training_log_is_called(tmp_path, mmengine):
-    trace = tmp_path / "trace"
-    torch.save({"state_dict": STATE_DICT, "message_hub": Trap(str(trace))}, tmp_path / "in.pth")
-    with pytest.raises(UserError, match="holds more than tensors"):
-        pth.read(str(tmp_path / "in.pth"))
-    assert not trace.exists()
-    torch.load(tmp_path / "in.pth", weights_only=False)  # the trap works
-    assert trace.exists()
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "before PyTorch 1.6"])
@@ -259,17 +232,14 @@ def test_variables_are_read(tmp_path, array):
 @pytest.mark.parametrize(
     "content, reason",
     [
-        (SAVED[:-1], "buffer size must be"),
         (SAVED[:-4], "0 elements for a tensor of shape"),
         (SAVED[:22], "it is truncated"),
-        (b"", "unpack"),
         (b"\1" + SAVED[1:], "version 1"),
-        (SAVED + bytes(4), "2 elements"),
         (SAVED.replace(b"\x08\x05", b"\x08\x07"), "tensors of type 7"),
         (b"\x80\x02cos\nsystem\n" + bytes(40), "version"),
         (SAVED[:4] + b"\1" + bytes(7) + b"\xff" * 8 + SAVED[12:], ""),
     ],
-    ids=range(9),
+    ids=range(6),
 )
 def test_other_variables_are_refused(tmp_path, content, reason):
     (tmp_path / "x").write_bytes(content)
@@ -360,12 +330,9 @@ def test_a_checksum_detects_a_damaged_byte(tmp_path):
     [
         (b"", "no tensors"),
         (b"not a checkpoint", "not a complete checkpoint"),
-        (b"\xff" * 30, "truncated"),
         (field(1, field(2, b"")), "without a name"),
-        (field(1, field(1, b"a") + field(3, b"")), "a is not a tensor"),
         (field(2, b""), "field 2 where"),
         (value("a", (2,), "Float32", bytes(4)), "1 elements for a tensor of shape (2,)"),
-        (value("a", (1,), "Float32", bytes(3)), "not a complete checkpoint"),
         (value("a", (1,), "Complex64", bytes(8)), "Complex64"),
         (value("a", (2,), "Float32", bytes(4)) + value("a", (2,), "Int32", bytes(4)), "differ in shape or type"),
         (field(1, field(1, b"\xff") + field(2, b"")), "not a complete checkpoint"),
@@ -373,7 +340,7 @@ def test_a_checksum_detects_a_damaged_byte(tmp_path):
         (value("a", (0,) * 33, "Float32", b""), "33 dimensions"),
         (b"\xff" * 9 + b"\x7f", "more than 64 bits"),
     ],
-    ids=range(14),
+    ids=range(11),
 )
 def test_other_files_are_refused(tmp_path, content, reason):
     assert reason in refused_ckpt(tmp_path, content)

@@ -139,19 +139,3 @@ def test_a_failed_download_names_the_file_to_place(weights, monkeypatch):
     for part in (URLS[variant] + name, str(folder / name), "-o model.pretrained=null"):
         assert part in str(caught.value)
     assert os.listdir(folder) == []
-
-
-@pytest.mark.parametrize(
-    "contents, reason",
-    [
-        ({"readme.txt": b"x"}, "holds 0 files"),
-        ({"a.pdparams": b"", "b.pdparams": b""}, "holds 2 files"),
-        ({"a.pdparams": b"x"}, "a.pdparams in .*a.tar.gz is refused"),
-    ],
-)
-def test_other_archives_are_refused(tmp_path, monkeypatch, contents, reason):
-    monkeypatch.setitem(imagenet.FILES, "vd", {18: "a.tar.gz"})
-    (tmp_path / "a.tar.gz").write_bytes(archive_of(contents))
-    with pytest.raises(UserError, match=reason):
-        imagenet.find_weights(18, str(tmp_path), "vd")
-    assert os.listdir(tmp_path) == ["a.tar.gz"]

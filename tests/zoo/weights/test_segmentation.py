@@ -167,24 +167,6 @@ def test_other_models_are_refused(tmp_path, capsys, change, reason):
     assert reason in refused(capsys, tmp_path, {name: tensor for name, tensor in state.items() if tensor is not None})
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(stem="plain"),
-        dict(variant="paddleseg", auxiliary=False),
-        dict(variant="paddleseg", head_width=None, auxiliary=True),
-    ],
-)
-def test_a_canonical_file_is_copied(tmp_path, options):
-    expected = small_deeplab(**options)
-    files.write(str(tmp_path / "in.safetensors"), expected)
-    assert run(tmp_path / "in.safetensors", tmp_path / "out.safetensors") == 0
-    tensors, metadata = files.read(str(tmp_path / "out.safetensors"))
-    assert tensors.keys() == expected.keys() and all(np.array_equal(tensors[name], expected[name]) for name in expected)
-    arch = spec.Arch(**json.loads(metadata["arch"]))
-    assert arch.has_auxiliary == spec.Arch(**{**SMALL_DEEPLAB, **options}).has_auxiliary
-
-
 def initial(arch, lines=None, **settings):
     """Return the tensors that a run of this model starts from, and their origin."""
     cfg = types.SimpleNamespace(
