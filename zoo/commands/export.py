@@ -7,7 +7,7 @@ from typing import Any
 from zoo import program
 from zoo.commands.new_file import require_new
 from zoo.data.errors import Finding, UserError
-from zoo.export import assembly, low_precision, proof, source
+from zoo.export import assembly, low_precision, proof, samples
 from zoo.export.proof import Row
 from zoo.export.reference import Reference, StreamReference, check_stream
 from zoo.frameworks import FRAMEWORKS
@@ -109,12 +109,12 @@ def export(arguments: argparse.Namespace) -> None:
         print(averages_note(arguments.weights))
     trainer = proof.load_trainer(read)  # first: MindSpore must be imported before onnx and what decodes videos
     needs_data = arguments.precision == "int8" or not arguments.samples
-    splits = source.load_splits(read) if needs_data else None
-    rows = source.of_split(read, splits.val) if splits else []
+    splits = samples.load_splits(read) if needs_data else None
+    rows = samples.of_split(read, splits.val) if splits else []
     if arguments.samples:
-        rows = source.of_files(read, arguments.samples)
+        rows = samples.of_files(read, arguments.samples)
     make = StreamReference if arguments.stream else Reference
-    reference = make(read, trainer, source.batches(read, rows), arguments.with_preprocessing, raw_output=True)
+    reference = make(read, trainer, samples.batches(read, rows), arguments.with_preprocessing, raw_output=True)
     model = reference.build()
     compared = prove(reference, model)
     if arguments.with_preprocessing:  # second: probabilities near 0 and 1, and classes, hide differences of logits
@@ -132,7 +132,7 @@ def export(arguments: argparse.Namespace) -> None:
         read,
         reference.shape,
         arguments.with_preprocessing,
-        protocol=source.protocol(read, splits),
+        protocol=samples.protocol(read, splits),
         precision=arguments.precision,
         opset=model.opset_import[0].version,
         max_difference=proof.largest(compared),

@@ -16,7 +16,7 @@ from zoo.export import assembly, proof
 from zoo.export.assembly import outside
 from zoo.export.proof import Row
 from zoo.export.reference import Reference
-from zoo.export.source import Splits, for_calibration
+from zoo.export.samples import Splits, for_calibration
 from zoo.run import weights
 from zoo.run.evaluation import evaluate
 from zoo.run.pipeline import DecodedStream

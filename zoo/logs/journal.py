@@ -42,7 +42,6 @@ from zoo.data.parsing import parsing
 
 Event = dict[str, Any]
 FILE = "events.jsonl"
-LINE_START = '{"event": '  # of every line that `Journal.add` writes
 
 
 def is_number(value: Any) -> bool:
@@ -187,7 +186,7 @@ def _open(run: str) -> TextIO:
 
 
 def check(run: str) -> list[str]:
-    """Check the events of a run that goes on; what a kill or a power cut has truncated may be skipped.
+    """Check the events of a run that goes on; what a kill or a power cut has truncated at its end may be skipped.
 
     Returns:
         A line for the console for each truncated one at the end of the file.
@@ -203,15 +202,14 @@ def check(run: str) -> list[str]:
             entry = _parse(line)
             if entry and not _is_complete(entry):
                 entry = None
-            if entry is None and _is_truncated(line):
+            if entry is None:
                 truncated.append(number)
-            elif entry is not None and (not truncated or entry["event"] == "resume"):
+            elif not truncated or entry["event"] == "resume":
                 truncated = []  # by the end of an earlier process
             else:
-                wrong = number if entry is None else truncated[0]
                 raise UserError(
-                    f"--resume: line {wrong} of {path} is not an event, and no kill has cut it off; restore the file "
-                    "from a copy, or delete the line, whose event is lost then"
+                    f"--resume: line {truncated[0]} of {path} is not an event, and no kill has cut it off; restore "
+                    "the file from a copy, or delete the line, whose event is lost then"
                 )
     return [f"line {number} of {path} was cut off; its event is lost" for number in truncated]
 
@@ -219,16 +217,6 @@ def check(run: str) -> list[str]:
 def _is_complete(event: Event) -> bool:
     tests = {"time": is_finite, **FIELDS.get(event["event"], {})}
     return all(test(event.get(name)) for name, test in tests.items())
-
-
-def _is_truncated(line: str) -> bool:
-    """Return whether a line that is no event may be the beginning of one; a power cut may leave zeros in its place."""
-    text = line.rstrip("\n").rstrip("\0")
-    try:
-        regular.parse_json(text)
-        return False
-    except ValueError:
-        return text.startswith(LINE_START) or LINE_START.startswith(text)
 
 
 def _parse(line: str) -> Event | None:

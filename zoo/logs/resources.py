@@ -42,12 +42,19 @@ class Resources:
     """
 
     def __init__(self, world: World, is_first_of_host: bool):
-        self._world, self._memory = world, HostMemory()
+        self._world, self._host_peak = world, 0
         self._power = PowerMeter(world.cuda_index, is_first_of_host)
 
     def read(self) -> dict[str, Any]:
-        """Return this rank's peaks of memory so far, and its power since the last call."""
-        return {"host": self._memory.read(), "device": self._world.peak_memory(), "power": self._power.read()}
+        """Return this rank's peaks of memory so far, and its power since the last call.
+
+        The host's is that of the sum over this process and its descendants. One that has ended counts as long as it was
+        seen, and pages that they share count in each of them.
+        """
+        me = psutil.Process()
+        family = [me, *me.children(recursive=True)]
+        self._host_peak = max(self._host_peak, sum(_peak_of(process.pid) for process in family))
+        return {"host": self._host_peak, "device": self._world.peak_memory(), "power": self._power.read()}
 
 
 def combine(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -57,24 +64,6 @@ def combine(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "device_memory_bytes": max((rank["device"] for rank in ranks if rank["device"] is not None), default=None),
         "power": combine_power([rank["power"] for rank in ranks]),
     }
-
-
-class HostMemory:
-    """Peak over the run so far of the sum over processes.
-
-    A process that has ended, such as a worker of an evaluation, counts as long as it was seen. Pages that processes
-    share, such as batches in shared memory, count in each of them.
-    """
-
-    def __init__(self) -> None:
-        self._peak = 0
-
-    def read(self) -> int:
-        """Return the bytes."""
-        me = psutil.Process()
-        family = [me, *me.children(recursive=True)]
-        self._peak = max(self._peak, sum(_peak_of(process.pid) for process in family))
-        return self._peak
 
 
 class Nvml:

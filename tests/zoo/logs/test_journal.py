@@ -128,14 +128,12 @@ def test_a_truncated_last_line_is_named_and_passes(tmp_path, cut):
     "text, line",
     [
         (BEGIN + '{"event": "train", "st\n' + STEP, 2),  # no process began after it
-        (BEGIN + '{"event": "train", "st\n' + "[1]\n" + RESUME, 3),
         ("[1, 2]\n" + BEGIN, 1),
-        (BEGIN + "<html>", 2),
-        (BEGIN + '{"event": "resume"}\n', 2),
-        (BEGIN + '{"step": 1, "event": "tr', 2),
-        (BEGIN + "[" * 100_000, 2),
+        (BEGIN + "<html>\n" + STEP, 2),
+        (BEGIN + '{"event": "resume"}\n' + STEP, 2),
+        (BEGIN + "[" * 100_000 + "\n" + STEP, 2),
     ],
-    ids=range(7),
+    ids=range(5),
 )
 def test_other_lines_that_are_no_events_are_refused_by_number(tmp_path, text, line):
     (tmp_path / "events.jsonl").write_text(text)
@@ -155,7 +153,7 @@ def test_other_lines_that_are_no_events_are_refused_by_number(tmp_path, text, li
     ],
 )
 def test_a_run_does_not_go_on_from_events_without_what_its_logs_need(tmp_path, text):
-    (tmp_path / "events.jsonl").write_text(f'{BEGIN}{{"event": {text}}}\n')
+    (tmp_path / "events.jsonl").write_text(f'{BEGIN}{{"event": {text}}}\n{STEP}')
     with pytest.raises(UserError, match="line 2 of .*events.jsonl is not an event"):
         check(str(tmp_path))
 
