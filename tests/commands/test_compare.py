@@ -179,21 +179,6 @@ def test_the_others_are_compared_when_one_fails(
     assert f"tsm_demo.yaml: {', '.join(others)}<" in (tmp_path / "new/report.html").read_text()
 
 
-def test_all_frameworks_read_by_the_same_loader(recorded, no_training, tmp_path, monkeypatch, capsys):
-    loaders = []
-
-    def run_worker(framework, arguments, folder):
-        loaders.append(compare.request(arguments, framework).config.data.loader)
-        return copy_results(recorded[0], framework, folder)
-
-    monkeypatch.setattr(compare, "run_worker", run_worker)
-    note = "data.loader: auto takes reference here, so that all frameworks get equal pixels"
-    for setting, used in (("auto", "reference"), ("dali", "dali")):
-        words = ["-o", f"data.loader={setting}", "--out", tmp_path / setting]
-        assert compare_with(tmp_path, *words, frameworks="torch,paddle") == 0
-        assert loaders[-2:] == [used, used] and (note in capsys.readouterr().out) == (setting == "auto")
-
-
 @pytest.mark.parametrize(
     "change, code, message",
     [
@@ -217,23 +202,6 @@ def test_against_an_earlier_comparison(recorded, no_training, change, code, mess
     out, err = capsys.readouterr()
     assert message in (err if code == 2 else out)
     assert ("torch (old)" in out) == (code != 2 or "different" in message)
-
-
-@pytest.mark.parametrize(
-    "words, code, message",
-    [
-        (["--tolerance", "0.02"], 0, "losses within 0.02"),
-        (["--tolerance", "0.005"], 1, "the losses differ by more than 0.005 from step 2 on"),
-        (["--within", "1"], 0, "0.0e+00 over the first 1 steps, 9.9e-03 over all 3"),
-        (["--within", "2"], 1, "9.9e-03 over the first 2 steps"),
-    ],
-)
-def test_tolerance(words, code, message, recorded, no_training, tmp_path, capsys):
-    folder, header, rows = recorded
-    rows = [{**row, "loss": row["loss"] * (1.01 if row["step"] == 2 else 1)} for row in rows]
-    write_lines(folder / "paddle.jsonl", [header, *rows])
-    assert compare_with(tmp_path, *words, frameworks="torch,paddle") == code
-    assert message in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """tools/predict.py predicts what an evaluation computes, and draws it."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -13,8 +12,7 @@ from PIL import Image
 
 from tests.helpers import clips as encoded
 from tests.helpers.cli import call_zoo
-from tests.helpers.paths import ROOT
-from tests.helpers.predicting import evaluation_outputs, run_predict, run_script, train
+from tests.helpers.predicting import evaluation_outputs, run_predict, train
 from zoo.data.demo import motion, shapes
 from zoo.predict import overlay, results
 
@@ -213,33 +211,6 @@ def test_unreadable_files_are_skipped_and_nothing_is_overwritten(image_model, tm
     }
     assert call_zoo("predict", "0.jpg", "--weights", "runs/tiny/checkpoints/best", "--device", "cpu") == 0
     assert "results are in predictions/tiny-2" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("framework", ["paddle", "mindspore"])
-def test_the_same_in_another_framework(image_model, framework, tmp_path, capsys):
-    if importlib.util.find_spec(framework) is None:
-        pytest.skip(f"{framework} is not installed")
-    weights, root = image_model
-    _, here, _, _ = run_predict(capsys, tmp_path / "torch", root / "val", "--weights", weights)
-    done = run_script(
-        ROOT / "tools/predict.py",
-        root / "val",
-        "--weights",
-        weights,
-        "--framework",
-        framework,
-        "--device",
-        "cpu",
-        "--out",
-        tmp_path / "other",
-    )
-    assert done.returncode == 0, done.stderr
-    there = json.loads((tmp_path / "other" / results.FILE_NAME).read_text())
-    assert there["framework"] == framework and here["framework"] == "torch"
-    for one, other in zip(here["files"], there["files"]):
-        assert one["file"] == other["file"]
-        np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-5)
 
 
 @pytest.mark.parametrize(

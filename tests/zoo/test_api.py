@@ -16,7 +16,6 @@ from tests.helpers.exported import export
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.data.errors import UserError
-from zoo.models import named
 from zoo.run import training
 from zoo.weights import files, imagenet
 
@@ -80,25 +79,6 @@ def test_a_checkpoint_gives_its_weights_and_outputs(tmp_path):
     for name, array in other.items():
         expected = initial if name.startswith("fc.") else tensors
         assert np.array_equal(array, expected[name])
-
-
-def test_options_that_no_tensor_shows_are_those_of_the_file(tmp_path):
-    tensors = zoo.numpy_weights("resnet18", width=8, num_classes=3)
-    path = str(tmp_path / "a.safetensors")
-    files.write(path, tensors, {"model": "resnet", "arch": '{"padding": "same_pool", "num_classes": 3, "width": 8}'})
-    arch_of = {}
-    original = named.build_arch
-
-    def build_arch(found, options, num_classes):
-        arch_of["built"] = original(found, options, num_classes)
-        return arch_of["built"]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(named, "build_arch", build_arch)
-        zoo.numpy_weights("resnet18", pretrained=path)
-        assert arch_of["built"].padding == "same_pool" and arch_of["built"].num_classes == 3
-        zoo.numpy_weights("resnet18", pretrained=path, padding="symmetric")
-        assert arch_of["built"].padding == "symmetric"
 
 
 def test_weights_of_another_model(tmp_path):

@@ -1,7 +1,7 @@
 """Readers for Paddle's files; Paddle is not needed and no code is run.
 
 A .pdparams is a pickle of numpy arrays by name. A variable of Paddle 1, or of a later static graph, has a binary file
-of its own: u32 version 0; u64 number of LoD levels, and for each u64 size and as many bytes; u32 version 0; i32 size of
+of its own: u32 version 0; u64 number of LoD levels, 0 of a weight; u32 version 0; i32 size of
 a protocol buffer message {type = 1; repeated dimension = 2}; the elements in row-major order. All little-endian.
 """
 
@@ -21,7 +21,6 @@ WRAPPER_KEYS = ("state_dict", "model")  # entries of a training checkpoint that 
 DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
 BFLOAT16 = np.dtype("u2")  # numpy has no bfloat16, so Paddle saves its bits; its models have no other uint16
 REMEDY = "load it in Paddle and save only the model's state_dict with paddle.save"
-MAX_LEVELS = 8  # of detail; a weight has none
 VARIABLE_DTYPES = {0: "b1", 1: "i2", 2: "i4", 3: "i8", 4: "f2", 5: "f4", 6: "f8", 20: "u1", 21: "i1"}  # by code
 
 
@@ -86,18 +85,10 @@ def read_variable(path: str) -> np.ndarray:
 
 
 def _parse_variable(content: memoryview) -> np.ndarray:
-    version, levels = struct.unpack_from("<IQ", content)
-    if version:
-        raise ValueError(f"version {version}")
-    position = 12
-    if levels > MAX_LEVELS:
-        raise ValueError(f"{levels} levels of detail")
-    for _ in range(levels):
-        position += 8 + struct.unpack_from("<Q", content, position)[0]
-    version, size = struct.unpack_from("<Ii", content, position)
-    if version:
-        raise ValueError(f"version {version}")
-    position += 8
+    version, levels, inner_version, size = struct.unpack_from("<IQIi", content)
+    if version or levels or inner_version:
+        raise ValueError(f"version {version or inner_version}, {levels} levels of detail")
+    position = 20
     if size < 0 or position + size > len(content):
         raise ValueError("it is truncated")
     dtype_code: int | memoryview | None = None

@@ -12,7 +12,6 @@ import math
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -53,11 +52,6 @@ IGNORED = (
     ("torch", "strided"),
     ("torch.serialization", "_get_layout"),
 )
-OTHER_TENSORS = {
-    "_rebuild_sparse_tensor": "is sparse; save it as a dense float32 tensor",
-    "_rebuild_qtensor": "is quantised; save it as a dense float32 tensor",
-    "_rebuild_meta_tensor_no_storage": "has no elements, only a shape; save a state_dict with its values",
-}
 
 
 class Storage(NamedTuple):
@@ -69,13 +63,12 @@ class Storage(NamedTuple):
 
 
 class Tensor(NamedTuple):
-    """A tensor of a file, or the problem why it is none that can be read."""
+    """A tensor of a file."""
 
-    storage: Storage | None
-    offset: int = 0
-    size: tuple[int, ...] = ()
-    stride: tuple[int, ...] = ()
-    problem: str = ""
+    storage: Storage
+    offset: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
 
 
 def read(path: str, entry: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -110,8 +103,6 @@ def _arrays(
         if not isinstance(name, str) or not isinstance(value, Tensor):
             kind = type(value).__name__
             raise UserError(f"{path}: the entry {str(name)[:99]!r} is a {kind}, not a tensor; save a state_dict")
-        if value.storage is None:
-            raise UserError(f"{path}: {name} {value.problem}")
         flat = storages(value.storage)
         bytes_left -= math.prod(value.size) * flat.itemsize
         if bytes_left < 0:
@@ -225,10 +216,6 @@ NAMES: safe_pickle.Names = {
     ("torch._tensor", "_rebuild_from_type_v2"): AllowedCall(_typed),
     ("torch", "Tensor"): Ignored,
     ("torch.nn.parameter", "Parameter"): AllowedCall(_parameter),
-    **{
-        ("torch._utils", name): AllowedCall(partial(lambda problem, *_: Tensor(None, problem=problem), problem))
-        for name, problem in OTHER_TENSORS.items()
-    },
     ("torch", "Size"): AllowedCall(_size),
     ("collections", "OrderedDict"): AllowedCall(OrderedDict),
     ("_codecs", "encode"): AllowedCall(_encode),

@@ -152,18 +152,6 @@ def test_slips_of_clipping_are_a_factor_of_the_gradient(power):
             assert deviation["factors"]["gradient"] == pytest.approx(clip**power, rel=1e-9)
 
 
-@pytest.mark.parametrize("scale, factors", [(1.0, {"decay"}), (0.97, set())])
-def test_clipping_after_the_decay(scale, factors):
-    """By the right norm it is a factor of the decay; by the norm with decay no factor explains it."""
-    rule = Update(gradient_scale=scale, decay_scale=lambda clip: scale * clip)
-    found = run(rule, steps=1)[0]
-    assert found.keys() == (DECAYED if scale == 1 else set(TRAINED))
-    for name in DECAYED:
-        assert found[name]["factors"].keys() == factors
-        if factors:
-            assert found[name]["factors"]["decay"] == pytest.approx(rule.clips[0] * DECAY, rel=1e-9)
-
-
 def test_a_frozen_parameter_that_is_updated():
     for found in run(Update(["frozen"], lr_scale=1.0), names=list(GROUPS)):
         assert found.keys() == {"frozen"}

@@ -172,18 +172,6 @@ def test_secrets_are_recognized(name, secret):
     assert is_secret(name, "1") == secret
 
 
-@pytest.mark.parametrize(
-    "value, secret",
-    [
-        ("ftp://me:pw@host", True),
-        ("https://ghp_x@github.com/x", True),
-        ("http://proxy:80/a@b", False),
-    ],
-)
-def test_secrets_in_urls_are_recognized(value, secret):
-    assert is_secret("NCCL_X", value) == secret
-
-
 CALLER = {"NCCL_DEBUG": "INFO", "HOME": "/root", "CUDA_VISIBLE_DEVICES": "1", "HF_TOKEN": "abc"}
 
 

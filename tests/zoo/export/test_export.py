@@ -291,15 +291,6 @@ def test_int8_prints_the_metric_before_and_after(checkpoint, tmp_path, capsys, m
     assert f"{metrics[match[1]]:.4f}" == match[3]
 
 
-def test_int8_that_loses_too_much_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
-    measured = iter([0.9, 0.88])
-    monkeypatch.setattr(low_precision, "measure", lambda *_: next(measured))
-    assert run(checkpoint("resnet50"), "--out", tmp_path / "a.onnx", "--precision", "int8") == 1
-    error = capsys.readouterr().err
-    assert "0.9000 in fp32, 0.8800 in int8; int8 loses 0.0200, more than 0.01, so nothing is written" in error
-    assert os.listdir(tmp_path) == []
-
-
 @pytest.fixture(scope="module")
 def causal(roots, tmp_path_factory):
     """The folder of the checkpoint of a causal TSM."""
@@ -341,19 +332,6 @@ def test_a_stream_with_a_wrong_state_is_refused(causal, tmp_path, capsys, monkey
     monkeypatch.setattr(module, "shift_frame", shift_frame)
     assert run(causal, "--out", tmp_path / "a.onnx", "--stream") == 1
     assert "nothing is written. look at build_frame of zoo/models/tsm/onnx.py" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "model, words, message",
-    [
-        ("resnet50", (), "--stream: a resnet has no stream"),
-        ("tsm", (), "--stream: model.shift_direction: frame by frame, a model must be causal"),
-        ("tsm", ("--precision", "int8"), "--stream: int8 would need the ranges of the states"),
-    ],
-)
-def test_streams_that_cannot_be(checkpoint, tmp_path, capsys, model, words, message):
-    assert run(checkpoint(model), "--out", tmp_path / "a.onnx", "--stream", *words) == 2
-    assert message in capsys.readouterr().err and os.listdir(tmp_path) == []
 
 
 def test_the_program_of_the_documentation_runs(checkpoint, tmp_path, capsys, monkeypatch):

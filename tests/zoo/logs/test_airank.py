@@ -54,10 +54,6 @@ def texts(events, target=None, warmup=0):
     return [line.split(" ", 2)[2] for line in lines(events, target, warmup)]
 
 
-def names(events, target=None, warmup=0):
-    return [text.split(":")[0].split(",")[0] for text in texts(events, target, warmup)]
-
-
 def check(events, target=None, warmup=0):
     """Return the deviations that check_log --strict reports for the log of these events."""
     return deviations(
@@ -80,19 +76,6 @@ def test_exact_text():
     assert check(run(0.25, 0.711, 2 / 3), 0.711) == []
 
 
-@pytest.mark.parametrize(
-    "accuracies, at",
-    [((0.8, 0.9, 0.95), 0), ((0.1, 0.2, 0.79), None), ((0.1, 0.8, 0.1), 1)],
-)
-def test_the_target_counts_once_when_it_is_first_reached(accuracies, at):
-    log = names(run(*accuracies), 0.8)
-    assert log.count("target_quality_time") == (at is not None)
-    if at is not None:
-        assert log.index("target_quality_time") == 2 + at + 1
-        assert f"target_quality_time:{10 * (at + 1)}.000000sec" in texts(run(*accuracies), 0.8)
-    assert check(run(*accuracies), 0.8) == []
-
-
 @pytest.mark.parametrize("warmup, ips", [(0, "49.751"), (1, "49.669"), (2, "49.505"), (3, "49.020")])
 def test_warm_up_is_left_out(warmup, ips):
     """Four epochs of 20 s, the last 0.4 s to close the run: (4 - warmup) * 1000 / (20 * (4 - warmup) + 0.4)."""
@@ -101,14 +84,6 @@ def test_warm_up_is_left_out(warmup, ips):
     assert float(ips) == pytest.approx((4 - warmup) * 1000 / (20 * (4 - warmup) + 0.4), abs=6e-4)
     assert texts(events, None, warmup)[-1] == f"avg_ips:{ips}images/sec"
     assert check(events, None, warmup) == []
-
-
-def test_fractional_epochs():
-    evals = [evaluation(0.5, 0.1), evaluation(1.0, 0.2), evaluation(1.505, 0.9)]
-    events = [LOAD, BEGIN, *evals, end(1.505, 15.2)]
-    counters = [text.split("cnt:")[1] for text in texts(events) if "cnt:" in text]
-    assert counters == ["0.500000", "1", "1.505000"]
-    assert check(events, 0.9) == []
 
 
 def open_journal(folder, target=0.8, warmup=0):

@@ -1,7 +1,6 @@
 """Console output of events, as plain lines."""
 
 import io
-import time
 
 import pytest
 
@@ -36,13 +35,6 @@ TRAIN = {
     "data_wait_fraction": 0.12,
 }
 EVAL = {"event": "eval", "accuracy": 0.125, "top1": 0.125, "loss": 2.0, "samples": 160, "bad": 0, "seconds": 0.59}
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self):
-        return True
 
 
 @pytest.fixture
@@ -92,26 +84,6 @@ def test_evaluations(console):
         "IoU by class: road 0.500",
     ]
     assert max(map(len, found[6:])) <= 100 and len(found) == 10 and found[-1].endswith("class 19 0.500")
-
-
-def bar_of(monkeypatch, delay, work):
-    """Return what a terminal shows while an evaluation of two batches runs and after it."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("zoo.logs.console.BAR_DELAY", delay)
-    console = Console(640, Terminal())
-    batches = console.track((number for number in range(2)), "evaluating", 2)
-    assert next(batches) == 0
-    work()
-    shown = [task.visible for task in console.bar.tasks if task.description == "evaluating"]
-    assert list(batches) == [1]
-    left = [task.description for task in console.bar.tasks]
-    return shown, left, console
-
-
-def test_a_long_evaluation_has_a_bar_of_its_own(monkeypatch):
-    shown, left, console = bar_of(monkeypatch, 0.01, lambda: time.sleep(0.2))
-    assert shown == [True] and left == ["training"] and "evaluating" in console.rich.file.getvalue()
-    assert not console.bar.live.is_started  # a cursor that stays hidden
 
 
 def test_the_summary_of_a_run(console):

@@ -12,10 +12,9 @@ from PIL import Image
 from tests.zoo.config.recipe_files import SMALL, build
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
-from zoo.logs import listeners, viewers
+from zoo.logs import listeners
 from zoo.logs.journal import Journal
 from zoo.logs.viewers import Histogram, TensorBoard, WeightsAndBiases
-from zoo.run import cli
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
@@ -62,13 +61,6 @@ def test_numbers_are_written_also_those_of_dictionaries(opened):
     }
 
 
-def test_the_recipe_is_text_at_the_start_and_after_a_resume(opened):
-    for event in ({"event": "begin", "time": 1.0}, {"event": "resume", "time": 2.0, "step": 7}):
-        opened[0](event)
-    text = b"    seed: 1\n    train:\n      batch: 2\n"  # Markdown shows indented lines as they are
-    assert read(opened) == {"recipe": [(0, 1.0, text, "text"), (7, 2.0, text, "text")]}
-
-
 def test_pictures_and_histograms_in_tensorboard(opened):
     pixels = np.arange(2 * 5 * 3, dtype=np.uint8).reshape(2, 5, 3)
     histogram = Histogram(np.array([3, 1]), np.array([-1.0, 0.0, 2.0]))
@@ -79,9 +71,6 @@ def test_pictures_and_histograms_in_tensorboard(opened):
     assert np.array_equal(Image.open(io.BytesIO(encoded)), pixels)
     ((step, _, buckets, plugin),) = shown["weights/fc"]
     assert (step, buckets.tolist(), plugin) == (9, [[-1, 0, 3], [0, 2, 1]], "histograms")  # left, right, count
-
-
-RECIPE = ["-c", "configs/resnet50_demo.yaml"]
 
 
 class Run:
@@ -151,21 +140,6 @@ def test_numbers_pictures_and_histograms(package, tmp_path):
             "weights/fc": ("histogram", [3, 1], [-1.0, 0.0, 2.0]),
         },
     ]
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--wandb", "x"], "--wandb: the package is not installed: pip install wandb"),
-        (["--wandb", ""], "--wandb: needs the name of a project"),
-        (["--wandb", "x", "--speed"], "--wandb: logs training, and --speed trains nothing"),
-        (["--wandb", "x", "--eval-only", "--resume"], "--wandb: logs training, and --eval-only trains nothing"),
-    ],
-)
-def test_errors_before_a_run(arguments, message, monkeypatch):
-    monkeypatch.setattr(viewers.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=message):
-        cli.read(cli.parse([*RECIPE, *arguments]))
 
 
 def table(folder):

@@ -92,14 +92,6 @@ def shown(*numbers, size=(320, 40)):
     return [Shown(n, np.full((size[1], size[0], 3), n, np.uint8), f"caption {n}", "1 ms") for n in numbers]
 
 
-def test_an_annotated_file_has_every_frame_with_a_strip():
-    frames = list(annotate(shown(0, 1, 2), Fraction(30), 2, live=False))
-    assert [rate for _, rate in frames] == [30] * 3
-    for number, (pixels, _) in enumerate(frames):
-        assert pixels.shape == (40 + 28, 320, 3) and (pixels[:40] == number).all()
-        assert (pixels[40:] == overlay.BACKGROUND_COLOR).all(2).any() and (pixels[40:] < 100).any()
-
-
 def test_an_annotated_live_stream_keeps_the_time():
     frames = list(annotate(shown(4, 6, 12), Fraction(30), 2, live=True))  # 8 and 10 were dropped
     assert [pixels[0, 0, 0] for pixels, _ in frames] == [4, 6, 6, 6, 12]
@@ -212,24 +204,6 @@ def test_a_source_that_stalls():
     latest.close()
     assert closed == []
     controlled.allowed.release()
-
-
-def test_frames_that_are_passed_over_are_signs_of_life(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(stream_sources.time, "monotonic", lambda: clock[0])
-    controlled = Controlled()
-    latest = LatestFrame(source(controlled)[0], 100, 10, never)
-    controlled.give(1)
-    frames = iter(latest)
-    next(frames)
-    clock[0] = 9.0
-    controlled.give(1)
-    clock[0] = 18.0  # 9 s after the last frame, which did not count
-    asked = []
-    latest.stopped = lambda: len(asked) == 2 or asked.append(1)
-    assert next(frames, None) is None  # stopped, not stalled
-    controlled.allowed.release()
-    latest.close()
 
 
 def test_a_file_at_its_own_pace(monkeypatch):

@@ -65,11 +65,10 @@ STATE_DICT = {"fc.weight": torch.ones(2, 3)}
     "content, message",
     [
         (torch.zeros(2), "save a state_dict"),
+        ({"a": torch.ones(2).to_sparse()}, "is refused"),
         ({"a": 1.0}, "save a state_dict"),
         ({}, "save a state_dict"),
         ({3: torch.zeros(2)}, "save a state_dict"),
-        ({"a": torch.ones(2).to_sparse()}, "a is sparse"),
-        ({"a": torch.ones(2, device="meta")}, "a has no elements, only a shape"),
         ({"a": torch.ones(1).expand(1 << 25)}, "a and the tensors before it hold more data than the file"),
     ],
 )

@@ -110,14 +110,6 @@ def test_what_is_no_file(tmp_path):
         onnx_file.read(str(tmp_path))
 
 
-def test_deep_nesting_needs_no_recursion(tmp_path):
-    message = b""
-    for _ in range(20_000):  # graph in attribute in node in graph
-        message = field(1, field(5, field(6, message)))
-    with pytest.raises(UserError, match="has no metadata of this zoo"):
-        onnx_file.read(write(tmp_path, field(7, message)))
-
-
 def field(number, content):
     size, length = len(content), b""
     while size >= 128:
