@@ -4,7 +4,6 @@ Lists, folders and file sizes are looked at, a bounded number of them; with `dee
 """
 
 import csv
-import difflib
 import io
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, nearest
 
 TITLE = "data"
 KEY = "data.allow_missing_classes"
@@ -205,13 +204,6 @@ def find_copies(train: Inventory, val: Inventory, deep: bool = False) -> tuple[l
 def spread(count: int, limit: int) -> Sequence[int]:
     """Return all numbers below count, or `limit` of them that are evenly spread."""
     return range(count) if count <= limit else np.linspace(0, count - 1, limit).round().astype(int).tolist()
-
-
-def nearest(name: str, candidates: dict[str, int]) -> str | None:
-    """Return the candidate whose spelling is most like a name, whatever the case; None if none is."""
-    folded = {candidate.casefold(): candidate for candidate in candidates}
-    close = difflib.get_close_matches(name.casefold(), folded, n=1)
-    return folded[close[0]] if close else None
 
 
 def _strays(inventory: Inventory) -> Iterator[str]:

@@ -14,11 +14,17 @@ def known_names(name: str, names: Sequence[str]) -> str:
     return f"; there are: {', '.join(names)}{similar_name(name, names)}"
 
 
-def similar_name(name: str, names: Iterable[str], folder: str = "") -> str:
-    """Return a question for the most similar of some names of a folder, whatever the case; "" if none is."""
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the most similar of some names, whatever the case; None if none is."""
     folded = {other.casefold(): other for other in names}
     similar = difflib.get_close_matches(name.casefold(), folded, 1)
-    return f"; did you mean {os.path.join(folder, folded[similar[0]])}?" if similar else ""
+    return folded[similar[0]] if similar else None
+
+
+def similar_name(name: str, names: Iterable[str], folder: str = "") -> str:
+    """Return a question for the most similar of some names of a folder; "" if none is."""
+    similar = nearest(name, names)
+    return f"; did you mean {os.path.join(folder, similar)}?" if similar is not None else ""
 
 
 def similar_path(path: str) -> str:

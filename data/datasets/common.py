@@ -10,6 +10,7 @@ from zoo.data import cache, contents, record
 from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.contents import Content
 from zoo.data.errors import UserError, similar_path
+from zoo.data.formats import regular
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.record import DataRecord, Item
@@ -79,7 +80,7 @@ class FileSplit:
 
     def file_size(self, index: int) -> int:
         """Return the bytes of the file of a sample, -1 if it is missing."""
-        return file_size(self.path(index)) if self.prepared is None else int(self.prepared.bytes[index])
+        return regular.size(self.path(index)) if self.prepared is None else int(self.prepared.bytes[index])
 
     def digest(self, index: int) -> bytes:
         """Return the digest of the file of a sample (data/contents.py)."""
@@ -161,14 +162,6 @@ def require_paths(path: str, root: str, entries: Sequence[LabeledPath], remedy: 
     head = [os.path.join(root, entry.path) for entry in entries[:PROBED_PATHS]]
     if not any(map(os.path.exists, head)):
         raise UserError(f"{path}: none of its first {len(head)} paths exists, for example {head[0]}; {remedy}")
-
-
-def file_size(path: str) -> int:
-    """Return the size of a file in bytes, -1 if it is missing."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return -1
 
 
 def describe(train: FileSplit, val: FileSplit, method: str | None = None) -> DataRecord:

@@ -31,8 +31,6 @@ from zoo.data.transforms.geometry import Geometry
 
 REDRAWS = 10  # of a crop that one class dominates; the last one is kept
 
-cv2.setNumThreads(1)  # one sample per thread: the stream parallelizes over samples
-
 
 @dataclass(frozen=True)
 class SegmentationSettings(LoaderSettings):

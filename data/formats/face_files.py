@@ -25,8 +25,6 @@ MAX_LABEL_DIGITS = 18  # fits into int64
 REMEDY = "name another one with -o data.train=FILE"
 MAX_QUOTED = 80  # bytes of a malformed line in a message
 
-cv2.setNumThreads(1)  # one sample per thread: the stream runs several
-
 
 class FaceFiles:
     """Face images in files.
@@ -71,10 +69,7 @@ class FaceFiles:
 
     def size(self, index: int) -> int:
         """Return the bytes of an image file, -1 if it is missing."""
-        try:
-            return os.stat(os.path.join(self.root, self.name(index))).st_size
-        except OSError:
-            return -1
+        return regular.size(os.path.join(self.root, self.name(index)))
 
     def digest(self, index: int) -> bytes:
         """Return the digest of an image file (data/contents.py)."""

@@ -17,6 +17,14 @@ FREE_BYTES, EXPANSION = 256 << 20, 20  # memory for a file: the greater of the f
 FREE_FRAME_PIXELS, FRAME_PIXELS_PER_BYTE = 1920 * 1088, 16  # of a video: larger frames need a larger file
 
 
+def size(path: str) -> int:
+    """Return the bytes of a file, -1 if it is missing."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
+
+
 def read(path: str, limit: int = MAX_BYTES) -> bytes:
     """Read a regular file into memory.
 

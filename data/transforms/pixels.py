@@ -10,6 +10,8 @@ from zoo.data.transforms.geometry import Box, Geometry, Size
 MAX_PIXELS = 1 << 26  # of a result: a shorter side of one pixel, enlarged to 256, may make billions of a longer one
 Edges = tuple[float, float, float, float]  # left, top, right, bottom
 
+cv2.setNumThreads(1)  # one sample per thread: the stream runs several
+
 
 def apply(image: np.ndarray, geometry: Geometry) -> np.ndarray:
     """Carry out all steps on an image, uint8 (H, W, 3) -> uint8 (H', W', 3), contiguous."""

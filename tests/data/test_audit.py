@@ -13,7 +13,7 @@ from tests.helpers.prepared import image_folders, serial_prepare
 from zoo.data import audit
 from zoo.data.audit import MAX_LISTED
 from zoo.data.datasets import synthetic
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, nearest
 
 
 def examine(kind, root, deep=False, **keys):
@@ -133,8 +133,8 @@ def test_many_problems_are_cut_short(tmp_path):
 
 
 def test_the_nearest_name_ignores_case():
-    assert audit.nearest("Bike", {"bikes": 0, "boats": 1}) == "bikes"
-    assert audit.nearest("bike", {"zebra": 0}) is None
+    assert nearest("Bike", ["bikes", "boats"]) == "bikes"
+    assert nearest("bike", ["zebra"]) is None
 
 
 def test_missing_and_tiny_files(tmp_path, monkeypatch):

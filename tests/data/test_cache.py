@@ -19,9 +19,7 @@ from tests.helpers import face_sets
 from tests.helpers.paths import ROOT
 from tests.helpers.prepared import contents, image_folders, serial_prepare
 from zoo.data import cache, order
-from zoo.data.dataset import LoaderSettings
 from zoo.data.datasets import faces, imagenet
-from zoo.data.datasets.synthetic import Settings as SyntheticSettings
 from zoo.data.errors import UserError
 
 
@@ -215,18 +213,6 @@ def assert_equal(samples, expected):
         assert one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
 
 
-def test_a_list_of_faces_and_a_list_of_pairs(tmp_path):
-    (tmp_path / "set").mkdir()
-    face_sets.write_set(tmp_path / "set", "list")
-    lines = [f"images/p{n % 6}/{n % 5}.png images/p{(n + n % 2) % 6}/{(n + 1) % 5}.png {1 - n % 2}" for n in range(10)]
-    (tmp_path / "set/pairs.txt").write_text("\n".join(lines))
-    keys = {"cache": str(tmp_path / "fast"), "verification": ("pairs.txt",)}
-    expected = face_sets.load(tmp_path / "set", verification=("pairs.txt",))
-    splits = face_sets.load(tmp_path / "set", **keys)
-    assert_equal(all_samples(splits), all_samples(expected))
-    assert held(splits[0].settings) > 0 and faces.describe(*splits).checksum == faces.describe(*expected).checksum
-
-
 def test_prepared_files_are_cached_and_packs_are_refused(tmp_path, monkeypatch):
     prepare = serial_prepare(monkeypatch)
     root = image_folders(tmp_path / "set")
@@ -242,13 +228,6 @@ def test_prepared_files_are_cached_and_packs_are_refused(tmp_path, monkeypatch):
     (tmp_path / "faces").mkdir()
     with pytest.raises(UserError, match="packs; copy them to the fast disk, set data.root to that folder"):
         face_sets.load(face_sets.write_set(tmp_path / "faces", "rec"), cache=str(tmp_path / "fast"))
-
-
-def test_unusable_settings():
-    with pytest.raises(ValueError, match="cache_gb: must be above 0"):
-        LoaderSettings(cache="/tmp", cache_gb=0)
-    with pytest.raises(ValueError, match="cache: synthetic data have no files"):
-        SyntheticSettings(cache="/tmp")
 
 
 READ = """

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from functools import cache
 from typing import NamedTuple
 
@@ -15,9 +14,8 @@ from tests.helpers.clips import video_frames
 from tests.helpers.prepared import contents
 from zoo import data
 from zoo.data import order
-from zoo.data.demo import common, motion, portrait_drawing, portraits, shapes, streets
+from zoo.data.demo import common, motion, portrait_drawing, shapes, streets
 from zoo.data.errors import UserError
-from zoo.data.formats import masks
 from zoo.data.stream import open_evaluation, open_training
 
 SETTINGS = {
@@ -191,59 +189,6 @@ def test_streams_contain_every_sample(name, demo_set):
     assert all(set(batch) == {field.name for field in train.fields} | {"valid"} for batch in batches)
     assert sum(len(batch["label"]) for batch in batches) == len(train)
     assert sum(int(batch["valid"].sum()) for batch, _ in open_evaluation(val, 1, 5)) == len(val)
-
-
-def test_classes_of_shapes_are_balanced_and_in_their_folders(demo_set):
-    train, val = demo_set("shapes").load()
-    assert train.classes == val.classes == shapes.CLASSES == tuple(sorted(shapes.CLASSES))
-    assert np.bincount(train.labels).tolist() == [4] * 8 and np.bincount(val.labels).tolist() == [2] * 8
-    assert all(val.name(index).split(os.sep)[1] == val.classes[val.labels[index]] for index in range(len(val)))
-
-
-def test_streets_have_the_layout_of_cityscapes(demo_set):
-    """Image 5 of the training split is the second image of the second city; channels are RGB."""
-    root = demo_set("streets").root
-    paths = sorted(contents(root))
-    images = [path for path in paths if path.startswith("leftImg8bit/")]
-    assert len(images) == 9 and len(paths) == 19 and not set(streets.CITIES["train"]) & set(streets.CITIES["val"])
-    for path in images:
-        match = re.fullmatch(r"leftImg8bit/(train|val)/([a-z]+)/(([a-z]+)_\d{6}_\d{6})_leftImg8bit\.png", path)
-        assert match and match[2] == match[4] and match[2] in streets.CITIES[match[1]], path
-        assert f"gtFine/{match[1]}/{match[2]}/{match[3]}_gtFine_labelIds.png" in paths
-    image, labels = streets.render(order.generator(streets.SEED, "train", 5))
-    stem = "train/fernhagen/fernhagen_000001_000019"
-    stored = cv2.imread(os.path.join(root, f"leftImg8bit/{stem}_leftImg8bit.png"))
-    assert (cv2.cvtColor(stored, cv2.COLOR_BGR2RGB) == image).all()
-    assert (cv2.imread(os.path.join(root, f"gtFine/{stem}_gtFine_labelIds.png"), cv2.IMREAD_UNCHANGED) == labels).all()
-    train, val = demo_set("streets").load()
-    assert (len(train), len(val), train.classes) == (6, 3, masks.TRAIN_CLASSES)
-
-
-def test_pairs_of_portraits_are_balanced_distinct_and_of_unseen_persons(demo_set):
-    demo = demo_set("portraits")
-    with open(os.path.join(demo.root, "unseen.txt"), encoding="utf-8") as file:
-        lines = [line.split() for line in file]
-    assert len(lines) == 20 and [line[2] for line in lines] == ["1", "0"] * 10
-    assert len({tuple(sorted(line[:2])) for line in lines}) == 20
-    for first, second, same in lines:
-        assert first != second and (os.path.dirname(first) == os.path.dirname(second)) == (same == "1")
-        assert all(
-            path.startswith("unseen/") and os.path.isfile(os.path.join(demo.root, path)) for path in (first, second)
-        )
-    # The largest number of pairs: all 12 pairs of the same person of 4 persons with 3 images, once each.
-    every = list(portraits._pairs(demo.settings(val_pairs=24)))
-    assert len({line[:2] for line in every if line[2] == "1"}) == 12 == len(set(every)) / 2
-
-
-def test_portraits_load_as_faces(demo_set):
-    train, val = demo_set("portraits").load(flip=False)
-    assert (len(train), len(train.classes), len(val)) == (6, 3, 20) and val.sets == (("unseen", 0, 20),)
-    assert [int(train.sample(index, generator(0))["label"]) for index in range(6)] == [0, 0, 1, 1, 2, 2]
-    rng = order.generator(portraits.SEED, "train 1", 0)
-    person = portrait_drawing.random_person(order.generator(portraits.SEED, "train person", 1))
-    rendered = portrait_drawing.render(person, portrait_drawing.random_view(rng, 1.0), rng, 24)
-    stored = train.sample(2, generator(0))["image"]
-    assert np.abs(stored.astype(int) - rendered).mean() < 6  # of 255, lost by JPEG
 
 
 OPPOSITE = {"left": "right", "up": "down", "grow": "shrink", "clockwise": "counterclockwise"}

@@ -59,23 +59,6 @@ def test_a_stage_ends_with_an_error(clock):
     assert seconds == {READ: 0, DECODE: 0, TRANSFORM: 5, COLLATE: 0}
 
 
-def test_a_marked_function_keeps_its_result_errors_and_name(clock):
-    @stage(READ)
-    def read(path, *, fail=False):
-        clock.sleep(1)
-        if fail:
-            raise OSError(path)
-        return path
-
-    assert read.__name__ == "read" and read("a") == "a"
-    with measure(clock) as seconds:
-        assert read("b", fail=False) == "b"
-        with pytest.raises(OSError, match="c"):
-            read("c", fail=True)
-        clock.sleep(3)
-    assert (seconds[READ], seconds[TRANSFORM]) == (2, 3)
-
-
 def test_stages_of_other_threads_and_outside_of_a_measurement_do_not_count(clock):
     def read():
         with stage(READ):

@@ -80,14 +80,6 @@ def test_batches_cross_the_boundary_of_an_epoch():
     assert all(sorted(seen[at : at + 23]) == list(range(23)) for at in (0, 23, 46))
 
 
-def test_samples_get_new_random_numbers_in_every_epoch():
-    rows = {}
-    for batch in read_batches(Numbers(8), batch_size=8, last=5):
-        for index, drawn in zip(batch["index"], batch["drawn"]):
-            rows.setdefault(int(index), []).append(tuple(drawn))
-    assert len(rows) == 8 and all(len(set(drawn)) == 5 for drawn in rows.values())
-
-
 def test_a_sample_is_a_function_of_its_position():
     drawn = np.concatenate([batch["drawn"] for batch in read_batches(Numbers(23), batch_size=5)])
     again = np.concatenate([batch["drawn"] for batch in read_batches(Numbers(23), batch_size=3, last=10)])
@@ -328,12 +320,6 @@ def test_scenes_are_whole(tmp_path):
     assert subset.fields == val.fields and subset.fields[0].shape != train.fields[0].shape
     label = subset.sample(0, RNG(1))["label"]
     assert label.shape == val.fields[-1].shape and np.array_equal(label, subset.sample(0, RNG(2))["label"])
-
-
-def test_noise_has_the_length_of_the_training_split():
-    train, val = synthetic.load(synthetic.Settings(kind="image", train_samples=7, val_samples=3, size=8))
-    subset = TrainingSubset(train, 100)
-    assert len(subset) == 7 and subset.fields == val.fields
 
 
 def test_an_unreadable_sample_stays_one(image_settings, monkeypatch):

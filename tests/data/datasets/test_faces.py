@@ -100,13 +100,6 @@ def test_pairs_of_several_sets_are_concatenated(tmp_path):
     assert val.name(10) == "own pair 0 (train/p0/0.png, train/p5/4.png)"
 
 
-def test_an_evaluation_counts_every_pair_once(tmp_path):
-    _, val = load(write_set(tmp_path, "rec"))
-    batches = [batch for rank in (0, 1) for batch, bad in open_evaluation(val, 1, 4, rank, 2)]
-    assert [batch["valid"].tolist() for batch in batches] == [[1] * 4, [1, 1, 0, 0], [1] * 4, [0] * 4]
-    assert batches[1]["image"].shape == (4, 2, SIZE, SIZE, 3) and batches[1]["pair"][:2].tolist() == [8, 9]
-
-
 @pytest.mark.parametrize("layout", ["rec", "list", "folder"])
 def test_the_last_identities_are_held_out(tmp_path, layout):
     train, val = load(write_set(tmp_path, layout), verification=(), val_fraction=0.34, val_pairs=20)

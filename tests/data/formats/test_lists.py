@@ -53,13 +53,6 @@ def test_blanks_in_folder_names(gap, tmp_path):
     ]
 
 
-def test_the_suffix_is_appended_to_every_path(tmp_path):
-    assert read_list(write_list(tmp_path, "a/x 0\nb/y z 1\n"), ".mp4") == [
-        LabeledPath("a/x.mp4", 0),
-        LabeledPath("b/y z.mp4", 1),
-    ]
-
-
 @pytest.mark.parametrize(
     "line",
     ["b/y.mp4", "b/y.mp4 one", "b/y.mp4 -1", "b/y.mp4 1.0", "b/y.mp4 1,", "7", "b/y.mp4 \u00b2", "b/y.mp4 1 # note"],
