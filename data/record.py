@@ -93,13 +93,6 @@ class SplitChange(NamedTuple):
     moved: str | None = None
 
     @property
-    def is_other(self) -> bool:
-        """Whether a run would be trained on or evaluated with other data."""
-        before, now = self.samples
-        lists = self.classes, self.added, self.removed, self.relabeled, self.changed
-        return before != now or any(lists) or self.moved is not None
-
-    @property
     def counts(self) -> dict[str, int]:
         """Numbers of items by kind of change."""
         kinds = ("added", "removed", "relabeled", "changed", "mended")

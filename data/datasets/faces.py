@@ -221,9 +221,8 @@ def _hold_out(
 
 def _lacks_published_sets(settings: Settings) -> bool:
     """Return whether the recipe names published verification sets only, and root holds none of them."""
-    return set(settings.verification) <= PUBLISHED_SETS and not verification.has_any(
-        settings.root, settings.verification
-    )
+    found = (verification.find_set(settings.root, name) for name in settings.verification)
+    return set(settings.verification) <= PUBLISHED_SETS and not any(found)
 
 
 def open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence, bool]:

@@ -76,11 +76,6 @@ class PairSet(NamedTuple):
         return Item(f"the pairs of {self.name}", hashlib.md5(self.pairs.tobytes() + self.same.tobytes()).hexdigest())
 
 
-def has_any(root: str, entries: Sequence[str]) -> bool:
-    """Return whether the file of any of these sets is in root."""
-    return any(_find_set(root, entry) for entry in entries)
-
-
 def open_sets(
     root: str, entries: Sequence[str], local: LocalPath = source_path, outside: bool = False
 ) -> tuple[PairSet, ...]:
@@ -96,7 +91,7 @@ def open_sets(
     """
     sets: dict[str, PairSet] = {}
     for entry in entries:
-        path = _find_set(root, entry)
+        path = find_set(root, entry)
         if path is None:
             raise UserError(
                 f"data.verification: there is no {entry} in {root}; name .bin files or lists of pairs in this "
@@ -255,7 +250,8 @@ def check_all_readable(pair_set: PairSet, settings: Any) -> None:
             )
 
 
-def _find_set(root: str, entry: str) -> str | None:
+def find_set(root: str, entry: str) -> str | None:
+    """Return the path of a verification set in root, None if it is not there."""
     return common.first_existing(root, [entry, f"{entry}.bin"])
 
 

@@ -99,11 +99,6 @@ def frame_pixels(size: int) -> int:
     return min(MAX_FRAME_PIXELS, max(FREE_FRAME_PIXELS, FRAME_PIXELS_PER_BYTE * size))
 
 
-def check_frame(width: int, height: int, size: int) -> None:
-    """Raise BadSample if the frames of a video are larger than those of a file of `size` bytes may be."""
-    check_pixels(width, height, frame_pixels(size))
-
-
 def check_clip(width: int, height: int, frames: int) -> None:
     """Raise BadSample if the decoded frames of a clip would take more than MAX_CLIP_BYTES."""
     size, limit = 3 * width * height * frames, MAX_CLIP_BYTES

@@ -129,8 +129,9 @@ def video_stream(container: "InputContainer") -> "VideoStream":
     if stream.frames > size:
         raise BadSample(f"its header claims {stream.frames} frames in {size} bytes")
     stream.codec_context.thread_count = 1
-    regular.check_frame(stream.codec_context.width, stream.codec_context.height, size)
-    stream.codec_context.options = {"max_pixels": str(regular.frame_pixels(size))}  # also of frames that come later
+    limit = regular.frame_pixels(size)
+    regular.check_pixels(stream.codec_context.width, stream.codec_context.height, limit)
+    stream.codec_context.options = {"max_pixels": str(limit)}  # also of frames that come later
     return stream
 
 

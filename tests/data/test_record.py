@@ -33,7 +33,7 @@ def compare(tmp_path, samples, may_change=(), **keys):
 
 def test_the_same_samples_elsewhere(tmp_path):
     change = compare(tmp_path, base())
-    assert change == SplitChange((8, 8)) and not change.is_other and not record.explain("training", change)
+    assert change == SplitChange((8, 8)) and not record.explain("training", change)
 
 
 def test_every_kind_of_change_is_told_with_five_names_at_most(tmp_path):
@@ -50,14 +50,14 @@ def test_every_kind_of_change_is_told_with_five_names_at_most(tmp_path):
         "training: 1 with another label: 2.jpg (dog -> cat)",
         "training: 1 with other contents: 3.jpg",
     ]
-    assert change.mended == ("4.jpg",) and change.is_other
+    assert change.mended == ("4.jpg",)
     assert change.counts == {"added": 7, "removed": 2, "relabeled": 1, "changed": 1, "mended": 1}
 
 
 def test_a_mended_sample_alone_is_no_other_data(tmp_path):
     samples = [*base()[:-1], ("7.jpg", "cat", "whole again")]
     change = compare(tmp_path, samples, may_change={"7.jpg"})
-    assert change.mended == ("7.jpg",) and not change.is_other
+    assert change.mended == ("7.jpg",) and not record.explain("x", change)
     assert compare(tmp_path, samples).changed == ("7.jpg",)
     samples[-1] = ("7.jpg", "dog", "whole again")
     assert compare(tmp_path, samples, may_change={"7.jpg"}).relabeled == ("7.jpg (cat -> dog)",)
@@ -66,7 +66,7 @@ def test_a_mended_sample_alone_is_no_other_data(tmp_path):
 def test_order_counts_of_samples_of_classes_and_of_the_files_of_a_sample(tmp_path):
     assert record.explain("x", compare(tmp_path, base()[::-1])) == ["x: the order differs, first at 7.jpg"]
     swapped = compare(tmp_path, base(), classes=("dog", "cat"))
-    assert swapped.classes == ("the order of the classes differs: 0 was cat, now it is dog",) and swapped.is_other
+    assert swapped.classes == ("the order of the classes differs: 0 was cat, now it is dog",)
     assert compare(tmp_path, base(), classes=range(3)).classes == ("2 classes, now 3",)
     names = ["image", "mask"]
     for name in names:

@@ -172,10 +172,10 @@ def test_a_record_names_the_sample_whose_file_changed(tmp_path, name):
     now = describe()
     for split, names in (("train", train), ("val", val)):
         change = record.compare(getattr(before, split), getattr(now, split), lambda name: False)
-        assert list(change.changed) == names and change.is_other == bool(names), split
+        assert list(change.changed) == names and bool(record.explain("x", change)) == bool(names), split
     shutil.copytree(tmp_path / "set", tmp_path / "copy")
     for one, other in zip(now[2:], describe("copy")[2:]):
-        assert not record.compare(one, other, lambda name: False).is_other
+        assert not record.explain("x", record.compare(one, other, lambda name: False))
 
 
 def test_the_items_of_a_face_or_pair_are_found_by_its_name():

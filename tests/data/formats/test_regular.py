@@ -56,12 +56,12 @@ def test_images_need_a_byte_per_so_many_pixels_beyond_the_free_ones():
 
 
 def test_frames_of_a_video_need_bytes():
-    regular.check_frame(1920, 1088, 0)
-    regular.check_frame(3840, 2160, 520_000)
-    regular.check_frame(8192, 4320, 1 << 22)
+    regular.check_pixels(1920, 1088, regular.frame_pixels(0))
+    regular.check_pixels(3840, 2160, regular.frame_pixels(520_000))
+    regular.check_pixels(8192, 4320, regular.frame_pixels(1 << 22))
     for size, file in (((3840, 2160), 518_000), ((8192, 4321), 1 << 30)):
         with pytest.raises(BadSample):
-            regular.check_frame(*size, file)
+            regular.check_pixels(*size, regular.frame_pixels(file))
 
 
 @pytest.mark.parametrize("value", [{"a": [1, 2.5, None, True, "ü"]}, [], 3, "text", {"": {"": {}}}])
