@@ -84,10 +84,8 @@ def planted(count: int = 3, **changes) -> tuple[dict[str, Record], dict[str, Rec
 def edit(records: Mapping[str, Record], framework: str, key: str, change: Callable) -> dict[str, Record]:
     """Return records in which one tensor of one framework is changed."""
     target = records[framework]
-    same = {alias: target.get(key) for alias, other in target.aliases.items() if other == key}
-    aliases = {alias: other for alias, other in target.aliases.items() if alias != key and alias not in same}
-    excerpts = {**target.excerpts, **same, key: change(target.get(key))}
-    return {**records, framework: target._replace(excerpts=excerpts, aliases=aliases)}
+    excerpts = {**target.excerpts, key: change(target.get(key))}
+    return {**records, framework: target._replace(excerpts=excerpts)}
 
 
 def record(framework: str, variant: Variant, precision: str) -> Record:

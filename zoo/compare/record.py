@@ -2,7 +2,6 @@
 
 import json
 import math
-import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from zoo.weights import files
 
 MAX_ELEMENTS = 1 << 14  # of an excerpt
 CHANNELS = "#channels"  # suffix of the statistics of a tensor's channels
-VERSION = 1  # of the file's layout
+VERSION = 2  # of the file's layout
 CLIPPED = "clipped update"  # title of an additional update, from the initial weights
 
 
@@ -49,12 +48,6 @@ class Summary(NamedTuple):
     excerpt: np.ndarray
     channels: np.ndarray | None
 
-    def equals(self, excerpt: np.ndarray, channels: np.ndarray | None) -> bool:
-        """Return whether another tensor of this shape has the same excerpt and channels."""
-        if self.channels is None or channels is None:
-            return self.channels is channels and np.array_equal(self.excerpt, excerpt)
-        return np.array_equal(self.excerpt, excerpt) and np.array_equal(self.channels, channels)
-
 
 class Record(NamedTuple):
     """Result of a proof in one framework and precision.
@@ -62,8 +55,7 @@ class Record(NamedTuple):
     Attributes:
         framework: name of the framework.
         precision: fp64, fp32, fp16 or bf16.
-        excerpts: excerpt and channel statistics of the tensors, by key; of equal ones only the first.
-        aliases: key of the equal tensor that was added before, by key.
+        excerpts: excerpt and channel statistics of the tensors, by key.
         shapes: shape of the whole tensor, by key.
         passes: calls of each forward pass, by name of the pass, in order.
         steps: of each update: learning rate, loss, gradient norm, deviations of the optimizer and of moving averages.
@@ -74,13 +66,11 @@ class Record(NamedTuple):
     framework: str
     precision: str
     excerpts: dict[str, np.ndarray]
-    aliases: dict[str, str]
     shapes: dict[str, tuple[int, ...]]
     passes: dict[str, list[Call]]
     steps: list[dict[str, Any]]
     files: dict[str, list[str]]
     settings: dict[str, Any]
-    digests: dict[tuple[int, tuple[int, ...]], str]  # of the excerpts, to find equal ones
 
     def add(self, key: str, tensor: np.ndarray) -> None:
         """Add a tensor."""
@@ -89,22 +79,17 @@ class Record(NamedTuple):
     def add_summary(self, key: str, summary: Summary) -> None:
         """Add what is kept of a tensor."""
         self.shapes[key] = summary.shape
-        digest = zlib.crc32(summary.excerpt.tobytes()), summary.shape
-        same = self.digests.setdefault(digest, key)
-        if same != key and summary.equals(self.excerpts[same], self.excerpts.get(same + CHANNELS)):
-            self.aliases[key] = same
-            return
         self.excerpts[key] = summary.excerpt
         if summary.channels is not None:
             self.excerpts[key + CHANNELS] = summary.channels
 
     def get(self, key: str) -> np.ndarray:
         """Return the excerpt of a tensor."""
-        return self.excerpts[self.aliases.get(key, key)]
+        return self.excerpts[key]
 
     def channels(self, key: str) -> np.ndarray | None:
         """Return mean and root mean square of the channels, (2, C); None if the excerpt is the whole tensor."""
-        return self.excerpts.get(self.aliases.get(key, key) + CHANNELS)
+        return self.excerpts.get(key + CHANNELS)
 
     def save(self, path: str) -> None:
         """Write a safetensors file. Raises UserError if it exists or cannot be written."""
@@ -112,7 +97,6 @@ class Record(NamedTuple):
             "version": VERSION,
             "framework": self.framework,
             "precision": self.precision,
-            "aliases": self.aliases,
             "shapes": self.shapes,
             "passes": {name: [list(call) for call in calls] for name, calls in self.passes.items()},
             "steps": self.steps,
@@ -145,19 +129,17 @@ def load(path: str) -> Record:
             rest["framework"],
             rest["precision"],
             excerpts,
-            rest["aliases"],
             shapes,
             passes,
             rest["steps"],
             rest["files"],
             rest["settings"],
-            {},
         )
 
 
 def empty(framework: str, precision: str, settings: Mapping[str, Any]) -> Record:
     """Return a record without tensors."""
-    return Record(framework, precision, {}, {}, {}, {}, [], {}, dict(settings), {})
+    return Record(framework, precision, {}, {}, {}, [], {}, dict(settings))
 
 
 def summarize(tensor: np.ndarray) -> Summary:

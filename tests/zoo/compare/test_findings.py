@@ -156,11 +156,9 @@ def test_a_gradient_that_differs_from_the_second_update_on_depends_on_something_
 
 def rename(record, stage, title):
     """Give an update another title."""
-    for tensors in (record.excerpts, record.shapes, record.aliases):
+    for tensors in (record.excerpts, record.shapes):
         for key in [key for key in tensors if key.startswith(stage)]:
             tensors[title + key.removeprefix(stage)] = tensors.pop(key)
-    for key, same in record.aliases.items():
-        record.aliases[key] = same.replace(stage, title)
     for step in record.steps:
         step["title"] = step["title"].replace(stage, title)
 

@@ -52,15 +52,6 @@ def test_an_excerpt_is_of_whole_samples(shape, kept):
     np.testing.assert_array_equal(excerpt, values[tuple(map(slice, kept))])
 
 
-def test_equal_tensors_are_stored_once():
-    large = normal(4, 3, 100, 100)
-    result = made(a=large, b=normal(3, 2), c=large.copy(), d=large.astype(np.float32).astype(np.float64))
-    assert result.excerpts.keys() == {"a", "a#channels", "b", "d", "d#channels"}
-    assert result.aliases == {"c": "a"} and result.shapes["c"] == large.shape
-    np.testing.assert_array_equal(result.get("c"), result.get("a"))
-    np.testing.assert_array_equal(result.channels("c"), result.channels("a"))
-
-
 def test_channel_statistics_are_of_the_whole_tensor():
     values = normal(4, 3, 100, 100)
     result = made(whole=normal(4, 3), cut=values, vector=normal(20000))
@@ -74,7 +65,7 @@ def test_a_file_holds_the_whole_record(tmp_path):
     path, result = str(tmp_path / "a.safetensors"), proofs.record("mindspore", proofs.RIGHT["mindspore"], "fp64")
     result.save(path)
     loaded = record.load(path)
-    assert loaded._replace(excerpts={}, digests={}) == result._replace(excerpts={}, digests={})
+    assert loaded._replace(excerpts={}) == result._replace(excerpts={})
     assert loaded.excerpts.keys() == result.excerpts.keys()
     for key, value in result.excerpts.items():
         assert loaded.excerpts[key].dtype == np.float64 and loaded.excerpts[key].shape == value.shape
@@ -84,7 +75,7 @@ def test_a_file_holds_the_whole_record(tmp_path):
 
 
 def text(**changes):
-    rest = {"version": 1, "framework": "torch", "precision": "fp64", "aliases": {}, "shapes": {}, "passes": {}}
+    rest = {"version": 2, "framework": "torch", "precision": "fp64", "shapes": {}, "passes": {}}
     rest = {**rest, "steps": [], "files": {}, "settings": {}, **changes}
     return json.dumps({key: value for key, value in rest.items() if value is not None})
 
@@ -94,7 +85,7 @@ def text(**changes):
     [
         (None, "is not a record of tools/compare.py"),
         ({"record": "{"}, "is not a record of tools/compare.py"),
-        ({"record": text(version=0)}, "version 0, not 1"),
+        ({"record": text(version=0)}, "version 0, not 2"),
         ({"record": text(steps=None)}, "'steps'"),
         ({"record": text(passes={"training": [["training/0", ""]]})}, "missing 7 required positional arguments"),
     ],
