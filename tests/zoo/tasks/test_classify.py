@@ -128,3 +128,9 @@ def test_an_unreadable_sample_is_counted_and_never_correct():
     assert (result["top1"], result["top5"], result["samples"]) == (0.5, 0.5, 2)
     assert result["loss"] == pytest.approx(math.log(1 + math.exp(-1)))  # of the readable one alone
     assert evaluate([[0.0, 1.0]], [-1]) == {"top1": 0, "top5": 0, "loss": 0, "samples": 1, "class_accuracy": {}}
+
+
+def test_a_correct_a_top_five_and_a_wrong_prediction():
+    scores = np.zeros((3, 10)) + np.arange(10)[::-1]  # class 0 is best
+    result = evaluate(scores, [0, 4, 5])
+    assert (result["top1"], result["top5"], result["samples"]) == (1 / 3, 2 / 3, 3)

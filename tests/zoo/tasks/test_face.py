@@ -14,6 +14,7 @@ from zoo.tasks.face import (
     Settings,
     accuracy,
 )
+from zoo.trainer import numpy_ops
 
 
 class Pairs:
@@ -245,3 +246,12 @@ def test_an_embedding_without_a_direction_is_wrong(value, pair):
 def test_invalid_settings(options, key):
     with pytest.raises(ValueError, match=f"^{key}:"):
         Settings(**options)
+
+
+def test_the_threshold_rule_of_arcface():
+    """Published values for a margin of 0.5; with them the target logit decreases with the angle."""
+    loss, angles = Settings(), np.linspace(0, math.pi, 1001)
+    assert loss.threshold_cosine == pytest.approx(-0.87758, abs=1e-5)
+    assert loss.threshold_offset == pytest.approx(0.23971, abs=1e-5)
+    logits, _ = loss.margin(numpy_ops, np.cos(angles), None)
+    assert (np.diff(logits) < 0).all() and (np.diff(np.cos(angles + 0.5)) > 0).any()
