@@ -26,7 +26,7 @@ COMMANDS = {
     "bench deploy": ("zoo.bench.commands.deploy", "time exported models"),
     "bench stream": ("zoo.bench.commands.stream", "time the frames of a stream"),
     "bench matrix": ("zoo.bench.commands.matrix", "time recipes, frameworks and precisions in turn"),
-    "bench estimate": ("zoo.bench.commands.estimate", "operations and memory of a recipe, without running it"),
+    "bench estimate": ("zoo.bench.estimate", "operations and memory of a recipe, without running it"),
     "bench scale": ("zoo.bench.commands.scale", "throughput at more cards than there are"),
     "bench profile": ("zoo.bench.commands.profile", "time of each operator of an update"),
     "bench peers": ("zoo.bench.commands.peers", "compare loaders with those of other projects"),

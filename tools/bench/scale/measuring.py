@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from zoo import data, program
-from zoo.bench.estimate import recipe
+from zoo.bench import estimate
 from zoo.bench.scale.calibration import Calibration, Messages, Sample
 from zoo.data.errors import UserError
 from zoo.distributed.rendezvous import free_port
@@ -204,10 +204,10 @@ def messages(request: cli.Request) -> Messages:
     shapes = spec.shapes(arch)
     split = {name: shape for name, shape in shapes.items() if name in spec.SHARDED_PARAMETERS}
     trained = {
-        name: shape for name, shape in shapes.items() if name not in split and recipe.is_trained(spec, arch, name)
+        name: shape for name, shape in shapes.items() if name not in split and estimate.is_trained(spec, arch, name)
     }
     plan = schedule.batch_plan(config.train, 1)
-    size = recipe.bytes_of(trained)
+    size = estimate.bytes_of(trained)
     whole = config.framework == "mindspore" or (config.framework == "paddle" and config.train.fp16_allreduce)
     norms = sum(name.endswith(".running_mean") for name in shapes)
     width = sum(shape[1] for shape in split.values())
@@ -215,7 +215,7 @@ def messages(request: cli.Request) -> Messages:
         gradients=size // (2 if config.train.fp16_allreduce else 1),
         buckets=1 if whole else -(-size // BUCKET),
         synchronized=2 * norms if config.train.sync_bn else 0,
-        gathered=plan.batch * plan.accumulate * width * recipe.FP32_SIZE,
+        gathered=plan.batch * plan.accumulate * width * estimate.FP32_SIZE,
     )
 
 

@@ -2,26 +2,25 @@
 
 import importlib
 import importlib.util
+import math
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zoo import program
-from zoo.bench.estimate.recipe import (
-    FP32_SIZE,
-    bytes_of,
-    bytes_of_sample,
-    describe,
-    is_trained,
-    largest_share,
-)
+import numpy as np
+
+from zoo import data, program
 from zoo.bench.options import Cluster, cluster, count
 from zoo.bench.report import accelerators
 from zoo.commands.new_file import add_json_argument, print_report, require_new
+from zoo.config.schema import Config
+from zoo.data.batch import Field
+from zoo.data.datasets import synthetic
 from zoo.data.errors import UserError
-from zoo.models import load_spec, resolve_arch
+from zoo.models import Spec, load_spec, resolve_arch
 from zoo.run import cli, schedule
 from zoo.run.pipeline import SPARE
 from zoo.table import table
@@ -33,9 +32,8 @@ EPILOG = """\
 Weights, momentum (or other slots of the optimizer), moving average (train.ema) and gradients are exact. `passes` is
 what a forward and backward pass of this model adds at its peak in PyTorch: activations and temporary tensors beside the
 gradients that exist by then. It is found without computing anything, where PyTorch is installed; the other frameworks
-keep about as much. With 16 bits they are counted in 16 bits, with train.checkpoint_activations what is kept then. The
-class matrix of a face model is split over the processes: only its rows count, and the logits of the whole global batch
-with them; with task.sample_rate below 1 the rows that an update uses are counted in addition.
+keep about as much. The class matrix of a face model is split over the processes: only its rows count, and the logits of
+the whole global batch with them; with task.sample_rate below 1 the rows that an update uses are counted in addition.
 `program` is what a run with a tiny model needs: Python, the framework and what it loads, compiles and keeps for itself;
 measured at once on the CPU with one process or two, which takes some seconds, half a minute in MindSpore. With --on it
 is left out: on a GPU, the driver's context and the workspaces of cuDNN come on top, which are not known beforehand.
@@ -46,9 +44,26 @@ No data are needed: where data.root is not there, the sizes of the published dat
 examples
   %(prog)s -c arcface_ms1m --processes 8
   %(prog)s -c resnet50_imagenet --amp --on "A100 40GB"
-  %(prog)s -c resnet50_imagenet --amp --on T4 -o train.checkpoint_activations=true
   %(prog)s -c arcface_glint360k --classes 10000000 --processes 4x8 --on H100"""
-HALF_SIZE, MIB, GIB = 2, 2**20, 2**30  # bytes
+FP32_SIZE, HALF_SIZE, MIB, GIB = 4, 2, 2**20, 2**30  # bytes
+KINDS = {  # name of a data set -> data.kind of synthetic data of the same shape
+    **dict.fromkeys(("imagenet", "shapes"), "image"),
+    **dict.fromkeys(("kinetics", "motion"), "clip"),
+    **dict.fromkeys(("cityscapes", "streets"), "scene"),
+    **dict.fromkeys(("faces", "portraits"), "face"),
+}
+CLASSES = {  # last part of data.root in the shipped recipes -> number of classes
+    "k400": 400,
+    "ssv2": 174,
+    "imagenet": 1000,
+    "cityscapes": 19,
+    "ms1m": 85742,
+    "glint360k": 360232,
+    "motion": 8,
+    "shapes": 8,
+    "streets": 19,
+}
+SHAPE_KEYS = ("size", "segments", "crop", "base_size")
 # Matrices of the size of the logits that live at once, and of the rows that an update uses, beside their gradient.
 # Read off the trainers, and measured.
 LOGITS_COPIES = {"torch": 1, "paddle": 1, "mindspore": 4}
@@ -69,34 +84,28 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 raise SystemExit(code)"""
 
 
+class Described(NamedTuple):
+    """Data of a recipe.
+
+    Attributes:
+        fields: fields of a training sample; the model's input first.
+        classes: number of classes.
+        samples: samples per epoch; None if not known.
+        origin: source of these numbers, in words.
+    """
+
+    fields: Sequence[Field]
+    classes: int
+    samples: int | None
+    origin: str
+
+
 class Row(NamedTuple):
     """A line of a table, with a size in bytes."""
 
     name: str
     size: int
     remark: str = ""
-
-
-class Sharding(NamedTuple):
-    """Facts that the rows of a split parameter depend on.
-
-    Attributes:
-        framework: name of the framework.
-        samples: size of a micro-batch over all processes.
-        accumulate: micro-batches per update.
-        world_size: number of processes.
-        sample_rate: share of the rows that an update uses.
-        is_half: whether products are computed in 16 bits.
-        slots: tensors beside each split parameter: of the optimizer, and its moving average.
-    """
-
-    framework: str
-    samples: int
-    accumulate: int
-    world_size: int
-    sample_rate: float
-    is_half: bool
-    slots: tuple[str, ...]
 
 
 class Estimate(NamedTuple):
@@ -127,23 +136,22 @@ def main(argv: list[str] | None = None) -> int:
     cli.add_recipe_arguments(parser, ("amp", "framework"))
     add = parser.add_argument
     add("--processes", type=cluster, metavar="HOSTSxPROCESSES", default=Cluster(1, 1), help="default 1")
-    add(
-        "--on", metavar="DEVICE", help="accelerator of each process, such as H100 or 'A100 40GB': does it fit, how fast"
-    )
+    device = "accelerator of each process, such as H100 or 'A100 40GB': does it fit, how fast"
+    add("--on", metavar="DEVICE", help=device)
     add("--classes", type=count, metavar="N", help="number of classes; default: of the data, or of the published set")
     add("--samples", type=count, metavar="N", help="training samples of an epoch, likewise")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
-    world_size = arguments.processes.size
+    size = arguments.processes.size
     if arguments.on:
         device_memory(arguments.on)  # before anything that takes time
     require_new(arguments.json, "--json")
     request = cli.request(arguments.config, arguments.override, amp=arguments.amp, framework=arguments.framework)
-    estimate = compute(request, world_size, arguments.classes, arguments.samples)
+    estimate = compute(request, size, arguments.classes, arguments.samples)
     framework, memory = request.config.framework, estimate.memory
     if not arguments.on:
-        size = measure_program(framework, min(world_size, 2))
-        memory = [Row("program", size, f"Python and {framework}, with next to no tensors"), *memory]
+        remark = f"Python and {framework}, with next to no tensors"
+        memory = [Row("program", measure_program(framework, min(size, 2)), remark), *memory]
     lines = [
         *estimate.head,
         f"memory of the process that needs most, with {framework}",
@@ -152,8 +160,7 @@ def main(argv: list[str] | None = None) -> int:
         *_table(estimate.messages, "in all"),
     ]
     if arguments.on:
-        is_tf32 = request.config.train.tf32
-        lines += on_device(arguments.on, sum(row.size for row in memory), estimate, world_size, is_tf32)
+        lines += on_device(arguments.on, estimate, size, request.config.train.tf32)
     report = {
         "memory": [row._asdict() for row in memory],
         "messages": [row._asdict() for row in estimate.messages],
@@ -161,6 +168,51 @@ def main(argv: list[str] | None = None) -> int:
     }
     print_report(lines, report, arguments.json)
     return 0
+
+
+def describe(cfg: Config, name: str, classes: int | None = None, samples: int | None = None) -> Described:
+    """Return shape and size of a recipe's data where they are, else those of the published set.
+
+    Args:
+        cfg: the recipe.
+        name: name of its data set.
+        classes: number of classes that counts instead; None for that of the data.
+        samples: number of training samples that counts instead, likewise.
+
+    Raises:
+        UserError: the data are not there, and their number of classes is not known.
+    """
+    root = getattr(cfg.data, "root", None)
+    if root is None or os.path.isdir(root):
+        train_set, _ = data.find(name).load(cfg.data)
+        number, length = classes or len(train_set.classes), samples or len(train_set)
+        return Described(train_set.fields, number, length, f"the data set {name}")
+    base = os.path.basename(os.path.normpath(root))
+    found = classes or CLASSES.get(base) or getattr(cfg.data, "identities", None)  # of generated faces
+    if name not in KINDS or found is None:
+        raise UserError(f"data.root: {root} is not there, and its number of classes is not known; give --classes N")
+    keys = {key: getattr(cfg.data, key, None) for key in SHAPE_KEYS if key in synthetic.KEYS[KINDS[name]]}
+    settings: Any = synthetic.Settings(kind=KINDS[name], num_classes=found, **keys)  # type: ignore[arg-type]
+    train_set, _ = synthetic.load(settings)
+    epoch = samples or (cfg.upstream.train_samples if cfg.upstream else None)
+    return Described(train_set.fields, found, epoch, f"sizes of the set {base}, since {root} is not there")
+
+
+def is_trained(spec: Spec, arch: Any, name: str) -> bool:
+    """Return whether a tensor is a parameter that the recipe does not freeze."""
+    is_statistic = name.endswith((".running_mean", ".running_var"))
+    return not is_statistic and spec.lr_and_decay_scale(arch, name)[0] != 0
+
+
+def bytes_of(shapes: Mapping[str, Sequence[int]]) -> int:
+    """Return the size of fp32 tensors in bytes."""
+    return FP32_SIZE * sum(math.prod(shape) for shape in shapes.values())
+
+
+def largest_share(shapes: Mapping[str, Sequence[int]], world_size: int) -> int:
+    """Return the most bytes that a process holds of fp32 tensors that are divided as train.shard_optimizer does."""
+    ranks = sharding.partition({name: math.prod(shape) for name, shape in shapes.items()}, world_size)
+    return max(bytes_of({name: shapes[name] for name in shapes if ranks[name] == rank}) for rank in range(world_size))
 
 
 def compute(request: cli.Request, world_size: int, classes: int | None = None, samples: int | None = None) -> Estimate:
@@ -176,67 +228,58 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
         UserError: the size of the data is not known, the recipe contradicts them, or it computes in fp64.
     """
     cfg, model = request.config, request.resolved["model.name"].value
-    batch_plan = schedule.batch_plan(cfg.train, world_size)
-    if cfg.train.precision in ("fp64", "exact"):
+    plan, train = schedule.batch_plan(cfg.train, world_size), cfg.train
+    if train.precision in ("fp64", "exact"):
         raise UserError("train.precision: estimates are of fp32 and 16 bits; leave --exact or the key out")
     found = describe(cfg, request.resolved["data.name"].value, classes, samples)
     spec = load_spec(model)
     arch = resolve_arch(spec, cfg.model, found.fields, found.classes)
-    sharded = {name: shape for name, shape in spec.shapes(arch).items() if name in spec.SHARDED_PARAMETERS}
-    replicated = {name: shape for name, shape in spec.shapes(arch).items() if name not in sharded}
+    shapes = spec.shapes(arch)
+    replicated = {name: shape for name, shape in shapes.items() if name not in spec.SHARDED_PARAMETERS}
     trained_shapes = {name: shape for name, shape in replicated.items() if is_trained(spec, arch, name)}
-    trained = bytes_of(trained_shapes)
-    is_divided = cfg.train.shard_optimizer and world_size > 1
+    trained, is_divided = bytes_of(trained_shapes), train.shard_optimizer and world_size > 1
     held = largest_share(trained_shapes, world_size) if is_divided else trained
-    is_half, checkpoints = cfg.train.precision != "fp32", cfg.train.checkpoint_activations
-    average = ["average"] if cfg.train.ema is not None else []
-    waiting = 2 * batch_plan.accumulate + SPARE + 1
+    is_half, checkpoints = train.precision != "fp32", train.checkpoint_activations
     passes = dict(
         model=model,
         arch=arch,
         dropout_masks=spec.dropout_masks(arch),
         fields=found.fields,
-        batch=batch_plan.batch,
+        batch=plan.batch,
         is_half=is_half,
         checkpointed=spec.checkpointed_modules(arch) if checkpoints else (),
         task=load_task(spec.TASK),
         settings=cfg.task,
     )
+    waiting = 2 * plan.accumulate + SPARE + 1
+    of_sample = sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in found.fields)
     memory = [
         Row("weights", bytes_of(replicated)),
         *(Row(slot, held, "the largest share of a process" if is_divided else "") for slot in cfg.optim.slots),
-        *(Row("moving average", bytes_of(replicated)) for _ in average),
+        *([] if train.ema is None else [Row("moving average", bytes_of(replicated))]),
         Row("gradients", trained),
         passes_row(passes, trained),
-        Row("batches", waiting * batch_plan.batch * bytes_of_sample(found.fields), f"{waiting} of them, read ahead"),
+        Row("batches", waiting * plan.batch * of_sample, f"{waiting} of them, read ahead"),
     ]
     messages = []
     if world_size > 1:
-        messages.append(Row("gradients", trained // (2 if cfg.train.fp16_allreduce else 1), "summed over processes"))
-    setting = Sharding(
-        cfg.framework,
-        batch_plan.batch * batch_plan.ranks,
-        batch_plan.accumulate,
-        world_size,
-        getattr(cfg.task, "sample_rate", 1.0),
-        is_half,
-        (*cfg.optim.slots, *average),
-    )
-    for name, (rows, width) in sharded.items():
-        memory += sharded_memory(name, rows, width, setting)
-        messages += sharded_messages(width, setting) if world_size > 1 else []
+        messages.append(Row("gradients", trained // (2 if train.fp16_allreduce else 1), "summed over processes"))
+    global_batch = plan.batch * plan.ranks  # without micro-batches
+    for name in spec.SHARDED_PARAMETERS:
+        memory += sharded_memory(name, shapes[name], cfg, world_size, global_batch, plan.accumulate)
+        messages += sharded_messages(shapes[name][1], global_batch * plan.accumulate) if world_size > 1 else []
     precision = ("16 bits" if is_half else "fp32") + (", activations computed again" if checkpoints else "")
-    per_update = batch_plan.batch * batch_plan.accumulate
+    per_update = plan.batch * plan.accumulate
     forward = spec.flops(arch, found.fields[0].shape) * per_update
+    length = f", {found.samples:,} training samples" if found.samples else ""
     return Estimate(
         [
-            f"{world_size} process(es), {schedule.describe(batch_plan, cfg.optim)}; {precision}",
-            f"{found.origin}: {found.classes:,} classes"
-            + (f", {found.samples:,} training samples" if found.samples else ""),
+            f"{world_size} process(es), {schedule.describe(plan, cfg.optim)}; {precision}",
+            f"{found.origin}: {found.classes:,} classes{length}",
         ],
         memory,
         messages,
-        {"amp": "fp16"}.get(cfg.train.precision, cfg.train.precision),
+        {"amp": "fp16"}.get(train.precision, train.precision),
         (RECOMPUTED if checkpoints else BACKWARD) * forward,
         per_update,
         found.samples,
@@ -247,36 +290,50 @@ def passes_row(passes: dict[str, Any], gradients: int) -> Row:
     """Return the memory of a forward and backward pass beside gradients that exist all at once."""
     if importlib.util.find_spec("torch") is None:
         return Row("passes", 0, "unknown: PyTorch, which they are simulated with, is not installed")
-    simulation = importlib.import_module("zoo.bench.estimate.torch")
+    simulation = importlib.import_module("zoo.bench.passes")
     size = simulation.peak(simulation.Passes(**passes))
     return Row("passes", max(0, size - gradients), f"activations of {passes['batch']} samples and temporary tensors")
 
 
-def sharded_memory(name: str, count: int, width: int, setting: Sharding) -> list[Row]:
-    """List the memory of a parameter (count, width) whose rows are split over the processes."""
-    first, last = sharding.row_range(count, 0, setting.world_size)
+def sharded_memory(
+    name: str, shape: Sequence[int], cfg: Config, world_size: int, samples: int, accumulate: int
+) -> list[Row]:
+    """List the memory of a parameter whose rows are split over the processes.
+
+    Args:
+        name: of the parameter.
+        shape: (rows, width) of all processes.
+        cfg: the recipe.
+        world_size: number of processes.
+        samples: size of a micro-batch over all processes.
+        accumulate: micro-batches per update.
+    """
+    rows, width = shape
+    first, last = sharding.row_range(rows, 0, world_size)
     held = used = last - first
-    if setting.sample_rate < 1:
-        used = sharding.num_active_rows(held, setting.sample_rate, setting.samples * setting.accumulate)
-    at_once = min(used, max(1, CHUNK_ELEMENTS // setting.samples))  # rows whose logits are there together
-    size, logits = held * width * FP32_SIZE, setting.samples * at_once * FP32_SIZE
-    rows = [
-        Row(name, size, f"{held:,} of {count:,} rows"),
-        *(Row(f"{name}, {slot}", size) for slot in setting.slots),
+    rate = getattr(cfg.task, "sample_rate", 1.0)
+    if rate < 1:
+        used = sharding.num_active_rows(held, rate, samples * accumulate)
+    at_once = min(used, max(1, CHUNK_ELEMENTS // samples))  # rows whose logits are there together
+    slots = [*cfg.optim.slots, *([] if cfg.train.ema is None else ["average"])]
+    size, logits = held * width * FP32_SIZE, samples * at_once * FP32_SIZE
+    found = [
+        Row(name, size, f"{held:,} of {rows:,} rows"),
+        *(Row(f"{name}, {slot}", size) for slot in slots),
         Row(f"{name}, gradient", used * width * FP32_SIZE, f"of {used:,} rows"),
-        Row("logits", LOGITS_COPIES[setting.framework] * logits, f"{setting.samples:,} samples x {at_once:,} rows"),
+        Row("logits", LOGITS_COPIES[cfg.framework] * logits, f"{samples:,} samples x {at_once:,} rows"),
     ]
-    copies = (SAMPLED_ROWS_COPIES if setting.sample_rate < 1 else ALL_ROWS_COPIES)[setting.framework]
+    copies = (SAMPLED_ROWS_COPIES if rate < 1 else ALL_ROWS_COPIES)[cfg.framework]
     if copies:
-        rows.append(Row(f"{name}, rows used", copies * used * width * FP32_SIZE, "copies during the update"))
-    if setting.is_half:
-        rows.append(Row(f"{name}, 16 bits", at_once * width * (FP32_SIZE + HALF_SIZE), "normalized rows for products"))
-    return rows
+        found.append(Row(f"{name}, rows used", copies * used * width * FP32_SIZE, "copies during the update"))
+    if cfg.train.precision != "fp32":
+        found.append(Row(f"{name}, 16 bits", at_once * width * (FP32_SIZE + HALF_SIZE), "normalized rows for products"))
+    return found
 
 
-def sharded_messages(width: int, setting: Sharding) -> list[Row]:
+def sharded_messages(width: int, samples: int) -> list[Row]:
     """List the messages for the logits of a parameter whose rows of `width` are split over the processes."""
-    numbers = setting.samples * FP32_SIZE * setting.accumulate
+    numbers = samples * FP32_SIZE
     return [
         Row("embeddings", numbers * width, "gathered"),
         Row("their gradient", numbers * width, "summed"),
@@ -293,19 +350,15 @@ def measure_program(framework: str, processes: int) -> int:
     Raises:
         UserError: the framework is not installed, or the run failed.
     """
-    if importlib.util.find_spec(framework) is None:
-        raise UserError(f"{framework} is not installed here: pip install 'vision-zoo[{framework}]'")
     with tempfile.TemporaryDirectory() as folder:
         command = program.command("launch", f"1x{processes}", "--logs", f"{folder}/logs", "--out", f"{folder}/run")
         command += ["-c", "arcface_synthetic", "--framework", framework, "--device", "cpu"]
         command += [word for setting in TINY_RUN for word in ("-o", setting)]
-        done = subprocess.run(
-            [sys.executable, "-c", MEASURE, *command], capture_output=True, text=True, cwd=folder, check=False
-        )
+        measure = [sys.executable, "-c", MEASURE, *command]
+        done = subprocess.run(measure, capture_output=True, text=True, cwd=folder, check=False)
     if done.returncode:
-        raise UserError(
-            f"a tiny run in {framework} failed, so its memory is unknown:\n" + (done.stdout + done.stderr)[-2000:]
-        )
+        output = (done.stdout + done.stderr)[-2000:]
+        raise UserError(f"a tiny run in {framework} failed, so its memory is unknown:\n{output}")
     return int(done.stdout.split()[-1]) * 1024
 
 
@@ -324,17 +377,16 @@ def device_memory(name: str) -> int:
     return size * GIB
 
 
-def on_device(name: str, memory: int, estimate: Estimate, devices: int, is_tf32: bool) -> list[str]:
+def on_device(name: str, estimate: Estimate, devices: int, is_tf32: bool) -> list[str]:
     """Return lines on whether a process fits on an accelerator, and how fast it is at most.
 
     Args:
         name: name of the accelerator.
-        memory: bytes of the tensors of a process.
         estimate: estimate of the run.
         devices: number of them.
         is_tf32: whether fp32 may be computed in TF32.
     """
-    size = device_memory(name)
+    memory, size = sum(row.size for row in estimate.memory), device_memory(name)
     share = memory / size
     fits = "it fits" if share <= FULL else "it probably does not fit" if share <= 1 else "it does not fit"
     lines = [f"on {name}: {memory / GIB:.1f} of {size / GIB:.0f} GiB, {share:.0%}: {fits}"]
@@ -358,7 +410,5 @@ def on_device(name: str, memory: int, estimate: Estimate, devices: int, is_tf32:
 def _table(rows: Sequence[Row], total: str) -> list[str]:
     """Return the lines of rows in MiB, with their sum last."""
     rows = [*rows, Row(total, sum(row.size for row in rows))]
-    return [
-        f"  {line}"
-        for line in table([(row.name, f"{row.size / MIB:.1f}", row.remark) for row in rows], ("", "MiB", ""))
-    ]
+    cells = [(row.name, f"{row.size / MIB:.1f}", row.remark) for row in rows]
+    return [f"  {line}" for line in table(cells, ("", "MiB", ""))]
