@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zoo import cli
-from zoo.bench.airank_log import describe, deviations, measure, parse
+from zoo.bench.airank_log import deviations, measure, parse
 
 LOGS = Path(__file__).resolve().parents[1] / "airank"
 
@@ -108,17 +108,6 @@ def test_the_published_target_is_missed_by_logs_that_declare_one():
     assert measure(log("tsm-pytorch-8gpu-amp-run2"), TARGET)["target_epoch"] == 47
 
 
-@pytest.mark.parametrize("target", ["0.785", "78.5"])
-def test_a_target_in_either_unit(target):
-    assert measure(log("deeplabv3plus-pytorch-8gpu-fp16"), Decimal(target))["time_to_target"] == 44338.457
-    assert measure(parse(GOOD.splitlines()), Decimal(target))["time_to_target"] is None
-
-
-def test_deviations_of_a_published_log():
-    found = "\n".join(deviations(log("bert-pytorch-32gpu-fp16.excerpt"), None))
-    assert all(words in found for words in ("global_step", "test_begin 8 times", "checksum is missing"))
-
-
 def test_a_log_that_follows_the_rules():
     assert strict(GOOD) == []
     got = measure(parse(GOOD.splitlines()), TARGET, 1000)
@@ -166,12 +155,6 @@ def test_every_rule_is_checked(old, new, message):
     assert any(message in line for line in found), found
 
 
-def test_values_rounded_to_two_decimals():
-    rounded = GOOD.replace("1700000021.000000", "1700000021.003400").replace("20.000000sec", "20.00sec")
-    assert strict(rounded.replace("30.500000sec", "30.50sec").replace("98.361", "98.36")) == []
-    assert strict(rounded.replace("20.00sec", "19.99sec"))
-
-
 @pytest.mark.parametrize(
     "first, second, message",
     [
@@ -194,12 +177,6 @@ def test_target_and_samples_are_checked_only_if_given():
     assert strict(GOOD.replace("AI-Rank-log 1700000021.000000 target_quality_time:20.000000sec\n", "")) == [
         "line 4 reaches the target 0.711, but target_quality_time is not right behind it"
     ]
-
-
-def test_warm_up_epochs():
-    text = GOOD.replace("98.361", "97.561")  # 2 epochs of 1000 samples in 20.5 s
-    assert strict(text, warmup=1) == [] and strict(GOOD, warmup=1) and strict(text)
-    assert any("cannot be checked" in line for line in strict(GOOD, warmup=7))
 
 
 def test_a_warm_up_that_ends_between_evaluations_is_counted_from_the_last_one_in_it():
@@ -247,19 +224,6 @@ def test_exit_codes_and_json(tmp_path, capsys):
         assert code == 2 and out.err.startswith("error: ") and len(out.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00AI-Rank-log\x00", b"AI-Rank-log", b"hello\n" * 9])
-def test_other_files_are_reported_without_an_error(content, tmp_path, capsys):
-    path = tmp_path / "any"
-    path.write_bytes(content)
-    assert run(capsys, path)[0] == 1
-
-
-@pytest.mark.parametrize("target", ["0", "-1", "nan", "abc", "inf"])
-def test_impossible_targets(target, capsys):
-    assert cli.main(["airank", "log", "x.log", f"--target={target}"]) == 2
-    assert "--target" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "start, end", [("load_data", "x"), ("load_data,", "x"), ("avg_ips:1", "x"), ("avg_ips:1 a", "x")]
 )
@@ -268,9 +232,3 @@ def test_a_long_line_is_read_in_linear_time(start, end):
     began = time.process_time()
     parse([f"AI-Rank-log 1556733699.1 {start}{' ' * 200_000}{end}"])
     assert time.process_time() - began < 2
-
-
-@pytest.mark.parametrize("line", ["AI-Rank-log 1616416549." + "9" * 4000 + " test_begin", "AI-Rank-log " * 2000])
-def test_extreme_lines(line):
-    log = parse([*GOOD.splitlines(), line])
-    assert deviations(log, TARGET, 1000, 1) and describe({"file": "x.log", **measure(log, TARGET), "deviations": []})

@@ -43,14 +43,6 @@ def test_what_is_measured(job):
     assert [line.split()[0] for line in lines[4:9]] == [*STAGES, "all"]
 
 
-def test_the_bare_loop_reads_the_same_samples(job, monkeypatch):
-    indices = []
-    monkeypatch.setattr(data.bare_loops, "reader", lambda dataset: indices.append)
-    report = data.measure(job, 3)
-    assert indices == FIRST * (data.PASSES + 1)  # the first pass is not timed
-    assert report["loaders"]["bare loop"]["speed"] > 1  # an append is faster than a sample
-
-
 def test_dali_is_timed_beside_the_reference_loader(job, monkeypatch):
     decoded = []
 

@@ -10,7 +10,6 @@ from zoo import cli as program
 from zoo.bench import estimate as tool
 from zoo.data.batch import LABEL, Field
 from zoo.data.datasets import synthetic
-from zoo.data.errors import UserError
 from zoo.models import load_spec
 from zoo.models.arcface.spec import NUM_PARAMETERS
 from zoo.run import cli
@@ -69,12 +68,6 @@ def test_a_split_class_matrix(capsys):
     assert messages["embeddings"] == messages["their gradient"] == pytest.approx(24 * 64 * MIB, abs=0.06)
 
 
-def test_mindspore_copies_rows_during_the_update(capsys):
-    torch, mindspore = (table(capsys, *SYNTHETIC, "--framework", name)[0] for name in ("torch", "mindspore"))
-    assert mindspore["head.weight, rows used"] == pytest.approx(2 * mindspore["head.weight"], abs=0.3)
-    assert mindspore["logits"] == pytest.approx(4 * torch["logits"], abs=0.3) and "head.weight, rows used" not in torch
-
-
 def test_partial_fc(capsys):
     whole, tenth = (
         table(capsys, *SYNTHETIC, "-o", f"task.sample_rate={rate}", "--processes", 2)[0] for rate in (1, 0.1)
@@ -119,12 +112,6 @@ def test_a_device(capsys):
     assert "it does not fit" in capsys.readouterr().out
 
 
-def test_half_precision_copies_rows(capsys):
-    full, half = (table(capsys, *SYNTHETIC, *words)[0] for words in ((), ("--amp",)))
-    assert half["head.weight, 16 bits"] == pytest.approx(1.5 * full["head.weight"], abs=0.2)
-    assert "head.weight, 16 bits" not in full and half["logits"] == full["logits"]
-
-
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -165,14 +152,6 @@ def test_every_shipped_recipe_is_known(path):
         assert found.samples == cfg.upstream.train_samples
 
 
-def test_given_numbers_count():
-    cfg, name = resolve("configs/arcface_ms1m.yaml", "data.root=/nowhere/mine")
-    found = tool.describe(cfg, name, 12, 34)
-    assert (found.classes, found.samples) == (12, 34)
-    with pytest.raises(UserError, match="--classes"):
-        tool.describe(cfg, name, None, 34)
-
-
 def test_the_peak_counts_what_lives_at_once():
     with Live() as live:
         a = torch.empty(1000)
@@ -210,11 +189,6 @@ def real_peak(checkpointed):
 @pytest.mark.parametrize("checkpointed", [(), SPEC.checkpointed_modules(ARCH)], ids=["kept", "computed again"])
 def test_as_with_real_tensors(checkpointed):
     assert peak(passes(checkpointed=checkpointed)) == pytest.approx(real_peak(checkpointed), rel=0.02)
-
-
-def test_sixteen_bits_take_less():
-    full, half = (peak(passes(is_half)) for is_half in (False, True))
-    assert 0.4 * full < half < 0.8 * full
 
 
 @pytest.mark.parametrize("model, kind", [("tsm", "clip"), ("deeplabv3plus", "scene"), ("arcface", "face")])

@@ -113,29 +113,6 @@ def test_mindspore_is_counted_correctly_where_all_ranks_write(tmp_path):
     assert not any(run["remarks"] for run in found["runs"])
 
 
-@pytest.mark.parametrize(
-    "steps, published, remark",
-    [
-        (200, 400.0 * 10 / 9, "the script adds up 9 times and divides by the steps of 10"),
-        (210, 400.0, "the script adds up times of other steps than 101 to 200"),
-    ],
-)
-def test_times_that_are_printed_before_their_step(steps, published, remark, tmp_path):
-    """The script then counts one group later, and one group less if there is no later one."""
-    lines = mindspore_log("1n1g", 400.0, steps)
-    swapped = [line for step, time in zip(lines[::2], lines[1::2]) for line in (time, step)]
-    if steps > 200:  # the group behind those to count takes another time
-        swapped[-2] = "epoch time: 1.000 ms, per step time: 0.100 ms"
-        published = 400.0 * 10 / (9 + 400.0 / 1280.0 * 1e-3)
-    folder = tmp_path / "bz128" / "1n1g"
-    folder.mkdir(parents=True)
-    (folder / "rn50_b128_fp32_1.log").write_text("\n".join(swapped))
-    run = extract(tmp_path / "bz128", tmp_path, "--drop", 100, "--last", 200)["runs"][0]
-    assert run["corrected"] == pytest.approx(400.0, rel=1e-6)
-    assert run["published"] == pytest.approx(published, abs=0.006)
-    assert run["remarks"] == [remark]
-
-
 def test_a_log_of_rank_0_alone(tmp_path):
     lines = mindspore_log("1n1g", 100.0)  # a group of 10 steps in 12.8 s, on 8 cards then 800 samples/s
     folder = tmp_path / "bz128" / "1n8g"
@@ -155,17 +132,6 @@ def test_plsc_is_counted_over_the_right_batches(tmp_path):
     remarks = {run["path"].split("/")[-2]: run["remarks"] for run in found["runs"]}
     assert remarks["1n8g"] == ["the script takes lines of batch 0 (3x), 10 (7x) instead of 60 to 150"]
     assert remarks["1n1g"][0].startswith("the script takes lines of batch 50 (1x)")
-
-
-def test_plsc_corrected_is_the_mean_of_the_times(tmp_path):
-    folder = tmp_path / "bz128" / "1n1g"
-    folder.mkdir(parents=True)
-    speeds = {batch: 100.0 if batch % 20 else 300.0 for batch in range(0, 151, 10)}
-    (folder / "r50_b128_fp32_1.log").write_text(
-        "\n".join(f"Pass:0 batch:{batch} lr:0.1 loss:1.0 qps:{speed:.2f}" for batch, speed in speeds.items())
-    )
-    run = extract(tmp_path / "bz128", tmp_path)["runs"][0]
-    assert run["published"] == 200.0 and run["corrected"] == pytest.approx(150.0)
 
 
 def test_without_one_card_the_scripts_write_no_medians(tmp_path, capsys):

@@ -25,7 +25,6 @@ from zoo.bench.matrix.cases import (
     Folder,
     Recipe,
     Variant,
-    differences,
     expand,
     read_recipes,
     read_variants,
@@ -136,34 +135,6 @@ def test_what_cannot_run_is_named_and_the_rest_goes_on(bench, tmp_path, capsys):
     fake.failures = {}
     assert run("-c", TSM, "-n", "3") == 0 and len(fake.started) == 4
     assert run("-c", TSM, "-n", "3", "--retry") == 0 and len(fake.started) == 7
-
-
-def test_a_case_that_fails_in_a_later_round_keeps_its_runs(bench, tmp_path):
-    run, fake = bench
-
-    def speed(folder, request, ranks):
-        if folder.endswith("_3"):
-            fake.failures = {"torch": "it is broken"}
-        return 100.0
-
-    fake.speed = speed
-
-    def outcome():
-        (case,) = read_json(tmp_path / "m/results.json")["cases"]
-        return case["status"], case["count"]
-
-    assert run(*TORCH, "-n", "5") == 0 and len(fake.started) == 4 and outcome() == ("failed", 3)
-    assert run(*TORCH, "-n", "5") == 0 and len(fake.started) == 4 and outcome() == ("failed", 3)
-    fake.failures = {}
-    assert run(*TORCH, "-n", "5", "--retry") == 0 and len(fake.started) == 6 and outcome() == ("done", 5)
-
-
-def test_a_matrix_of_which_nothing_runs(bench, capsys):
-    run, fake = bench
-    fake.skipped = {"torch": "no"}
-    assert run(*TORCH) == 2 and "nothing of this matrix can be run" in capsys.readouterr().err
-    fake.skipped, fake.failures = {}, {"torch": "it is broken (exit code 1)"}
-    assert run(*TORCH) == 2 and "no run of this matrix has succeeded" in capsys.readouterr().err
 
 
 def test_the_largest_batch_is_found_and_timed(bench, tmp_path, capsys):
@@ -317,13 +288,6 @@ def test_arguments_of_a_wrong_form(bench, capsys, words):
     assert words[0] in capsys.readouterr().err
 
 
-def test_two_matrices_without_a_common_case(bench, tmp_path, capsys):
-    write_speed_run(tmp_path / "old/run", 100.0)
-    write_speed_run(tmp_path / "m/run", 100.0, batch=9)
-    assert bench[0]("--against", str(tmp_path / "old")) == 2
-    assert "no case in common" in capsys.readouterr().err
-
-
 def test_a_dry_run_starts_nothing(bench, capsys, tmp_path):
     run, fake = bench
     assert run(*MATRIX, "--dry-run") == 0
@@ -395,13 +359,6 @@ def test_runs_lie_in_the_layout_of_dlperf():
     name = parse(f"{stem}.log")
     assert (name.case, name.model, name.batch, name.precision, name.run) == ("2n4g", "tsm", 8, "fp32", 3)
     assert case._replace(variant=Variant("slow")).stem(Path("out"), 1).parts[1] == "slow"
-
-
-def test_recipes_of_the_same_model_get_folders_of_their_own():
-    k400 = str(CONFIGS / "tsm_k400.yaml")
-    assert [recipe.folder for recipe in read_recipes([TSM, k400, RESNET], [])] == ["tsm-demo", "tsm-k400", "resnet"]
-    with pytest.raises(UserError, match="two recipes are called tsm_demo"):
-        read_recipes([TSM, TSM], [])
 
 
 def test_every_round_has_an_order_of_its_own_and_variants_of_a_case_run_together():
@@ -507,8 +464,3 @@ def test_the_journal_survives_a_truncated_line(tmp_path):
     assert [entry["kind"] for entry in again.attempts] == ["failure", "run"]
     again.forget("failure")
     assert again.of("failure", CASE) == []
-
-
-def test_differences():
-    assert differences({"a": {"b": 1, "c": [1]}, "d": {}}, {"a": {"b": 1, "c": [2]}, "d": {}}) == ["a: c: [1] -> [2]"]
-    assert differences({"a": {}}, {"a": {"b": None}}) == ["a: b: absent -> None"]

@@ -56,11 +56,6 @@ def having(mark):
     return [found for found in psutil.process_iter(["cmdline"]) if mark in (found.info["cmdline"] or [])]
 
 
-def test_a_run_that_ends_well(tmp_path):
-    assert run(tmp_path, "print('hello')") is None
-    assert (tmp_path / "run.log").read_text() == "hello\n"
-
-
 @pytest.mark.parametrize(
     "code, reason",
     [
@@ -230,16 +225,6 @@ def test_nobody_computes_in_the_turn_of_another_and_laps_change_direction():
     laps = [names[start : start + 3] for start in range(0, 18, 3)]
     assert all(sorted(lap) == ["a", "b", "c"] for lap in laps)
     assert laps[1] == laps[0][::-1] and laps[2] == laps[0] and laps[3] == laps[0][::-1]
-
-
-def test_a_run_that_ends_early_leaves_the_turns_to_the_others():
-    names = [name for name, _, _ in play({"short": 2, "long": 8})]
-    assert names.count("short") == 2 and names.count("long") == 8
-
-
-def test_a_run_without_anybody_who_gives_turns_says_so(tmp_path):
-    with pytest.raises(UserError, match=r"--turns .*: nobody listens there"):
-        Turns(str(tmp_path / "socket"), OneRank())
 
 
 def test_a_run_whose_turns_have_ended_says_so():

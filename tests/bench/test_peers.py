@@ -19,7 +19,6 @@ from zoo.bench.peers.loaders import BARE, OURS, Loader, MapStyle, Task
 from zoo.data import order
 from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 from zoo.data.errors import UserError
-from zoo.trainer import device
 
 pytest.importorskip("torch")
 SMALL = ("model.depth=18", "model.width=16", "data.size=32", "data.segments=2", "train.batch=2")
@@ -75,27 +74,6 @@ def test_each_task_has_its_own_process(folder, monkeypatch, capsys):
     assert "--task clips failed" in capsys.readouterr().err
 
 
-def test_streams_are_drained_before_their_turn_and_closed(monkeypatch):
-    log, closed = [], []
-    monkeypatch.setattr(peers, "_settle", lambda: None)
-
-    def loader(name):
-        def stream():
-            try:
-                while True:
-                    log.append(name)
-                    yield name
-            finally:
-                closed.append(name)
-
-        return Loader("files", name, print, stream)
-
-    times = peers.worker_processes([loader("a"), loader("b")], batches=2, passes=2)
-    turn = peers.BUFFERED + 2
-    assert [len(passes) for passes in times] == [2, 2] and closed == ["a", "b"]
-    assert log[2:] == ["a"] * turn + ["b"] * turn + ["b"] * turn + ["a"] * turn
-
-
 def test_figures_of_loaders():
     """A machine that slows down: medians of ratios differ from ratios of medians, 2 from 1 for the bare loop."""
     cpu = {("clips", OURS): (0.1, 0.2, 0.4), ("clips", BARE): (0.2, 0.1, 0.8), ("frames", OURS): (0.02, 0.04, 0.08)}
@@ -133,27 +111,6 @@ def test_the_loop_of_a_peer_gets_the_job_and_the_batch(tmp_path, monkeypatch):
     monkeypatch.setattr(peers_updates, "NO_SETTINGS", {})  # of a process of its own
     peers_updates.build(TSM._replace(options=(*TSM.options, *SMALL), update=update), str(tmp_path), True)()
     assert calls == [(str(tmp_path), 18, (2, 2, 32, 32, 3)), "step"]
-
-
-def test_a_peer_has_none_of_this_trainers_settings(monkeypatch):
-    """Values that are set count instead."""
-    monkeypatch.setattr(device, "needs_variable", lambda text: True)
-    environ = dict(peers_updates.NO_SETTINGS)
-    device.prepare_mkl(environ)
-    assert environ == peers_updates.NO_SETTINGS
-    assert not device.keep_freed_memory(environ)
-
-
-def test_figures_of_updates():
-    """In the last pass the machine was twice as slow, for both."""
-    ours, peer = peers_updates.rows(
-        {
-            peers_updates.OURS: [Seconds(1.0, 2.0), Seconds(1.1, 2.0), Seconds(2.0, 4.0)],
-            "peer": [Seconds(2.0, 2.0), Seconds(2.0, 2.5), Seconds(4.0, 5.0)],
-        }
-    )
-    assert (ours["wall_ms"], ours["cpu_ms"], ours["wall_ratio"]) == (1100, 2000, 1)
-    assert (peer["wall_ratio"], peer["cpu_ratio"]) == (0.5, 0.8)
 
 
 @pytest.mark.parametrize("command", ["peers", "peers-updates"])
@@ -268,14 +225,3 @@ def test_scenes(few, tmp_path):
     assert sample["image"].shape == (512, 1024, 3) and len(np.unique(sample["label"])) > 2
     (image,) = (tmp_path / "leftImg8bit/train/aachen").iterdir()
     assert 1.8e6 < image.stat().st_size < 3e6 and cv2.imread(str(image)).shape == (1024, 2048, 3)
-
-
-def test_an_interrupted_folder_is_filled_anew(tmp_path):
-    def fill(folder):
-        (tmp_path / "set.unfinished/new").touch()
-
-    (tmp_path / "set.unfinished").mkdir()
-    (tmp_path / "set.unfinished/old").touch()
-    assert sets.complete(str(tmp_path / "set"), fill) == str(tmp_path / "set")
-    assert [path.name for path in (tmp_path / "set").iterdir()] == ["new"]
-    sets.complete(str(tmp_path / "set"), lambda folder: pytest.fail("filled twice"))

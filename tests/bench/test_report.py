@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.journals import full_begin, full_load, host
+from tests.helpers.journals import full_begin, full_load
 from tests.helpers.report_runs import speed_events, training_events, write
 from zoo import cli
-from zoo.bench.commands import report
 from zoo.bench.report import logs, runs
 from zoo.bench.report.results import check
-from zoo.bench.report.runs import COMPLETE, INCOMPLETE
+from zoo.bench.report.runs import COMPLETE
 from zoo.data.errors import UserError
 
 LOGS = Path(__file__).resolve().parents[1] / "airank"
@@ -83,12 +82,6 @@ def test_a_page_and_plots(matrix, tmp_path):
     assert set(images) == names and all(data.startswith(b"\x89PNG") for data in images.values())
 
 
-def test_without_matplotlib_plots_are_refused_before_anything_is_read(monkeypatch, capsys):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main("/nowhere", "--html", "x.html") == 2
-    assert "plots need matplotlib" in capsys.readouterr().err
-
-
 def test_runs_that_do_not_count_are_listed_with_their_state(tmp_path, capsys):
     write(tmp_path / "ok", training_events())
     write(tmp_path / "killed", training_events()[:-1])
@@ -112,18 +105,6 @@ def test_runs_that_do_not_count_are_listed_with_their_state(tmp_path, capsys):
     assert "| 72.00 |" in printed and "| 90.00 | top1" not in printed
 
 
-def test_different_protocols_are_refused_unless_forced(tmp_path, capsys):
-    write(tmp_path / "a", training_events())
-    write(tmp_path / "b", training_events(protocol="k400/8x10x3@256"))
-    assert main(tmp_path) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and "different protocols" in captured.err and "k400/8x10x3@256" in captured.err
-    assert main(tmp_path, "--force") == 0
-    assert "> NOT COMPARABLE, forced" in capsys.readouterr().out
-    write(tmp_path / "b", training_events(protocol="other")[:-1])
-    assert main(tmp_path) == 0  # one that is not complete does not matter
-
-
 def test_a_result_above_the_peak_is_a_warning(matrix, capsys):
     assert main(matrix, "--peak-tflops", "0.25") == 0
     warning = "> the MFU of resnet with torch, fp32, 1 cards is above 100 %"  # 3 x 1e9 x 100 of 0.25e12
@@ -138,11 +119,6 @@ def test_logs_of_others(capsys):
     printed = squeezed(capsys.readouterr().out)
     assert "| paddle | amp | 8 | 22549 | 478.62 | 71.00 | 71.00 | 1 of 1 | 46 | 1 |" in printed
     assert "| paddle | amp | 32 | 5909.3 | 1786.6 | 71.03 | 71.00 | 1 of 1 | 45 | 1 |" in printed
-
-
-def test_a_run_that_is_named_twice_counts_once(matrix):
-    run = matrix / "torch/resnet/bz128/1n1g/resnet_b128_fp32_1"
-    assert len(report.read([str(run), f"{run}/", str(run.parent)], None, None)) == 3
 
 
 @pytest.mark.parametrize(
@@ -160,13 +136,6 @@ def test_bad_paths(arguments, message, tmp_path, monkeypatch, capsys):
         write(tmp_path / "run", training_events())
     assert main(*arguments) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["--peak-tflops", "0"], ["--peak-tflops", "nan"], ["--samples", "-1"],
-                                   ["--target", "71"]])  # fmt: skip
-def test_arguments_of_a_wrong_form(words, capsys):
-    assert main("run", *words) == 2
-    assert words[0] in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -220,12 +189,6 @@ def test_repeats_with_different_settings_are_a_warning_that_names_them(run, tmp_
     assert f"differ in {differences}: {tmp_path}/a, {tmp_path}/b" in warning
 
 
-def test_what_is_no_difference(run):
-    assert check([run("a"), run("b", hosts=[host("n7", [0])])], force=False) == []  # another host of the same hardware
-    others = [run("c", accumulate=1), run("d", accumulate=2, recipe_sha256="cd" * 32, workers=8)]  # cases of their own
-    assert check(others, force=False) == []
-
-
 def test_a_resume_with_other_settings_is_a_warning(run, tmp_path):
     events = training_events()
     events.insert(4, {"event": "resume", "step": 100, "time": 121.0, "workers": 8, "recipe_sha256": "cd" * 32})
@@ -253,10 +216,6 @@ def test_percent_becomes_a_fraction():
     assert run.values.samples_per_s == pytest.approx(4.7)  # as declared, without the number of samples
 
 
-def test_without_a_target_the_declared_time_counts():
-    assert read("tsm-pytorch-8gpu-amp").values.time_to_target == pytest.approx(23711.15)
-
-
 @pytest.mark.parametrize(
     "path, expected",
     [
@@ -271,11 +230,3 @@ def test_without_a_target_the_declared_time_counts():
 def test_cases_are_read_from_names(path, expected):
     case = logs._case(path)
     assert (case.model, case.framework, case.precision, case.batch, case.cards) == expected
-
-
-@pytest.mark.parametrize("path", sorted(LOGS.glob("*.log")), ids=lambda path: path.stem)
-def test_every_log_has_a_state(path):
-    run = logs.read(str(path), None, None)
-    is_training = not path.name.startswith(("noise", "inference"))
-    assert run.state in ((COMPLETE, INCOMPLETE) if is_training else (INCOMPLETE,))
-    assert bool(run.remark) or run.state == COMPLETE

@@ -11,9 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from tests.helpers.report_runs import speed_events, training_events, write
 from zoo.bench.commands.report import TEMPLATE, Section
 from zoo.bench.report import plots, runs, tables
-from zoo.bench.report.plots import MAX_POINTS, thinned
 from zoo.bench.report.results import group, labels
-from zoo.bench.report.runs import Case, Point
+from zoo.bench.report.runs import Case
 from zoo.bench.templates import render
 
 FRAMEWORKS = ("torch", "paddle", "mindspore")
@@ -103,11 +102,6 @@ def test_values_that_are_drawn(tmp_path):
     assert scaling.figure.axes[1].get_lines()[0].get_ydata().tolist() == [100.0, 90.0, 75.0]
 
 
-def test_long_curves_are_means_of_neighbours():
-    x, y = thinned([Point(float(i), None, float(i % 2)) for i in range(10 * MAX_POINTS)], lambda point: point.samples)
-    assert len(x) == MAX_POINTS and x[0] == 4.5 and set(y) == {0.5}
-
-
 def test_the_page_is_self_contained(tmp_path):
     found = read(tmp_path, [*ONE, training_events(recipe="<script>alert(1)</script>")])
     results = group(found)
@@ -125,7 +119,3 @@ def test_labels_name_what_differs():
     others = [base, base._replace(cards=8), base._replace(cards=8, batch=2)]
     assert list(labels(others).values()) == [
         "torch fp32 batch 4 1 cards", "torch fp32 batch 4 8 cards", "torch fp32 batch 2 8 cards"]  # fmt: skip
-
-
-def test_file_names_are_safe():
-    assert [tables.file_name(name) for name in ("a/../b c", None, "§")] == ["a-b-c", "unknown", "unknown"]

@@ -74,10 +74,6 @@ def test_time2train_and_its_speed_up(tmp_path):
     assert [time_speed_up(result, results) for result in results] == [1.0, pytest.approx(2.5), None]
 
 
-def test_runs_that_are_not_complete_do_not_count(tmp_path):
-    assert group(read(tmp_path, speed_events(100.0), speed_events(900.0)[:-1]))[0].speeds == [100.0]
-
-
 def test_frameworks_are_compared_where_all_else_is_equal(tmp_path):
     (ratio,) = ratios(group(read(
         tmp_path,
@@ -95,13 +91,6 @@ def test_frameworks_are_compared_where_all_else_is_equal(tmp_path):
     assert ratio.value == pytest.approx(0.5) and 0.4 < ratio.low < 0.5 < ratio.high < 0.6
 
 
-def test_cases_are_sorted_by_numbers_and_frameworks_in_their_usual_order(tmp_path):
-    found = read(tmp_path, *(speed_events(1.0, cards=cards, framework=name)
-                             for name in ("mindspore", "torch") for cards in (16, 2)))  # fmt: skip
-    assert [(r.case.framework, r.case.cards) for r in group(found)] == [
-        ("torch", 2), ("torch", 16), ("mindspore", 2), ("mindspore", 16)]  # fmt: skip
-
-
 def build(tmp_path, *several):
     """Return the tables of runs by name."""
     found = [runs.read(write(tmp_path / str(number), events)) for number, events in enumerate(several)]
@@ -114,13 +103,6 @@ def test_columns_that_say_nothing_are_left_out():
             {"model": "a", "framework": "torch", "median": None, "device": "x", "p50": None}]  # fmt: skip
     shown = Table("t", "T", "", rows)
     assert shown.titles == ["framework", "ms per step p50"] and shown.cells == [["torch", "1234.6"], ["torch", None]]
-
-
-def test_hosts_of_the_same_number_of_cards_have_rows_of_their_own(tmp_path):
-    events = [speed_events(100.0), speed_events(700.0, cards=8), speed_events(600.0, cards=8, nodes=2)]
-    overview = build(tmp_path, *events)["overview"]
-    assert overview.titles == ["nodes", "cards", "torch fp32"]
-    assert overview.cells == [["1", "1", "100.00"], ["1", "8", "700.00"], ["2", "8", "600.00"]]
 
 
 def test_columns_name_what_would_be_the_same_without(tmp_path):
@@ -137,18 +119,6 @@ def test_columns_name_what_would_be_the_same_without(tmp_path):
     titles = set(overview.titles) - {"nodes", "cards"}
     assert len(titles) == 5 and {70.0, 80.0, 90.0, 100.0} < {value for row in overview.rows for value in row.values()}
     assert all(any(word in title for title in titles) for word in ("accumulate 2", "NVIDIA T4", "paddle"))
-
-
-def test_ratios_name_how_they_were_counted_where_that_differs(tmp_path):
-    common = {"model": "resnet", "protocol": "imagenet/224-of-256", "batch": 128}
-    several = [
-        *(speed_events(rate, framework=name, precision="amp") for name, rate in (("torch", 100.0), ("paddle", 80.0))),
-        *(training_events(framework=name, **common) for name in ("torch", "paddle")),
-    ]
-    found = build(tmp_path, *several)["ratios"]
-    assert sorted(row["counting"] for row in found.rows) == ["timed updates", "training time"]
-    assert found.titles[-1] == "counted"
-    assert "counted" not in build(tmp_path / "b", *several[:2])["ratios"].titles
 
 
 @pytest.mark.parametrize(

@@ -116,12 +116,6 @@ def test_missing_fields_are_unknown(tmp_path):
     assert run.values == Values(total_time=2.0)
 
 
-def test_runs_are_found_below_folders_but_not_below_runs(tmp_path):
-    for name in ("bz16/b", "bz4/a", "bz4/a/checkpoints/inner"):
-        write(tmp_path / name, [])
-    assert runs.find(str(tmp_path)) == [str(tmp_path / "bz4/a"), str(tmp_path / "bz16/b")]
-
-
 def test_variants_of_a_matrix_are_cases_of_their_own(tmp_path):
     (tmp_path / "matrix.json").write_text("{}")
     layout = "torch/resnet/bz4/1n1g/resnet_b4_fp32_1"
@@ -210,12 +204,6 @@ def resumed(fields=NEW, **changes):
     again = {"event": "resume", "time": 121.0, "step": 100, "path": "x"}
     events.insert(5, {**again, **{key: start[key] for key in fields}, **changes})
     return events
-
-
-@pytest.mark.parametrize("fields", [(), OLD, NEW])
-def test_a_resume_with_the_same_settings_changes_nothing(tmp_path, fields):
-    run = read(tmp_path, resumed(fields))
-    assert (run.state, run.remark, run.changed) == (COMPLETE, "", [])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from tests.helpers.processes import require_framework
 from zoo import cli
 from zoo.bench.options import Cluster
 from zoo.bench.scale import calibration, measuring, model
-from zoo.bench.scale.calibration import Messages
 from zoo.bench.scale.measuring import Command
 from zoo.data.errors import UserError
 from zoo.run import cli as run_cli
@@ -85,13 +84,6 @@ def test_mistakes_in_a_simulation(capsys, option, value):
     assert option in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option, value", [("--worlds", "2x8"), ("--processes", "0")])
-def test_mistakes_in_a_calibration(tmp_path, capsys, option, value):
-    out = tmp_path / "x.json"
-    assert cli.main(["bench", "scale", "calibrate", "-c", "resnet50_demo", "--out", str(out), option, value]) == 2
-    assert option in capsys.readouterr().err and not out.exists()
-
-
 def test_a_calibration_in_a_file(tmp_path):
     path = tmp_path / "calibration.json"
     made = make(noise=0.1, runs={8: [0.35]})
@@ -123,12 +115,6 @@ def test_messages_of_normalizations_and_split_classifiers(tmp_path):
     assert measuring.messages(request("resnet50_demo", shapes(tmp_path, "train.sync_bn=true"))).synchronized == 2 * 20
     assert measuring.messages(request("resnet50_demo", shapes(tmp_path))).synchronized == 0
     assert measuring.messages(request("arcface_synthetic", FACES)).gathered == 6 * 16 * 4
-
-
-def test_gradients_are_counted_in_buckets(tmp_path):
-    found = measuring.messages(request("resnet50_demo", [f"data.root={tmp_path / 'shapes'}", *WIDE]))
-    assert found.gradients / 4 == pytest.approx(11.18e6, rel=0.01)  # a ResNet-18 of few classes
-    assert found == Messages(found.gradients, buckets=2)
 
 
 @pytest.mark.parametrize(
@@ -177,17 +163,6 @@ def test_a_tiny_recipe_is_measured(tmp_path, capsys, framework):
     assert f"resnet50_demo, {framework} on cpu" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "visible, expected", [(None, ["0", "1", "2"]), ("4,7", ["4", "7", ""]), ("", ["0", "1", "2"])], ids=str
-)
-def test_each_copy_has_a_device_of_its_own(monkeypatch, visible, expected):
-    for name in measuring.VISIBLE_DEVICES:
-        monkeypatch.delenv(name, raising=False)
-        if visible is not None:
-            monkeypatch.setenv(name, visible)
-    assert [set(measuring._device(i).values()) for i in range(3)] == [{word} for word in expected]
-
-
 SLEEP = "import time; time.sleep(60)"
 
 
@@ -200,8 +175,3 @@ def test_a_failure_ends_the_others(tmp_path):
     with pytest.raises(UserError, match=r"failed; the end of its output:\n(.|\n)*ValueError: no memory"):
         measuring.run([command(tmp_path, "a", SLEEP), command(tmp_path, "b", "raise ValueError('no memory')")])
     assert time.monotonic() - start < 30
-
-
-def test_a_process_that_never_ends_is_given_up(tmp_path):
-    with pytest.raises(UserError, match="waited 0 s"):
-        measuring.run([command(tmp_path, "a", SLEEP)], timeout=0.2)

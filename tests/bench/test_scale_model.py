@@ -9,7 +9,6 @@ from zoo.bench.options import Cluster
 from zoo.bench.scale import model, published, simulation
 from zoo.bench.scale.calibration import Calibration, Messages, Sample
 from zoo.bench.scale.model import Link
-from zoo.bench.scale.published import Table
 from zoo.bench.scale.simulation import Setup
 from zoo.data.errors import UserError
 
@@ -49,18 +48,6 @@ def test_between_hosts_the_latency_is_logarithmic_and_the_bytes_approach_twice()
     assert large == pytest.approx([0, 1, 1.5, 2 * 127 / 128])
 
 
-def test_levels_add_up():
-    slow = Link(5e-5, 4e-9)
-    seconds = model.all_reduce(LINK, slow, Cluster(4, 8), 1e6)
-    assert seconds == pytest.approx(14e-5 + 1.75e-3 + 4 * 5e-5 + 6e-3)
-
-
-def test_a_gather_brings_the_bytes_of_all_others():
-    link = Link(0, 1e-9)
-    assert model.all_gather(link, link, Cluster(1, 8), 1e6) == pytest.approx(7e-3)
-    assert model.all_gather(link, link, Cluster(2, 8), 1e6) == pytest.approx(7e-3 + 8e-3)
-
-
 def samples(link, noise=0.0):
     generator = np.random.default_rng(0)
     return [
@@ -74,13 +61,6 @@ def test_a_link_is_found_again_in_noise():
     fit = model.fit_link(samples(LINK, 0.1))
     assert fit.link == pytest.approx(LINK, rel=0.15)
     assert 0.05 < fit.spread < 0.15
-
-
-@pytest.mark.parametrize("link", [Link(1e-5, 0.0), Link(0.0, 1e-9)])
-def test_a_term_that_is_not_there_is_not_negative(link):
-    found = model.fit_link(samples(link, 0.2)).link
-    assert min(found) >= 0
-    assert max(found) == pytest.approx(max(link), rel=0.3)
 
 
 @pytest.mark.parametrize("n", [2, 8, 64, 1024])
@@ -124,25 +104,12 @@ def test_small_messages_are_not_hidden():
     assert extra == pytest.approx(140 * (14 * 1e-5 + 4 * 3e-5 + 4096 * (1.75e-10 + 1.5e-9)))
 
 
-def test_embeddings_of_all_cards_arrive_at_each():
-    plain, split = make(), make(messages=Messages(100_000_000, 4, gathered=10**6))
-    extra = seconds(split, Cluster(2, 8), INTER) - seconds(plain, Cluster(2, 8), INTER)
-    assert extra == pytest.approx(2 * (7 * (1e-5 + 1e-4) + 3e-5 + 8e-3))
-
-
 def test_a_slow_input_limits():
     calibration = make(input={1: [100.0], 8: [200.0]})
     prediction = model.predict(model.build(calibration), EIGHT)
     assert prediction.limit == "input" and prediction.seconds == pytest.approx(8 * 32 / 200)
     assert seconds(calibration, Cluster(1, 4)) == pytest.approx(4 * 32 / np.interp(4, [1, 8], [100, 200]))
     assert model.predict(model.build(calibration), Cluster(1, 16)).input == pytest.approx(16 * 32 / 200)
-
-
-def test_processes_that_share_cores_are_slower():
-    calibration = make(steps={1: [[0.3]], 2: [[0.5]]}, device="cpu (1 threads)")
-    means = [float(calibration.seconds_of(n).mean()) for n in (1, 2, 3, 4)]
-    assert means == pytest.approx([0.3, 0.5, 0.7, 0.9])
-    assert make().seconds_of(8).mean() == pytest.approx(0.3)
 
 
 def test_a_slow_round_slows_all_and_makes_nobody_wait():
@@ -206,13 +173,6 @@ def test_rows_of_several_hosts_are_predicted_from_one():
     assert (found.rows, round(found.largest, 3), round(found.mean, 3)) == (11, 0.320, 0.080)
 
 
-@pytest.mark.parametrize("table", REPORTS, ids=lambda table: table.name)
-def test_the_held_out_row_has_no_influence(table):
-    constant = REPORT["seconds_per_mb"]
-    predicted = published.predict_largest(table, constant).predicted
-    assert published.predict_largest(without_largest(table), constant).predicted == predicted
-
-
 def test_the_reports_are_not_among_the_tables_that_were_fitted():
     reports = {speed for table in REPORTS for speed in table.rows.values()}
     assert not reports & {speed for table in INDEPENDENT for speed in table.rows.values()}
@@ -250,14 +210,6 @@ def test_the_errors_of_the_model_are_those_of_the_independent_tables():
     for rows, deviation in ((ring, model.PER_CARD_DOUBLING), (left_out(), model.FIRST_HOSTS)):
         assert published.errors(rows).percentile_68 == pytest.approx(deviation, rel=0.1)
     assert errors_of(model.share_sent).percentile_68 == pytest.approx(model.PER_HOST_DOUBLING, rel=0.1)
-
-
-def test_a_table_made_of_the_model_is_predicted_exactly():
-    seconds = {cards: 0.3 + 0.02 * growth for cards, growth in ((8, 0), (16, 1), (32, 1.5))}
-    table = Table("", 64, 100.0, False, {1: 200.0, **{n: n * 64 / time for n, time in seconds.items()}})
-    assert published.predict_largest(table, 0.0).error == pytest.approx(0)
-    assert published.seconds_per_mb([table]) == pytest.approx(0.02 / 100)
-    assert [row.error for row in published.predict_from_host(table, 0.02 / 100)] == pytest.approx([0, 0])
 
 
 def setup_of(cluster, **changes):

@@ -9,7 +9,6 @@ from scipy import stats
 
 from zoo.bench.statistics import (
     LogRatio,
-    bootstrap_error,
     holm,
     judge,
     log_ratio,
@@ -29,14 +28,6 @@ def test_a_summary():
     assert summary.median_cv == pytest.approx(math.sqrt(math.pi / 2 / 3) * summary.cv)
     assert summary.low < 100 and summary.high > 102 and summarize(values) == summary  # the same every time
     assert summarize([5.0])[5:] == (None, None, None, None)  # a single run has no spread
-
-
-@pytest.mark.parametrize("estimate, variance", [(np.median, math.pi / 2), (pair_median, math.pi / 3)])
-def test_the_error_of_a_median_of_many(estimate, variance):
-    """Asymptotically so many times the variance of a mean, for normally distributed values."""
-    rng = np.random.default_rng(3)
-    errors = [bootstrap_error(rng.normal(0, 1, 30), estimate, rng) for _ in range(12)]
-    assert np.mean(errors) == pytest.approx(math.sqrt(variance / 30), rel=0.12)
 
 
 @pytest.mark.parametrize("runs, paired", [(3, False), (10, True)])

@@ -130,14 +130,6 @@ def test_what_differs_between_scales_is_named(name, value, tmp_path):
     assert line.startswith(f"GPUx1.log and GPUx8.log differ in {name}: ") and line.endswith(f"and {value}")
 
 
-def test_another_commit_or_checksum_between_scales_is_named(tmp_path):
-    one = write_scales(tmp_path, cards=(1,))
-    commit = begin_with(git={"commit": "ab" * 20, "dirty": False})(events(8))
-    assert "differ in the code: 0123456789" in missing(one | {8: write_run(tmp_path / "a", commit)})[0]
-    data = changed("load", checksum="ab" * 16)(begin_with(checksum="ab" * 16)(events(8)))
-    assert "differ in the checksum of the data: 37724b" in missing(one | {8: write_run(tmp_path / "b", data)})[0]
-
-
 def test_another_recipe_between_scales_is_named(tmp_path):
     one = write_scales(tmp_path, cards=(1,))
     other = write_run(tmp_path / "b", events(8), overrides=["optim.lr=0.03", "model.dropout=0.4"])
@@ -147,15 +139,6 @@ def test_another_recipe_between_scales_is_named(tmp_path):
     ]
     divided = write_run(tmp_path / "c", events(8), overrides=["train.batch=8", "data.workers=8"])
     assert missing(one | {8: divided}) == []
-
-
-def test_a_learning_rate_that_is_not_scaled_may_differ(tmp_path):
-    rates = {1: "0.01", 8: "0.04"}
-    scales = {
-        cards: write_run(tmp_path / str(cards), events(cards), overrides=["optim.base_batch=null", f"optim.lr={rate}"])
-        for cards, rate in rates.items()
-    }
-    assert missing(scales) == []
 
 
 OTHER_GPU = [{**host("n1", range(8)), "accelerators": [{"name": "NVIDIA H100"}] * 8}]
@@ -216,11 +199,6 @@ def test_other_data_after_a_resume(tmp_path):
     assert line.endswith(f"continued at step 1000 with data whose checksum is {'ab' * 16}")
 
 
-def test_scales_of_different_machines_are_named(tmp_path):
-    scales = write_scales(tmp_path, cards=(1,)) | {8: write_run(tmp_path / "b", begin_with(hosts=OTHER_GPU)(events(8)))}
-    assert missing(scales) == ["GPUx1.log and GPUx8.log differ in the machines: Tesla V100-SXM2-16GB and NVIDIA H100"]
-
-
 def test_the_log_has_ai_ranks_target_whatever_that_of_the_recipe(tmp_path):
     run = runs.read(write_run(tmp_path / "run", events(8, changes={"target": 0.5})))
     reached = [line for line in run.log(rules.LISTED["tsm"].target) if "target_quality_time" in line]
@@ -249,11 +227,6 @@ def test_journals_that_cannot_be_used(text, message, tmp_path):
     with pytest.raises(UserError, match=message) as caught:
         runs.read(str(tmp_path))
     assert "events.jsonl" in str(caught.value)
-
-
-def test_a_folder_without_a_run(tmp_path):
-    with pytest.raises(UserError, match="not the folder of a run"):
-        runs.read(str(tmp_path))
 
 
 def planned(scales, given=GIVEN, folder=None):
@@ -368,12 +341,6 @@ def test_a_demo_says_what_it_lacks(tmp_path):
 CPU = {**host("n1", [0]), "accelerators": []}
 
 
-def test_a_model_that_is_not_listed(tmp_path):
-    plan = planned({1: write_run(tmp_path / "run", events(1, changes={"model": "arcface", "task": "face"}))})
-    assert plan.missing[0] == "AI-Rank lists no model arcface, but TSM, ResNet50, DeepLabV3+"
-    assert "ACME/linux/arcface/log/GPUx1.log" in plan.files
-
-
 def test_names_of_folders(tmp_path):
     scales = write_scales(tmp_path, cards=(1,))
     assert planned(scales, folder="TSM_torch").missing == []
@@ -384,17 +351,6 @@ def test_names_of_folders(tmp_path):
             planned(scales, folder=name or " ")
         with pytest.raises(UserError, match="--submitter: .* cannot be the name of a folder"):
             planned(scales, {**GIVEN, "submitter": name})
-
-
-def test_a_tree_is_new(tmp_path):
-    folder = tmp_path / "new/tree"
-    tree.write(str(folder), {"a/b.txt": "1", "c": "2"})
-    assert (folder / "a/b.txt").read_text() == "1" and (folder / "c").read_text() == "2"
-    with pytest.raises(UserError, match="--out .* exists"):
-        tree.write(str(folder), {"c": "3"})
-    with pytest.raises(UserError, match="--out"):
-        tree.write(str(folder / "c/tree"), {"a": "1"})
-    assert (folder / "c").read_text() == "2"
 
 
 def test_the_fields_of_a_run():
@@ -557,15 +513,6 @@ def test_the_table_of_a_tree_and_of_runs(good_tree, tmp_path):
     assert found[-1]["speedup_by_throughput"] == pytest.approx(24000.25 / 780.25)
     of_runs = rows(list(write_scales(tmp_path).values()), None)
     assert cells(of_runs) == [["tsm (torch, fp16)", *row] for row in FIGURES]
-
-
-def test_gaps_are_dashes(tmp_path):
-    run = write_run(tmp_path / "run", events(8, accuracies=(0.1,))[:-1])
-    nothing = write_run(tmp_path / "other", events(8)[:2])
-    assert cells(rows([run, nothing], None)) == [
-        ["tsm (torch, fp16)", "8", "-", "234.62", "10.00", "-"],
-        ["tsm (torch, fp16)", "8", "-", "-", "-", "-"],
-    ]
 
 
 def test_published_logs(copied_tree):
