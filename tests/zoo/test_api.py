@@ -58,7 +58,7 @@ def test_options():
 
 def test_impossible_arguments():
     for arguments, message in (
-        ({"num_classes": "ten"}, "num_classes: expected a whole number, got 'ten'"),
+        ({"num_classes": "ten"}, "num_classes: expected a whole number or null, got 'ten'"),
         ({"num_classes": 0}, "num_classes: must be at least"),
         ({"seed": 1.5}, "seed: expected a whole number"),
     ):
