@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo import program
 from zoo.bench.interleave import Seconds, interleave, timed
-from zoo.bench.options import count
+from zoo.bench.options import count, positive
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.config import loader
 from zoo.data import host
@@ -120,16 +120,9 @@ def add_timing_arguments(parser: argparse.ArgumentParser, calls: int, seconds: f
     """Add the options that `deploy` and `stream` share."""
     add = parser.add_argument
     add("-n", "--count", type=count, default=calls, metavar="N", help="calls of each that count; default %(default)s")
-    add("--seconds", type=float, default=seconds, metavar="S", help="limit of them all; default %(default)g")
+    add("--seconds", type=positive, default=seconds, metavar="S", help="limit of them all; default %(default)g")
     add("--threads", type=count, metavar="N", help="default OMP_NUM_THREADS, or the cores of this process")
     add_json_argument(parser)
-
-
-def check_timing(arguments: argparse.Namespace) -> None:
-    """Raise UserError if an option of `add_timing_arguments` is wrong."""
-    if not arguments.seconds > 0:
-        raise UserError("--seconds: must be above 0")
-    require_new(arguments.json, "--json")
 
 
 def use_threads(number: int | None) -> None:
@@ -252,7 +245,12 @@ def export(sized: Sized, precision: str, path: str) -> str:
         model = low_precision.to_int8(
             model, [np.random.default_rng(0).standard_normal((1, *channels_first), np.float32)]
         )
-    facts = dict(protocol="", precision=precision, opset=model.opset_import[0].version, max_difference=0.0)
+    return write_graph(checkpoint, model, shape, path, precision=precision)
+
+
+def write_graph(checkpoint: trained.Trained, model: Any, shape: tuple[int, ...], path: str, **facts: Any) -> str:
+    """Write a graph with its description; return its path. facts: `precision`, and `states` of a stream."""
+    facts = dict(protocol="", opset=model.opset_import[0].version, max_difference=0.0, **facts)
     assembly.attach(model, assembly.describe(checkpoint, shape, False, **facts))
     with open(path, "xb") as file:
         file.write(model.SerializeToString())
@@ -261,7 +259,7 @@ def export(sized: Sized, precision: str, path: str) -> str:
 
 def _check(arguments: argparse.Namespace) -> list[str]:
     """Check the options; return the names of the recipes."""
-    check_timing(arguments)
+    require_new(arguments.json, "--json")
     names = arguments.models.split(",")
     for name in names:
         if name not in CLASSES:

@@ -11,9 +11,9 @@ from zoo import program
 from zoo.bench.commands import deploy
 from zoo.bench.commands.deploy import Calls
 from zoo.bench.peers import upstream
-from zoo.commands.new_file import print_report
+from zoo.commands.new_file import print_report, require_new
 from zoo.data.errors import UserError
-from zoo.export import assembly, proof
+from zoo.export import proof
 from zoo.export.reference import StreamReference
 from zoo.predict.stream import Shapes, state_shapes
 from zoo.run import cli
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     cli.add_override_argument(parser, f"change one key of {RECIPE}, such as -o model.name=tsm; repeatable")
     arguments = parser.parse_args(argv)
-    deploy.check_timing(arguments)
+    require_new(arguments.json, "--json")
     if arguments.upstream:
         upstream.require_clones(arguments.upstream)
     deploy.use_threads(arguments.threads)
@@ -145,9 +145,5 @@ def _exported(checkpoint: Trained, trainer: Any, frames: np.ndarray, folder: str
     """Return the exported graph of a frame in ONNX Runtime."""
     reference = StreamReference(checkpoint, trainer, [frames.swapaxes(0, 1)], False)
     model = reference.build()
-    facts = dict(precision="fp32", opset=model.opset_import[0].version, max_difference=0.0, states=reference.states)
-    assembly.attach(model, assembly.describe(checkpoint, reference.shape, False, protocol="", **facts))
-    path = os.path.join(folder, "stream.onnx")
-    with open(path, "xb") as file:
-        file.write(model.SerializeToString())
-    return deploy.run_exported(checkpoint, path)
+    path, facts = os.path.join(folder, "stream.onnx"), {"precision": "fp32", "states": reference.states}
+    return deploy.run_exported(checkpoint, deploy.write_graph(checkpoint, model, reference.shape, path, **facts))
