@@ -2,18 +2,19 @@
 
 A module of cases has functions case_<name>(backend); `backend` is the framework's adapter,
 tests/zoo/trainer/<framework>/adapter.py. PyTorch is what pytest's own process loads: its cases run there. The cases of
-another framework share one process for each module, since importing a framework takes seconds.
+another framework share one process, since importing a framework takes seconds.
 """
 
 import ast
-import functools
 import importlib
 import importlib.util
 import json
 import os
 import subprocess
 import sys
+import threading
 import traceback
+from collections import deque
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,7 @@ from zoo.trainer import load_backend
 
 TESTS = Path(__file__).resolve().parents[1]
 PREFIX = "case-result "  # of a line with a result, to tell it from what a framework prints
+_worker: "Worker | None" = None
 
 
 def names(module: str) -> list[str]:
@@ -54,31 +56,52 @@ def check(framework: str, module: str, case: str, timeout: float = 600) -> None:
         pytest.skip(f"{framework} is not installed")
     if framework == "torch":
         getattr(importlib.import_module(f"tests.{module}"), case)(adapter(framework))
-        return
-    results, end = run_all(framework, module, timeout)
-    error = results.get(case, f"no result; the process ended with:\n{end}")
-    if error:
+    elif error := worker(framework).run(module, case, timeout):
         pytest.fail(error, pytrace=False)
 
 
-@functools.cache
-def run_all(framework: str, module: str, timeout: float) -> tuple[dict[str, str | None], str]:
-    """Run all cases of a module once.
+class Worker:
+    """A process that has imported a framework, and runs one case after the other."""
 
-    Returns:
-        case -> its traceback, or None if it passed; and the exit code with the last lines of standard error.
-    """
-    command = [sys.executable, "-m", "tests.helpers.frameworks", framework, module]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
-    try:
-        process = subprocess.run(
-            command, capture_output=True, text=True, cwd=TESTS.parent, env=environment, timeout=timeout, check=False
+    def __init__(self, framework: str):
+        self.framework = framework
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.helpers.frameworks", framework],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=TESTS.parent,
+            env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
         )
-        output, end = process.stdout, f"exit code {process.returncode}\n{process.stderr[-4000:]}"
-    except subprocess.TimeoutExpired as expired:
-        output, end = (expired.stdout or b"").decode(), f"more than {timeout} s"
-    lines = [line.removeprefix(PREFIX) for line in output.splitlines() if line.startswith(PREFIX)]
-    return dict(json.loads(line) for line in lines), end
+
+    def run(self, module: str, case: str, timeout: float) -> str | None:
+        """Return the traceback of a case, or None if it passed. timeout: in seconds, after which the process ends."""
+        timer, output = threading.Timer(timeout, self.process.kill), deque[str](maxlen=50)
+        timer.start()
+        print(module, case, file=self.process.stdin, flush=True)
+        for line in self.process.stdout:
+            if line.startswith(PREFIX):
+                timer.cancel()
+                return json.loads(line.removeprefix(PREFIX))
+            output.append(line)
+        timer.cancel()
+        return f"no result; exit code {self.process.wait()} within {timeout:.0f} s:\n{''.join(output)}"
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def worker(framework: str) -> Worker:
+    """Return the worker of a framework; that of another is closed, because each takes a gigabyte."""
+    global _worker
+    if _worker is None or _worker.framework != framework or _worker.process.poll() is not None:
+        if _worker:
+            _worker.close()
+        _worker = Worker(framework)
+    return _worker
 
 
 def adapter(framework: str) -> ModuleType:
@@ -86,15 +109,17 @@ def adapter(framework: str) -> ModuleType:
     return importlib.import_module(f"tests.zoo.trainer.{framework}.adapter")
 
 
-def main(framework: str, module: str) -> None:
-    backend, cases = adapter(framework), importlib.import_module(f"tests.{module}")
-    for name in names(module):
+def main(framework: str) -> None:
+    """Run the cases that standard input names, a module and a function in a line."""
+    backend = adapter(framework)
+    for line in sys.stdin:
+        module, case = line.split()
         error = None
         try:
-            getattr(cases, name)(backend)
+            getattr(importlib.import_module(f"tests.{module}"), case)(backend)
         except BaseException:  # pytest.fail raises no Exception
             error = traceback.format_exc()
-        print(f"\n{PREFIX}{json.dumps([name, error])}", flush=True)
+        print(f"\n{PREFIX}{json.dumps(error)}", flush=True)
 
 
 if __name__ == "__main__":

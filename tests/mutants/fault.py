@@ -5,7 +5,9 @@ whose mathematics it changes, with options without which it changes nothing; `in
 text occurs in several files. No other path is written down, so files can be renamed.
 """
 
+import os
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -101,16 +103,21 @@ def find_file(fault: Fault, root: Path = ROOT) -> Path:
     return next(path for path, count in counts.items() if count)
 
 
-def plant(fault: Fault, tree: Path) -> tuple[Path, str]:
-    """Write a fault into its file below `tree`; return the file and its text before.
+def plant(fault: Fault, tree: Path) -> Callable[[], None]:
+    """Write a fault into its file below `tree`; return what restores the file and its time, which its bytecode has.
 
     Raises:
         ValueError: see find_file.
     """
-    path = find_file(fault, tree)
-    before = sources(tree)[path]
-    (tree / path).write_text(before.replace(fault.old, fault.new), encoding="utf-8")
-    return tree / path, before
+    path = tree / find_file(fault, tree)
+    before, times = path.read_text(encoding="utf-8"), path.stat()
+
+    def restore() -> None:
+        path.write_text(before, encoding="utf-8")
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    path.write_text(before.replace(fault.old, fault.new), encoding="utf-8")
+    return restore
 
 
 def find_test(name: str, root: Path = ROOT) -> str:

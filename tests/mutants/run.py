@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from py_compile import PycInvalidationMode
 from typing import Any
 
 from tests.helpers.paths import ROOT
@@ -34,14 +33,13 @@ Result = dict[str, Any]
 def copied_tree() -> Iterator[Path]:
     """Yield a temporary folder with the source files of the repository."""
     with tempfile.TemporaryDirectory(prefix="mutants") as folder:
-        tree, ignored = Path(folder), shutil.ignore_patterns("__pycache__", LARGE)
+        tree, ignored = Path(folder), shutil.ignore_patterns(LARGE)
         for name in FOLDERS:
             shutil.copytree(ROOT / name, tree / name, ignore=ignored, symlinks=True)
         for name in FILES:
             shutil.copy(ROOT / name, tree / name)
         (tree / "tests" / LARGE).symlink_to(ROOT / "tests" / LARGE)
-        # By hash, because a fault may leave size and time of its file as they were.
-        compileall.compile_dir(tree, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+        compileall.compile_dir(tree, quiet=1)  # what was not compiled before
         yield tree
 
 

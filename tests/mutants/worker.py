@@ -126,16 +126,16 @@ def wait(pid: int) -> str:
 
 def run_job(framework: str, tree: Path, job: dict[str, Any]) -> dict[str, Any]:
     """Plant the fault of a job, run its test, and take the fault out again."""
-    start, planted = time.monotonic(), None
+    start, restore = time.monotonic(), None
     try:
         if job["fault"]:
-            planted = plant(Fault(*job["fault"]), tree)
+            restore = plant(Fault(*job["fault"]), tree)
         result = forked(attempt, framework, job)
     except ValueError as error:
         result = {"outcome": "error", "message": str(error)}
     finally:
-        if planted:
-            planted[0].write_text(planted[1], encoding="utf-8")
+        if restore:
+            restore()
     return {"key": job["key"], **result, "seconds": round(time.monotonic() - start, 2)}
 
 

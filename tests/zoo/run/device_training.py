@@ -1,25 +1,38 @@
-"""train.py with DALI's decoding as on a GPU, in the training process, by its operators for a CPU."""
+"""train.py with DALI in a worker process, then with its decoding in the training process, as on a GPU.
+
+That is done by DALI's operators for a CPU. python -m tests.zoo.run.device_training FOLDER ARGUMENTS...
+"""
 
 import sys
+from pathlib import Path
+from unittest import mock
 
 from zoo import cli
 from zoo.data.loaders.dali_graph import DeviceDecoder
 from zoo.run import pipeline
 
-DECODED = "arrays decoded in the training process: "  # how many: the last line
 
-if __name__ == "__main__":
-    decoded = 0
-    decode = DeviceDecoder.decode
+def decode_here(*arguments: str) -> int:
+    """Train with the decoding in this process; return how many arrays it has decoded."""
+    decoded, decode = 0, DeviceDecoder.decode
 
     def count(self, batch):
-        global decoded
+        nonlocal decoded
         arrays, images = decode(self, batch)
         decoded += len(images)
         return arrays, images
 
-    DeviceDecoder.decode = count
-    pipeline.uses_gpu = lambda job: True
-    code = cli.main(["train", *sys.argv[1:]])
-    print(f"{DECODED}{decoded}")
-    sys.exit(code)
+    uses_gpu = mock.patch.object(pipeline, "uses_gpu", lambda job: True)
+    with mock.patch.object(DeviceDecoder, "decode", count), uses_gpu:
+        assert cli.main(["train", *arguments]) == 0
+    return decoded
+
+
+def train_both_ways(folder: Path, arguments: list[str]) -> None:
+    """Write the runs <folder>/worker and <folder>/here."""
+    assert cli.main(["train", *arguments, "--out", str(folder / "worker")]) == 0
+    assert decode_here(*arguments, "--out", str(folder / "here")) > 4  # those of training and evaluation
+
+
+if __name__ == "__main__":
+    train_both_ways(Path(sys.argv[1]), sys.argv[2:])

@@ -38,12 +38,12 @@ def assert_equal_updates(checkpointed, plain, batches, rtol):
 
 
 def case_checkpointed_updates_are_the_same(backend):
-    """In every mode of 32 bits that has it, with micro-batches, dropout, and normalizations of every kind."""
+    """And the predictions; in every mode that has it, with micro-batches, dropout, and all normalizations."""
     options = {"dropout": 0.5, "smoothing": 0.1, "clip_norm": 1.0}
     for mode, (partial_bn, sync_bn, accumulate) in product(
         backend.CHECKPOINTED_MODES, ((False, False, 1), (False, True, 2), (True, False, 1))
     ):
-        if mode.compile and accumulate > 1:
+        if mode.compile and (accumulate > 1 or partial_bn):
             continue  # compiling takes seconds
         plain, checkpointed = (
             make_tsm(
@@ -62,23 +62,17 @@ def case_checkpointed_updates_are_the_same(backend):
         assert_equal_updates(checkpointed, plain, batches, backend.RECOMPUTED_RTOL)
         moved = not np.array_equal(plain.state_dict()["layer1.0.bn1.running_mean"], before)
         assert moved != partial_bn  # otherwise a second update of the statistics would not show
+        clips = {"video": random_clips()["video"]}
+        predictions, expected = (trainer.predict(trainer.to_device(clips)) for trainer in (checkpointed, plain))
+        assert_close({"": predictions}, {"": expected}, backend.RECOMPUTED_RTOL, backend.RECOMPUTED_RTOL)
 
 
 def case_checkpointed_updates_in_16_bits_are_the_same(backend):
     """The second computation is in the types of the first."""
-    for mode in backend.SIXTEEN_BIT_MODES:
+    for mode in backend.SIXTEEN_BIT_MODES[:2]:
         plain, checkpointed = (make(backend, mode, checkpointed_modules=names) for names in ((), ("conv", "bn")))
         batches = [[random_batch(seed=step)] for step in range(2)]
         assert_equal_updates(checkpointed, plain, batches, backend.RECOMPUTED_RTOL)
-
-
-def case_predictions_of_a_checkpointed_model_are_the_same(backend):
-    plain, checkpointed = (
-        make_tsm(backend, backend.CHECKPOINTED_MODES[0], checkpointed_modules=names)[0] for names in ((), BLOCKS)
-    )
-    clips = {"video": random_clips()["video"]}
-    predictions, expected = (trainer.predict(trainer.to_device(clips)) for trainer in (checkpointed, plain))
-    np.testing.assert_array_equal(predictions, expected)
 
 
 def case_checkpointed_modules_keep_less(backend):

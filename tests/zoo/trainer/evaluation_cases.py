@@ -41,7 +41,7 @@ def case_frames_of_a_stream_have_the_mean_of_their_clip(backend):
     """Also in 16 bits, where the device has them."""
     video = random_clips()["video"]
     height, width = video.shape[2:4]
-    for mode in (*backend.FP32_MODES, *backend.SIXTEEN_BIT_MODES[:1]):
+    for mode in (backend.FP32_MODES[0], *backend.SIXTEEN_BIT_MODES[:1]):
         trainer, arch = make_tsm(backend, mode, shift_direction="causal", eval_mixed=mode in backend.SIXTEEN_BIT_MODES)
         shapes = tsm_spec.state_shapes(arch, height, width)
         zeros = {f"state_{i}": np.zeros((len(video), *shape), np.float32) for i, shape in enumerate(shapes)}
@@ -57,7 +57,7 @@ def case_frames_of_a_stream_have_the_mean_of_their_clip(backend):
 
 
 def case_predictions_in_16_bits_leave_the_training_alone(backend):
-    for mode in backend.SIXTEEN_BIT_MODES:
+    for mode in backend.SIXTEEN_BIT_MODES[:1]:
         states = []
         for predicts in (False, True):
             trainer = make(backend, mode, loss_scale=8.0, eval_mixed=True)

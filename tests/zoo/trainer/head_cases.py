@@ -10,6 +10,7 @@ import pytest
 
 from tests.zoo.trainer.margin_cases import (
     CLASSES,
+    DIFFERENT,
     HEAD,
     VARIANTS,
     assert_loss_and_gradients,
@@ -49,7 +50,7 @@ def case_products_of_16_bits_follow_the_definition(backend):
     x, weight, labels = random_head()
     for compute, tolerance in TOLERANCES.items():
         errors = []
-        for variant in sorted(VARIANTS.keys() - {"filter"}):
+        for variant in ("arcface", "combined", "straight", "adaface"):
             settings = objective(**VARIANTS[variant])
             results = backend.margin_loss(x, weight, labels, settings, Mode(compute, "O1", True, False))
             errors.append(relative_errors(results, loss_and_gradients(x, weight, labels, settings)))
@@ -77,12 +78,11 @@ def case_the_softmax_is_in_32_bits(backend):
 def case_chunks_of_logits_follow_the_definition(backend):
     """Chunks of four of the eleven classes, and of one."""
     x, weight, labels = random_head()
-    for elements in (4 * len(x), 1):
+    for elements, variants in ((4 * len(x), DIFFERENT), (1, ("filter",))):
         with chunks_of(backend, elements):
-            for variant, changes in VARIANTS.items():
-                assert_loss_and_gradients(
-                    backend, backend.FP32_MODES[0], x, weight, labels, objective(**changes), variant
-                )
+            for variant in variants:
+                settings = objective(**VARIANTS[variant])
+                assert_loss_and_gradients(backend, backend.FP32_MODES[0], x, weight, labels, settings, variant)
 
 
 def case_chunks_of_logits_in_16_bits(backend):

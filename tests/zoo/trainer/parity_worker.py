@@ -61,6 +61,7 @@ UPDATES = {
     "nonlocal": (Case("tsm", dict(depth=50, width=8, non_local=True, dropout=0.0), SMALL_CLIPS), 0.0),
 }
 COMPILED = ("tsm",)  # where the framework prefers that; the others run eagerly, which starts sooner
+CHAOTIC = {"nonlocal": 5e-4}  # attention amplifies rounding: momenta after the first update, and no further ones
 RELAY = "tsm"  # the case that is handed from framework to framework
 HANDOVER = {"torch": 2, "paddle": 4, "mindspore": 6}  # the last update each does of the common run
 FULL_SIZE = {"resnet": dict(depth=50, num_classes=1000), "tsm": dict(depth=50, num_classes=400, segments=8)}
@@ -165,8 +166,9 @@ def updates(worker: Worker, folder: str, previous: str | None) -> Arrays:
         trainer.load_state_dict(initial_tensors(case, "drawn"))
         rows = [run(trainer, case, 0, 1)]
         arrays.update((f"{name}/1/{key}", value) for key, value in trainer.state_dict().items())
-        rows.append(run(trainer, case, 1, 4))
-        arrays.update((f"{name}/4/{key}", value) for key, value in trainer.state_dict().items())
+        if name not in CHAOTIC:
+            rows.append(run(trainer, case, 1, 4))
+            arrays.update((f"{name}/4/{key}", value) for key, value in trainer.state_dict().items())
         if name == RELAY:
             rows.append(run(trainer, case, 4, STEPS))
             arrays["relay"] = relay(worker, trainer, folder, previous)

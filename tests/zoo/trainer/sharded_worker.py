@@ -39,8 +39,9 @@ class Case(NamedTuple):
 
 
 OPTIMIZERS = ("adamw", "lars", "lamb")
+EVERYWHERE = "clipped"  # the case for any number of ranks
+NOT_IN_MINDSPORE = ("adamw", "lars", "chunked", "clipped apart")  # it compiles each for seconds
 CASES = {
-    "plain": Case(),
     "adaface, filter": Case(
         (("loss", "adaface"), ("h", 8.0), ("t_alpha", 0.3), ("interclass", 0.3)), (("accumulate", 2),)
     ),
@@ -168,14 +169,13 @@ def sample(run: Run) -> dict[str, np.ndarray]:
     return {"correct": np.array(run.group.all_gather(correct))}
 
 
-def optimizers(framework: str) -> tuple[str, ...]:
-    """Return those to run; MindSpore compiles each for seconds, and LAMB has what the others have."""
-    return ("lamb",) if framework == "mindspore" else OPTIMIZERS
-
-
 def cases_of(framework: str) -> list[str]:
     """Return the names of the cases that run in a framework."""
-    return [name for name in CASES if name not in OPTIMIZERS or name in optimizers(framework)]
+    return [name for name in CASES if framework != "mindspore" or name not in NOT_IN_MINDSPORE]
+
+
+def optimizers(framework: str) -> list[str]:
+    return [name for name in cases_of(framework) if name in OPTIMIZERS]
 
 
 def sampled_rows(run: Run, step: int) -> np.ndarray:
@@ -212,18 +212,20 @@ def main(framework: str, folder: str) -> None:
     is_server = group.size > 1 and group.rank == 0
     port = group.all_gather(rendezvous.free_port(group.launch.address) if is_server else 0)[0]
     world = load_backend(framework).start(group.launch, "cpu", port)
-    cases = {name: CASES[name] for name in (cases_of(framework) if group.size <= 2 else ["plain"])}
+    cases = {name: CASES[name] for name in (cases_of(framework) if group.size <= 2 else [EVERYWHERE])}
     results = {}
     for name, case in cases.items():
         with mock.patch.object(margin, "CHUNK_ELEMENTS", case.chunk) if case.chunk else nullcontext():
-            results[name] = train(Run(framework, world, group, case))
+            run = Run(framework, world, group, case)
+            results[name] = train(run)
+        if name == EVERYWHERE:
+            results["overflow"] = overflow(run)
     if group.size <= 2:
         for name, loss_case in loss_ranks.cases(framework).items():
             results[name] = loss_ranks.train(framework, world, group, loss_case)
         for name in optimizers(framework):
             case = SAMPLED._replace(plan=CASES[name].plan[:1])
             results[f"{name}, sampled"] = deviations(Run(framework, world, group, case))
-    results["overflow"] = overflow(Run(framework, world, group, CASES["clipped"]))
     run = Run(framework, world, group, SAMPLED)
     results["sampled"] = sample(run)
     results["after sampling"] = train(run)

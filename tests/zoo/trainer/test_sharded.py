@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.processes import ROOT, environment, launcher, require_framework
 from tests.zoo.trainer import loss_ranks
-from tests.zoo.trainer.sharded_worker import cases_of, optimizers
+from tests.zoo.trainer.sharded_worker import EVERYWHERE, cases_of, optimizers
 from zoo.frameworks import FRAMEWORKS
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ def tolerances(case):
 @pytest.mark.parametrize("framework, size", [pair for pair in RANKS if pair[1] > 1])
 def test_ranks_compute_what_one_rank_computes(results, framework, size):
     """Losses to 1e-6, weights and momentum after ten updates to 1e-5; no number of ranks divides the 11 classes."""
-    for case in (*cases_of(framework), *loss_ranks.cases(framework)) if size == 2 else ["plain"]:
+    for case in (*cases_of(framework), *loss_ranks.cases(framework)) if size == 2 else [EVERYWHERE]:
         assert_close(results(framework, size)[case], results(framework, 1)[case], *tolerances(case))
 
 

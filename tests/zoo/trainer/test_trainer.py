@@ -5,16 +5,31 @@ import pytest
 from tests.helpers import frameworks
 from zoo.frameworks import FRAMEWORKS
 
-MODULES = (
+COMMON = (
     *("update", "state", "device_image", "arithmetic", "checkpointing", "clip", "evaluation", "rank"),
     *("ops", "optimizer", "loss", "objective", "margin", "head", "recording"),
 )
+OWN = {"paddle": ("paddle.cases", "paddle.cpu_cases"), "mindspore": ("mindspore.cases",)}
 
 
 @pytest.mark.parametrize(
-    "framework, module, case", frameworks.parameters(*(f"zoo.trainer.{name}_cases" for name in MODULES))
+    "framework, module, case", frameworks.parameters(*(f"zoo.trainer.{name}_cases" for name in COMMON))
 )
 def test_trainer(framework, module, case):
+    frameworks.check(framework, module, case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "framework, module, case",
+    [
+        (framework, f"zoo.trainer.{name}", case)
+        for framework, modules in OWN.items()
+        for name in modules
+        for case in frameworks.names(f"zoo.trainer.{name}")
+    ],
+)
+def test_one_framework(framework, module, case):
     frameworks.check(framework, module, case)
 
 

@@ -1,5 +1,6 @@
-"""Cases of Paddle alone: layouts, memory, sums, 16 bits and synchronized batch normalization (test_paddle.py)."""
+"""Cases of Paddle alone: layouts, memory, sums, 16 bits and synchronized batch normalization (test_trainer.py)."""
 
+import gc
 import os
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +16,7 @@ from paddle.base import core
 
 from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer.margin_reference import loss_and_gradients
+from tests.zoo.trainer.paddle.ranks import two_equal_ranks
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import copied_state, make, make_tsm, random_clips
 from zoo.data.errors import UserError
@@ -69,6 +71,7 @@ def case_16_bits_follow_the_compute_capability(backend):
 
 def case_memory_of_an_update_with_a_class_matrix(backend):
     """Beside weights and momentum: the gradient and one matrix of logits. state_dict copies neither."""
+    gc.collect()  # trainers of other cases
     classes, width = 1 << 17, 64
     trainer, unit = margin_cases.make(backend, classes=classes, width=width), 4 * classes * width
     core.host_memory_stat_reset_peak_value("Allocated", 0)
@@ -209,6 +212,11 @@ def case_synchronized_normalization_is_not_compiled(backend):
     with pytest.raises(UserError, match="train.sync_bn: to_static cannot compile it on a CPU"):
         make(backend, Mode("fp32", None, False, True), sync_bn=True)
     make(backend, sync_bn=True)
+
+
+def case_what_paddle_cannot_sum_is_refused(backend):
+    with two_equal_ranks() as world, pytest.raises(UserError, match="train.fp16_allreduce: Paddle sums fp16 to"):
+        make(SimpleNamespace(**{**vars(backend), "WORLD": world}), fp16_allreduce=True)
 
 
 def case_a_card_is_described(backend):

@@ -1,4 +1,4 @@
-"""Cases of what Paddle computes faster on a CPU: convolutions of small maps, PReLU (test_paddle.py)."""
+"""Cases of what Paddle computes faster on a CPU: convolutions of small maps, PReLU (test_trainer.py)."""
 
 import os
 from contextlib import contextmanager

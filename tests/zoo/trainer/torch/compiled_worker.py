@@ -17,9 +17,7 @@ from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 
 CASES = {
-    "plain": {},
-    "micro-batches": {"accumulate": 2, "clip_norm": 0.2},
-    "checkpointed": {"accumulate": 2, "checkpointed_modules": ("conv", "bn")},
+    "micro-batches": {"accumulate": 2, "clip_norm": 0.2, "checkpointed_modules": ("conv", "bn")},
     "synchronized": {"sync_bn": True, "checkpointed_modules": ("bn",)},
 }
 

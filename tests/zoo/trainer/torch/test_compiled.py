@@ -3,7 +3,6 @@
 import functools
 import os
 import subprocess
-from itertools import product
 
 import numpy as np
 import pytest
@@ -67,7 +66,7 @@ def make(name, compiled, checkpointed):
     return trainer, batch
 
 
-@pytest.mark.parametrize("name, checkpointed", list(product(MODELS, (False, True))))
+@pytest.mark.parametrize("name, checkpointed", [("resnet", False), *((name, True) for name in MODELS)])
 def test_a_model_is_one_graph(name, checkpointed, monkeypatch):
     """Also with checkpointed activations; its updates and predictions are those of the eager model.
 
@@ -90,7 +89,7 @@ def test_a_model_is_one_graph(name, checkpointed, monkeypatch):
 
 
 def test_two_ranks_compute_compiled_what_they_compute_eager(tmp_path):
-    """With micro-batches, checkpointed activations and synchronized normalizations; compiled for a CPU."""
+    """With micro-batches, checkpointed activations and synchronized normalizations; generated code for a CPU."""
     command = launcher("mpirun", 2, None)
     if command[0] is None:
         pytest.skip("mpirun is not installed")
@@ -105,7 +104,7 @@ def test_two_ranks_compute_compiled_what_they_compute_eager(tmp_path):
     )
     assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-4000:]
     names = {name.removesuffix(".npz") for name in os.listdir(tmp_path)}
-    assert len(names) == 4
+    assert len(names) == 2
     for name in names:
         arrays = dict(np.load(tmp_path / f"{name}.npz"))
         expected = {key.removeprefix("eager "): value for key, value in arrays.items() if key.startswith("eager ")}
