@@ -1,7 +1,6 @@
 """Names of complete models: tsm_r50 is the model tsm with depth 50, on clips of 8 frames of 224 x 224."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from zoo.data.batch import Field
@@ -63,10 +62,10 @@ def build_arch(named: NamedModel, options: Mapping[str, Any], num_classes: int) 
     """
     spec = load_spec(named.model)
     try:
-        arch = spec.Arch(**{**named.options, **options})
+        arch = spec.Arch(**{**named.options, **options, "num_classes": num_classes})
     except ValueError as error:
         raise UserError(str(error)) from None
-    return resolve_arch(spec, replace(arch, num_classes=num_classes), (_input(named, arch),), num_classes)
+    return resolve_arch(spec, arch, (_input(named, arch),), num_classes)
 
 
 def model_shapes(spec: Spec, arch: Any) -> dict[str, tuple[int, ...]]:
