@@ -12,6 +12,14 @@ from zoo.data.demo import motion, portraits, shapes, streets
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core per worker of pytest-xdist; before a framework is imported
 
 
+LONGEST = ("test_trainer.py", "test_mutants.py", "test_processes.py", "test_sharded.py")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the longest files, so that none of them is left for one process of pytest-xdist at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 @pytest.fixture(scope="session")
 def clips(tmp_path_factory):
     """The folder of a set of 16 training and 8 validation clips."""
