@@ -2,6 +2,7 @@
 # make setup     .venv with all three frameworks, for CPUs     make test-all  every test, as CI runs them
 # make lint      ruff and mypy                                 make clean     remove .venv and .venv-*
 # make setup-gpu FRAMEWORK=torch                               .venv-torch for NVIDIA GPUs; or paddle, mindspore
+# make test-card PyTorch's CUDA build on a card without hardware (.venv-card; x86-64 Linux with gcc)
 # make gpu-check what a GPU must show: pytest -m gpu, then a matrix of timings; ARGS="--frameworks torch"
 PYTHON ?= python3.11
 PIP = $(@D)/bin/python -m pip --disable-pip-version-check
@@ -11,7 +12,7 @@ PYTEST = .venv/bin/python -m pytest -n logical --dist loadfile --no-loadscope-re
 # Tests start hundreds of processes, each of which would compile the project anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup setup-gpu lint test test-all docs gpu-check clean
+.PHONY: demo setup setup-gpu lint test test-all test-card docs gpu-check clean
 
 demo: .venv/.torch
 	.venv/bin/python train.py -c configs/tsm_demo.yaml --amp
@@ -24,10 +25,13 @@ lint: setup
 	.venv/bin/mypy
 
 test: setup
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not card"
 
 test-all: setup
-	$(PYTEST)
+	$(PYTEST) -m "not card"
+
+test-card: setup .venv-card/.installed
+	$(PYTEST) -m card tests/card
 
 .venv/.torch: pyproject.toml requirements/torch.txt requirements/torch-cpu.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
@@ -56,6 +60,12 @@ setup-gpu:
 	$(INSTALL) -r environments/$*.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	test $* != paddle || $(@D)/bin/python -m zoo.cuda_libraries
+	touch $@
+
+.venv-card/.installed: requirements/torch.txt requirements/card.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(INSTALL) -r requirements/torch.txt
+	$(INSTALL) -r requirements/card.txt
 	touch $@
 
 gpu-check: GPU_PYTHON = $(firstword $(wildcard .venv-torch .venv))/bin/python

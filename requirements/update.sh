@@ -2,6 +2,7 @@
 # Write all lock files anew from pyproject.toml: requirements/*.txt (CPUs) and environments/*.lock (GPUs). Needs uv.
 # The torch of torch-cpu.txt is PyTorch's CPU build, which is 190 MB instead of 3 GB; its wheels are on PyTorch's own
 # index, so it has a file of its own.
+# requirements/card.txt, for tests/card, is written by hand.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch=2.13.0
