@@ -119,7 +119,7 @@ class ScriptedGenerator:
 
     def uniform(self, low, high):
         self.calls.append((low, high))
-        return next(self.uniforms)
+        return next(self.uniforms, 1e-9)  # no box at all, where there are too few
 
     def integers(self, high):
         self.calls.append(high)

@@ -237,3 +237,11 @@ def test_verification_images_are_checked_before_a_run(tmp_path):
     (tmp_path / "lfw.bin").write_bytes(pickle.dumps((images[:13] + [truncated] + images[14:], [True] * 10)))
     with pytest.raises(BadSample, match="lfw.bin image 13: cannot be decoded"):
         load(tmp_path)[1].sample(6, RNG)
+
+
+def test_no_face_is_mirrored_where_the_recipe_rules_it_out(tmp_path):
+    write_set(tmp_path, "rec")
+    for flip, expected in ((True, {False, True}), (False, {False})):
+        train, _ = load(tmp_path, flip=flip)
+        images = (train.sample(3, np.random.default_rng(seed))["image"] for seed in range(20))
+        assert {bool(image[0, 0, 1] == SIZE - 1) for image in images} == expected
