@@ -30,7 +30,6 @@ pytestmark = pytest.mark.slow
 
 
 RUNS = [(framework, name) for framework in FRAMEWORKS for name in SETTINGS if name != "arcface"]  # which is beside
-RUNS.remove(("mindspore", "resnet50"))  # its layers and its loss are those of tsm, and compiling them takes a minute
 
 
 @pytest.mark.parametrize("framework, model", RUNS)
