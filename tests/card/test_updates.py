@@ -91,6 +91,7 @@ def test_an_update_asks_for_what_is_recorded(card, update):
         update.peak_mib, rel=0.02
     )  # differs by 1.3 % with NCCL, whose stream frees later
     found = measure(card, update.words)
+    assert found["inputs"].keys() == {"pinned to device"}
     assert {key: found[key] for key in expected} == expected
 
 

@@ -68,10 +68,12 @@ def measure(made, updates=1, may_wait=False):
     """Run updates in steady state, in which PyTorch raises an error where the host would wait.
 
     Returns:
-        The counters of the last update, and the seconds of the fastest on the host.
+        The counters of a batch's way to the device and of the last update, and the seconds of the fastest on the host.
     """
+    read_counters()
     seconds = []
     batches = [job.sample_batch(made)] * made.plan.accumulate
+    input_counters = read_counters()
     for step in range(WARM + updates):
         torch.cuda.set_sync_debug_mode("error" if step >= WARM and not may_wait else "default")
         torch.cuda.reset_peak_memory_stats()
@@ -79,11 +81,12 @@ def measure(made, updates=1, may_wait=False):
         begin = time.perf_counter()
         made.trainer.step(batches, 0.1, step)
         seconds.append(time.perf_counter() - begin)
-    return read_counters(), min(seconds[WARM:])
+    return input_counters, read_counters(), min(seconds[WARM:])
 
 
-def summary(counters, seconds):
+def summary(input_counters, counters, seconds):
     return {
+        "inputs": counts(input_counters["copy"]),
         "kernels": total(counters["kernel"]),
         "calls": total(counters["call"]),
         "waits": counts(counters["wait"]),
@@ -115,7 +118,7 @@ if __name__ == "__main__":
     parser.add_argument("--updates", type=int, default=1, help="of which the fastest is timed")
     parser.add_argument("--may-wait", action="store_true", help="no error where the host waits")
     options, words = parser.parse_known_args()
-    counters, seconds = measure(assemble(words, options.ranks), options.updates, options.may_wait)
+    inputs, counters, seconds = measure(assemble(words, options.ranks), options.updates, options.may_wait)
     print_names(counters, options.names)
-    print(json.dumps(summary(counters, seconds)), flush=True)
+    print(json.dumps(summary(inputs, counters, seconds)), flush=True)
     os._exit(0)  # threads of a process group without others
