@@ -4,9 +4,13 @@ The recipes are those of the published reports, on random pixels and with the re
 """
 
 import json
+import subprocess
 from typing import Any, NamedTuple
 
 import pytest
+
+from tests.helpers.paths import ROOT
+from zoo import program
 
 pytestmark = pytest.mark.card
 
@@ -93,6 +97,14 @@ def test_an_update_asks_for_what_is_recorded(card, update):
     found = measure(card, update.words)
     assert found["inputs"].keys() == {"pinned to device"}
     assert {key: found[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("update", [*UPDATES.values()][:8], ids=[*UPDATES][:8])  # all models in fp32 and AMP
+def test_the_estimate_of_memory_is_that_of_the_allocator(update):
+    words = program.command("bench", "estimate", *update.words.split(), "--framework", "torch", "--json", "-")
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=400, check=True)
+    sizes = {entry["name"]: entry["size"] for entry in json.loads(done.stdout)["memory"]}
+    assert (sum(sizes.values()) - sizes["program"]) / 2**20 == pytest.approx(update.peak_mib, rel=0.05)
 
 
 def test_expandable_segments_reserve_little_more_than_is_used(card):
