@@ -223,7 +223,7 @@ def _places_of_gradient(event: Event, found: Sequence[Difference], record: Recor
         if len(beyond) == len(gradients):
             return record.files["objective"] + record.files["trainer"]
         return [*record.files["objective"], *_module_files(record, event.name)]
-    return [*_module_files(record, event.name), *_next_call_site(record, event.name)]
+    return [*_module_files(record, event.name), *_next_call(record, event.name)]
 
 
 def _module_files(record: Record, parameter: str) -> list[str]:
@@ -233,10 +233,14 @@ def _module_files(record: Record, parameter: str) -> list[str]:
     )
 
 
-def _next_call_site(record: Record, parameter: str) -> list[str]:
+def _next_call(record: Record, parameter: str) -> list[str]:
     module, calls = parameter.rpartition(".")[0], record.passes["training"]
     position = next((i for i, call in enumerate(calls) if call.name == module), len(calls))
-    return [site for call in calls[position + 1 : position + 2] for site in call.call_sites]
+    if position + 1 >= len(calls):
+        return []
+    call = calls[position + 1]
+    known = {site.partition(":")[0] for site in call.call_sites}
+    return [*call.call_sites, *(path for path in call.files if path not in known)]
 
 
 def _rounding_findings(proofs: Records, rounded: Records) -> list[Finding]:

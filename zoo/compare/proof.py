@@ -20,7 +20,7 @@ from zoo.run.job import Job, build_trainer
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import DeviceBatch, Trainer
-from zoo.trainer.recording import ROOT, class_file
+from zoo.trainer.recording import ROOT, class_file, class_files
 from zoo.trainer.state import ema_key, slot_key, statistic_key, with_averages
 
 UPDATES = 4  # from the second on, momentum counts
@@ -112,10 +112,10 @@ def _files(trainer: Any, task: Any) -> dict[str, list[str]]:
     """Return the source files by topic; task: section `task:`, whose class has the loss."""
     own = class_file(trainer)
     folder = own.rpartition("/")[0]
-    margin = ["zoo/trainer/margin.py"] if task.task == "face" else []
+    objective = "zoo/trainer/margin.py" if task.task == "face" else "zoo/trainer/objectives.py"
     by_topic = {
         "preprocess": [own, f"{folder}/layers.py"],
-        "objective": [class_file(task), *margin, class_file(trainer.objective), f"{folder}/ops.py"],
+        "objective": [*class_files(task), objective, class_file(trainer.objective), f"{folder}/ops.py"],
         "update": [
             f"{folder}/optimizer.py",
             class_file(trainer.plan.optimizer),

@@ -162,8 +162,17 @@ def source_files(modules: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 def class_file(value: Any) -> str:
     """Return the source file of an object's class, "" if it belongs to an installed package."""
+    return _source_file(type(value))
+
+
+def class_files(value: Any) -> list[str]:
+    """Return the source files of an object's class and its bases, but for those of installed packages."""
+    return list(dict.fromkeys(filter(None, map(_source_file, type(value).__mro__))))
+
+
+def _source_file(cls: type) -> str:
     try:
-        path = inspect.getsourcefile(type(value)) or ""
+        path = inspect.getsourcefile(cls) or ""
     except (TypeError, OSError):
         return ""
     return relative(path) if is_own_code(path) else ""
