@@ -52,8 +52,9 @@ def run(tmp_path, code, *words, seconds=60.0, memory=None, stop=None):
 
 
 def having(mark):
-    """Return the processes with a word in their command line."""
-    return [found for found in psutil.process_iter(["cmdline"]) if mark in (found.info["cmdline"] or [])]
+    """Return the processes with a word in their command line that have not ended."""
+    processes = psutil.process_iter(["cmdline", "status"])
+    return [each for each in processes if mark in (each.info["cmdline"] or []) and each.info["status"] != "zombie"]
 
 
 @pytest.mark.parametrize(

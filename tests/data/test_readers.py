@@ -166,9 +166,10 @@ def test_errors_come_in_order(workers, open_readers):
 
 
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
 from tests.data.test_readers import read_number
 from zoo.data.readers import Readers
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job ignores
 print("imported", os.getpid(), flush=True)
 source = Readers(read_number, 2, 1)
 elements = source.read(0, 10**6)

@@ -135,11 +135,6 @@ class Journal:
         """Return the last event of this name, None if there is none."""
         return next((event for event in reversed(self.events) if event["event"] == name), None)
 
-    def best(self) -> float | None:
-        """Return the best finite accuracy so far, None without one."""
-        accuracies = [event["accuracy"] for event in self.events if event["event"] == "eval"]
-        return max(filter(math.isfinite, accuracies), default=None)
-
     def __enter__(self) -> "Journal":
         return self
 

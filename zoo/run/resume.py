@@ -230,7 +230,7 @@ def progress_of_events(events: Sequence[Event], files_of: FilesOf) -> Progress:
     """
     progress = Progress()
     for event in events:
-        if event["event"] == "eval":
+        if event["event"] == "eval" and journal.is_number(event.get("accuracy")):
             progress.evaluations[event["step"]] = event["accuracy"]
         elif event["event"] in ("bad", "unreadable"):
             progress.unreadable.update(files_of(event["name"]))

@@ -171,9 +171,11 @@ def read_events(folder: Path) -> None:
 
 def _replay(folder: Path) -> None:
     """Go on with a journal, as a resumed run does."""
+    from zoo.run import resume
+
     journal.check(str(folder))
     with journal.Journal(str(folder), []) as events:
-        events.best()
+        resume.progress_of_events(events.events, lambda name: [name]).best()
         events.last("eval")
 
 

@@ -75,7 +75,7 @@ def test_a_resume_reverts_later_events(tmp_path):
     ]
     assert steps(history(str(tmp_path))) == expected
     with Journal(str(tmp_path), []) as journal:
-        assert journal.best() == 0.9 and journal.last("eval")["accuracy"] == 0.7
+        assert journal.last("eval")["accuracy"] == 0.7
 
 
 def test_numbers_that_are_not_finite_are_null_in_the_file_alone(tmp_path):
@@ -96,13 +96,12 @@ def test_numbers_that_are_not_finite_are_null_in_the_file_alone(tmp_path):
 
 
 @pytest.mark.parametrize("stored", ["null", "NaN"])  # NaN: of an older version
-def test_an_accuracy_that_is_not_finite_is_never_the_best(tmp_path, stored):
+def test_an_accuracy_that_is_not_finite_is_nan(tmp_path, stored):
     write(tmp_path, f'{{"event": "eval", "time": 1.0, "step": 1, "accuracy": {stored}}}\n')
     with Journal(str(tmp_path), []) as journal:
-        assert math.isnan(journal.last("eval")["accuracy"]) and journal.best() is None
+        assert math.isnan(journal.last("eval")["accuracy"])
         journal.add("eval", step=2, accuracy=0.5)
         journal.add("eval", step=3, accuracy=math.nan)
-        assert journal.best() == 0.5
     assert [math.isnan(event["accuracy"]) for event in history(str(tmp_path))] == [True, False, True]
 
 
