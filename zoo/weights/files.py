@@ -14,11 +14,11 @@ from safetensors import deserialize, safe_open
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
-from zoo.weights import ckpt, onnx_file, pdparams, pth
+from zoo.weights import ckpt, onnx_file
 
 RECORD, DIGEST_KEY = "checkpoint.json", "sha256"  # DIGEST_KEY -> digests by the name of the file
-PADDLE, MINDSPORE = ".pdparams", ".ckpt"
-EXTENSIONS = (".safetensors", *pth.EXTENSIONS, PADDLE, MINDSPORE)
+TORCH, PADDLE, MINDSPORE = (".pth", ".pt", ".pth.tar", ".bin"), ".pdparams", ".ckpt"
+EXTENSIONS = (".safetensors", *TORCH, PADDLE, MINDSPORE)
 RowRange = tuple[int, int, int]  # number of rows of the whole tensor, first row, row after the last
 DTYPES = {
     **{f"{kind.upper()}{8 * size}": np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)},
@@ -105,9 +105,13 @@ def read(path: str, rows: Mapping[str, RowRange] | None = None) -> tuple[dict[st
             f"{path} is an exported model, whose weights are part of its graph; give the checkpoint that it was "
             "exported from"
         )
-    if str(path).endswith(pth.EXTENSIONS):
+    if str(path).endswith(TORCH):
+        from zoo.weights import pth  # unpickling, which a run does without
+
         tensors, metadata = pth.read(path)
     elif str(path).endswith(PADDLE):
+        from zoo.weights import pdparams
+
         tensors = pdparams.read(path)
     elif str(path).endswith(MINDSPORE):
         tensors = ckpt.read(path)

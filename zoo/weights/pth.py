@@ -22,7 +22,6 @@ from zoo.data.formats.safe_pickle import AllowedCall, OrderedDict
 from zoo.data.parsing import parsing
 from zoo.weights.ckpt import widen
 
-EXTENSIONS = (".pth", ".pt", ".pth.tar", ".bin")
 FREE_BYTES, EXPANSION = 16 << 20, 8  # limit of the tensors: the first, and so many times the size of the file
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 CODECS = ("latin1", "latin-1", "utf-8", "ascii")
