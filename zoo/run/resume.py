@@ -210,7 +210,10 @@ def _match_statistics(
 def read_progress(run: str, path: str, files_of: FilesOf) -> Progress:
     """Read the progress of a run from its checkpoint, that of an older version from its events."""
     file = os.path.join(path, checkpoint.PROGRESS)
-    return parse_progress(file) if os.path.exists(file) else progress_of_events(journal.history(run), files_of)
+    if os.path.exists(file):
+        return parse_progress(file)
+    with parsing(f"{os.path.join(run, journal.FILE)} cannot be read", "restore it from a copy"):
+        return progress_of_events(journal.history(run), files_of)
 
 
 def parse_progress(path: str) -> Progress:
@@ -230,8 +233,8 @@ def progress_of_events(events: Sequence[Event], files_of: FilesOf) -> Progress:
     """
     progress = Progress()
     for event in events:
-        if event["event"] == "eval" and journal.is_number(event.get("accuracy")):
-            progress.evaluations[event["step"]] = event["accuracy"]
+        if event["event"] == "eval":
+            progress.evaluations[int(event["step"])] = float(event["accuracy"])
         elif event["event"] in ("bad", "unreadable"):
             progress.unreadable.update(files_of(event["name"]))
         elif event["event"] == "data_changed":

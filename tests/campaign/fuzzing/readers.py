@@ -175,8 +175,8 @@ def _replay(folder: Path) -> None:
 
     journal.check(str(folder))
     with journal.Journal(str(folder), []) as events:
-        resume.progress_of_events(events.events, lambda name: [name]).best()
         events.last("eval")
+    resume.read_progress(str(folder), str(folder), lambda name: [name]).best()
 
 
 def read_log(folder: Path) -> None:

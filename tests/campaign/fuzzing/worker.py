@@ -8,6 +8,7 @@ receives a line of JSON per failure and, after the last input of a kind, the fig
 position of the input that is being read, so that whoever started this process knows which one ended it.
 """
 
+import codecs
 import contextlib
 import importlib
 import json
@@ -144,7 +145,7 @@ def main(task: Mapping[str, Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=where) as folder:
         os.chdir(folder)
         for codec in CODECS:  # modules that Python imports when they are first used
-            "a".encode(codec)
+            codecs.lookup(codec)
         for name in LATE_MODULES:
             importlib.import_module(name)
         actions = Actions([folder, "/dev/null"], MODULES)
