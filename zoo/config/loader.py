@@ -34,6 +34,7 @@ RENAMED_KEYS = {  # old -> new
     "optim.clip_split": "optim.clip_sharded",
     "data.val_share": "data.val_fraction",
 }
+REMOVED_KEYS = ("data.worker_memory_gb",)  # refused likewise, left out of recipes of older runs
 
 
 class Entry(NamedTuple):
@@ -258,7 +259,7 @@ def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries) -> None:
 
 def translate(entries: Entries) -> Entries:
     """Return the entries of a recorded recipe under the present names of their keys."""
-    return {RENAMED_KEYS.get(key, key): entry for key, entry in entries.items()}
+    return {RENAMED_KEYS.get(key, key): entry for key, entry in entries.items() if key not in REMOVED_KEYS}
 
 
 def _shortened(text: str) -> str:
@@ -322,6 +323,8 @@ def _check_keys(
             continue
         if key in RENAMED_KEYS:
             raise UserError(f"{entry.origin}: {key} was renamed to {RENAMED_KEYS[key]}")
+        if key in REMOVED_KEYS:
+            raise UserError(f"{entry.origin}: {key} was removed; leave it out")
         section, _, name = key.partition(".")
         owners = [owner for owner in lookups.get(section, ((),))[0] if owner in entries]
         of_owner = " for " + ", ".join(f"{owner}={entries[owner].value}" for owner in owners) if owners else ""

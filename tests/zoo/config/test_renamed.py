@@ -90,3 +90,10 @@ def test_an_old_run_trains_on(old_run, tmp_path):
     assert last_train["step"] == 2 and {"consecutive_skips", "data_wait_fraction"} <= last_train.keys()
     recorded = yaml.safe_load((old_run / "config.yaml").read_text())
     assert recorded["train"]["keep_checkpoints"] == 3 and "keep" not in recorded["train"]
+
+
+def test_a_removed_key_is_refused_and_left_out_of_an_older_run():
+    entries = {"data.worker_memory_gb": loader.Entry(8.0, "-o data.worker_memory_gb")}
+    assert loader.translate(entries) == {}
+    with pytest.raises(UserError, match="data.worker_memory_gb was removed"):
+        cli.request("configs/tsm_demo.yaml", ["data.worker_memory_gb=8"])
