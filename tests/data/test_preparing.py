@@ -224,6 +224,14 @@ def test_a_pack_is_cleaned(tmp_path, serial, capsys):
     assert b"train.rec key 2,-1,not an image" in contents(tmp_path / "out")["unreadable.csv"]
 
 
+def test_two_labels_of_a_file_are_refused(tmp_path, serial, capsys):
+    root = face_folders(tmp_path / "set")
+    (root / "label.txt").write_text("person0/0.png 0\nperson0/1.png 1\nperson0/0.png 1\n")
+    assert serial("faces", root, "--pack", "--out", tmp_path / "out") == 2
+    message = "person0/0.png: the list of train names it twice, with the labels 0 and 1"
+    assert message in capsys.readouterr().err and not (tmp_path / "out" / "train.rec").exists()
+
+
 def test_a_pack_in_another_order_has_no_identity_records(tmp_path, serial):
     source = tmp_path / "set"
     source.mkdir()

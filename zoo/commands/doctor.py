@@ -12,9 +12,9 @@ from zoo.doctor.child import Finding
 from zoo.frameworks import FRAMEWORKS
 
 EPILOG = """\
-Each framework is asked in a process of its own, so that one that crashes or hangs is told like any other problem. One
-update of each model, with a tiny architecture on random data, shows that a framework computes: on a CPU what the first
-framework computes there, on another device what the same framework computes on the CPU.
+Each framework is asked in a process of its own, so that one that crashes or hangs is reported like any other problem.
+One update of each model, with a tiny architecture on random data, shows that a framework computes: on a CPU what the
+first framework computes there, on another device what the same framework computes on the CPU.
 
 `warn` is something that will be slow or will not work, FAIL what training cannot start with, - what is not here.
 

@@ -24,22 +24,27 @@ from zoo.distributed.group import Group
 from zoo.trainer.world import Launch
 
 PREFIXES = (
-    *(
-        "ASCEND_",
-        "CUBLAS_",
-        "CUDA_",
-        "CUDNN_",
-        "DNNL_",
-        "FI_",
-        "FLAGS_",
-        "GLOG_",
-        "GLOO_",
-        "HCCL_",
-        "KMP_",
-        "MKL_",
-        "MS_",
-    ),
-    *("NCCL_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TORCH_", "UCX_"),
+    "ASCEND_",
+    "CUBLAS_",
+    "CUDA_",
+    "CUDNN_",
+    "DNNL_",
+    "FI_",
+    "FLAGS_",
+    "GLOG_",
+    "GLOO_",
+    "HCCL_",
+    "KMP_",
+    "MKL_",
+    "MS_",
+    "NCCL_",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_",
+    "ONEDNN_",
+    "OPENBLAS_",
+    "PYTORCH_",
+    "TORCH_",
+    "UCX_",
 )
 NAMED = "ZOO_ENV"  # names that zoo launch --env was given, separated by commas
 HIDDEN = "(hidden)"  # in place of the value of a secret

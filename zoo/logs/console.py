@@ -40,6 +40,18 @@ class Console:
         self.task = self.bar.add_task("training", total=steps, rate="", visible=False)
         self._first: tuple[int, float] | None = None  # update and monotonic time at the end of this process's first one
         self._scaling: tuple[float, float] = (1.0, 0.0)  # loss scale and skipped updates of the last line
+        self._handlers = {
+            "train": self._train,
+            "data_wait": self._data_wait,
+            "eval": self._eval,
+            "bad": self._bad,
+            "save": self._save,
+            "best": self._best,
+            "resume": self._resume,
+            "speed": self._speed,
+            "end": self._end,
+            "profile": self._profile,
+        }
 
     def tick(self, done: int) -> None:
         """Move the progress bar to `done` updates."""
@@ -89,7 +101,7 @@ class Console:
                 advance()
 
     def __call__(self, event: Event) -> None:
-        handler = getattr(self, f"on_{event['event']}", None)
+        handler = self._handlers.get(event["event"])
         if handler:
             handler(event)
 
@@ -136,7 +148,7 @@ class Console:
         if self.rich.is_terminal:  # elsewhere it would print an empty line
             self.bar.stop()
 
-    def on_train(self, event: Event) -> None:
+    def _train(self, event: Event) -> None:
         scale, skipped = event["scale"], event["skipped"]
         last_scale, last_skipped = self._scaling
         changes = [f"loss scale {scale:g}"] * (scale != last_scale)
@@ -161,10 +173,10 @@ class Console:
         line = "  ".join(parts)
         self.print(line if len(line) <= WIDTH else " ".join(parts))
 
-    def on_data_wait(self, event: Event) -> None:
+    def _data_wait(self, event: Event) -> None:
         self.print(event["message"])
 
-    def on_eval(self, event: Event) -> None:
+    def _eval(self, event: Event) -> None:
         unreadable = f"  ({event['bad']} unreadable, counted as wrong)" if event["bad"] else ""
         metrics = "  ".join(
             f"{name} {event[name]:.4f}"
@@ -184,32 +196,32 @@ class Console:
             for line in textwrap.wrap(text, WIDTH, subsequent_indent="  "):
                 self.print(line)
 
-    def on_bad(self, event: Event) -> None:
+    def _bad(self, event: Event) -> None:
         replacement = f"replaced by {event['replaced_by']}" if event["replaced_by"] else "counted as wrong"
         self.print(f"unreadable sample: {event['name']}: {event['reason']}; {replacement}")
 
-    def on_save(self, event: Event) -> None:
+    def _save(self, event: Event) -> None:
         self.print(f"saved {event['path']}")
 
-    def on_best(self, event: Event) -> None:
+    def _best(self, event: Event) -> None:
         self.print(f"best so far: {event['path']}")
 
-    def on_resume(self, event: Event) -> None:
+    def _resume(self, event: Event) -> None:
         self.print(f"resuming from step {event['step']} ({event['path'] or 'no checkpoint was written yet'})")
 
-    def on_speed(self, event: Event) -> None:
+    def _speed(self, event: Event) -> None:
         self.print(
             f"speed: {event['samples_per_s']:.2f} samples/s over {event['count']} updates, after {event['drop']} that "
             f"were dropped; an update takes {event['step_ms']['p50']:.2f} ms (median), "
             f"waiting for data {event['data_wait_fraction']:.0%}"
         )
 
-    def on_profile(self, event: Event) -> None:
+    def _profile(self, event: Event) -> None:
         self.print(f"profile of {event['updates']} updates, to step {event['step']}: {event['path']}")
         for line in event["table"]:
             self.print(line)
 
-    def on_end(self, event: Event) -> None:
+    def _end(self, event: Event) -> None:
         if event.get("message"):
             self.print(f"ended early: {event['message']}")
 

@@ -73,7 +73,7 @@ def lines(events: Sequence[Event], submission: Submission) -> list[str]:
     try:
         entries = [*_set_up(load["at"], begin, submission), *_course(events, begin)]
     except KeyError as error:
-        raise UserError(f"the event `begin` of the run has no {error}; train again with this version") from None
+        raise UserError(f"an event of the run has no {error}; train again with this version") from None
     return [str(entry) for entry in sorted(entries, key=lambda entry: entry.time)]  # stable
 
 

@@ -97,6 +97,11 @@ def in_memory_order(tensor: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1)
 
 
+def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return tensors as one; not a copy of a single one, which may be the rows of millions of classes."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+
+
 def with_same_numbers(tensors: Sequence[Tensors]) -> Iterator[list[Tensors]]:
     """Yield parameters that can be updated at once: learning rate, weight decay, divisor and formula are the same."""
 
@@ -261,10 +266,10 @@ class Optimizer:
         gradients = [each.gradient for each in members]
         if not self.plan.mode.is_fp64:  # in place, as fused kernels do
             torch._foreach_div_(gradients, torch.where(finite, first.divisor, 1))
-        gradient = torch.cat([in_memory_order(each.gradient, each.weight) for each in members])
+        gradient = joined([in_memory_order(each.gradient, each.weight) for each in members])
         if self.plan.mode.is_fp64:  # rounded once, as in every framework
             gradient = gradient * math.rounded(1 / first.divisor)
-        old = [torch.cat(tensors) for tensors in targets]
+        old = [joined(tensors) for tensors in targets]
         step, slots = spec.direction(math, old[0], gradient, tuple(old[1:]), first.weight_decay, applied)
         for tensors, before, value in zip(targets, old, (old[0] - first.lr * step, *slots), strict=True):
             torch._foreach_copy_(tensors, torch.where(finite, value, before).split(math.sizes))

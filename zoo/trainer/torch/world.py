@@ -167,7 +167,8 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
         keep_freed_memory()
     if selected.type == "cuda":
         torch.cuda.set_device(str(selected))
-        _check_build(torch.cuda.get_device_capability(), torch.cuda.get_arch_list())
+        if torch.version.cuda:
+            _check_build(torch.cuda.get_device_capability(), torch.cuda.get_arch_list())
     if launch.size > 1:
         # A store of our own, because under torchrun a tcp:// address would refer to the launcher's.
         is_root = launch.rank == 0
@@ -193,7 +194,8 @@ def _check_build(capability: tuple[int, int], architectures: Sequence[str]) -> N
         if built <= capability and (kind == "compute" or built[0] == capability[0]):
             return
     number = ".".join(map(str, capability))
-    remedy = "a newer one" if capability > (7, 0) else "one for CUDA 12.6, from https://download.pytorch.org/whl/cu126"
+    # Builds for CUDA 13 begin at 7.5.
+    remedy = "a newer one" if capability >= (7, 5) else "one for CUDA 12.6, from https://download.pytorch.org/whl/cu126"
     raise UserError(
         f"device: PyTorch {torch.__version__} was built for {', '.join(architectures)}, and this GPU has the compute "
         f"capability {number}; install {remedy}, or use --device cpu"
