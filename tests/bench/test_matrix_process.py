@@ -57,6 +57,14 @@ def having(mark):
     return [each for each in processes if mark in (each.info["cmdline"] or []) and each.info["status"] != "zombie"]
 
 
+def wait_for_end(mark):
+    """Wait until the processes with a word in their command line have ended: a kill takes effect after it is sent."""
+    deadline = time.monotonic() + 20
+    while having(mark):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize(
     "code, reason",
     [
@@ -99,7 +107,7 @@ def test_no_process_outlives_a_run(tmp_path):
     mark = str(tmp_path / "mark")
     assert run(tmp_path, SLEEPING, mark, seconds=0.5) == "did not end within 0.5 s"
     assert run(tmp_path, LEAVING, mark) is None
-    assert having(mark) == []
+    wait_for_end(mark)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -113,10 +121,7 @@ def test_a_run_ends_with_the_program(tmp_path, number):
         time.sleep(0.02)
     program.send_signal(number)
     assert program.wait(20) == (-9 if number == signal.SIGKILL else 128 + number)
-    deadline = time.monotonic() + 20
-    while having(mark):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for_end(mark)
 
 
 def test_a_variant_imports_the_modules_of_its_checkout(tmp_path):
