@@ -23,7 +23,7 @@ lock_gpu() {  # framework, extras ...: from PyPI; what requirements/all.txt has,
 }
 lock_cpu requirements/torch.txt torch data plot
 lock_cpu requirements/all.txt torch data plot paddle mindspore dali export gpu dev
-lock_gpu torch torch dali
+lock_gpu torch torch dali peers
 lock_gpu paddle paddle-gpu
 lock_gpu mindspore mindspore cuda11
 uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
