@@ -18,11 +18,11 @@ lock_cpu() {  # output, extras ...
         --index-strategy unsafe-best-match ${TORCH_SOURCE:---extra-index-url https://download.pytorch.org/whl/cpu}
 }
 lock_gpu() {  # framework, extras ...: from PyPI; what requirements/all.txt has, too, has the same version
-    compile "${*:2} data plot gpu test" --output-file "environments/$1.lock" \
+    compile "${*:2} data decord plot gpu test" --output-file "environments/$1.lock" \
         --constraint requirements/all.txt --constraint <(echo "torch==$torch")
 }
 lock_cpu requirements/torch.txt torch data plot
-lock_cpu requirements/all.txt torch data plot paddle mindspore dali export gpu dev
+lock_cpu requirements/all.txt torch data decord plot paddle mindspore dali export gpu dev
 lock_gpu torch torch dali peers
 lock_gpu paddle paddle-gpu
 lock_gpu mindspore mindspore cuda11

@@ -11,6 +11,7 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from zoo.data.augment import Augmentation, Drawn, Target, catalog
 from zoo.data.errors import known_names
 from zoo.data.fields import Range
-from zoo.data.transforms.geometry import Geometry, Size
+from zoo.data.transforms.geometry import RESIZER, Geometry, Size
 
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
@@ -122,21 +123,23 @@ class Pipeline:
         others = [step for step in steps if not step.augmentation.is_crop]
         self._draws: list[Callable[[Target, np.random.Generator], Drawn | None]] = [_bind(step) for step in others]
         self.is_geometric = [step.name for step in others] in ([], ["horizontal_flip"])
+        self.antialias = bool(crops) and settings.antialias
+        self.fast = self.antialias and settings.resample == "fast" and find_spec(RESIZER) is not None
         self.notes: tuple[str, ...] = ()
         if given is not None:
             note = f"data.augment: in place of the standard augmentations: {', '.join(map(str, steps)) or 'none'}"
             if settings.loader == "dali" and not self.is_geometric:
                 note += "; the reference loader reads the training samples, since DALI does not augment"
             self.notes = (note,)
+        if self.antialias and settings.resample == "fast" and not self.fast:
+            self.notes += ("data.resample=fast: Pillow resizes, more slowly, since cykooz-resizer is not installed",)
 
-    def draw_crop(
-        self, size: Size, target: Target, antialias: bool, rng: np.random.Generator
-    ) -> tuple[Geometry, list[Drawn]]:
+    def draw_crop(self, size: Size, target: Target, rng: np.random.Generator) -> tuple[Geometry, list[Drawn]]:
         """Draw the crop and the mirror of an image of a size, and what else happens to the pixels of the crop."""
         assert self.crop
         geometry = self.crop(size, target, rng)
         flip, drawn = self.draw(target, rng)
-        return geometry._replace(antialias=antialias, flip=flip), drawn
+        return geometry._replace(antialias=self.antialias, flip=flip, fast=self.fast), drawn
 
     def draw(self, target: Target, rng: np.random.Generator) -> tuple[bool, list[Drawn]]:
         """Draw the augmentations that follow the crop.

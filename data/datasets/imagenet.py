@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -59,6 +60,7 @@ class Settings(LoaderSettings):
     flip: bool = True  # mirror half of the training images
     augment: Steps | None = None  # augmentations in place of crop and flip (docs/data.md); null: these
     antialias: bool = True  # resize by Pillow's antialiased filter (torchvision), not OpenCV's
+    resample: Literal["fast", "exact"] = "fast"  # in training, antialias within 1 of 255 or with Pillow's own bytes
     reduce: bool = True  # in training, decode large JPEG files at 1/2 to 1/8 where that loses nothing
     eval_size: Count | None = None  # of the center crop in an evaluation; default size
     eval_resize: int | None = None  # the shorter side before that crop; default 256 for 224, in proportion
@@ -168,7 +170,7 @@ class ImageSplit(common.FileSplit):
         """
         s = self.settings
         if self.training:
-            return self.pipeline.draw_crop(size, Target(s.size, s.size, s.mean, s.std), s.antialias, rng)
+            return self.pipeline.draw_crop(size, Target(s.size, s.size, s.mean, s.std), rng)
         resized = short_side_size(size, s.short_side)
         return Geometry(None, resized, s.antialias, center_box(*resized, s.eval_crop)), []
 

@@ -63,6 +63,7 @@ class Settings(LoaderSettings):
     sampling: Literal["uniform", "dense"] = "uniform"
     scales: Shares = (1.0, 0.875, 0.75, 0.66)  # of the multi-scale crop
     antialias: bool = False  # resize by Pillow's antialiased filter (mit-han-lab, PaddleVideo), not OpenCV's
+    resample: Literal["fast", "exact"] = "fast"  # in training, antialias within 1 of 255 or with Pillow's own bytes
     flip: bool = True  # mirror half of the training clips
     augment: Steps | None = None  # augmentations in place of crop and flip (docs/data.md); null: these
     flip_pairs: tuple[tuple[int, int], ...] = ()  # labels that are swapped when a clip is mirrored
@@ -216,7 +217,7 @@ class ClipSplit(common.FileSplit):
         s = self.settings
         if not self.training:
             return evaluation_geometries(s, size, s.eval_crops), []
-        geometry, drawn = self.pipeline.draw_crop(size, Target(s.size, s.size, s.mean, s.std), s.antialias, rng)
+        geometry, drawn = self.pipeline.draw_crop(size, Target(s.size, s.size, s.mean, s.std), rng)
         return [geometry], drawn
 
     def _label(self, clip: LabeledPath, mirrored: bool) -> np.ndarray:

@@ -292,7 +292,7 @@ def decode(encoded: EncodedImage, geometry: Geometry, reduce: bool = False) -> n
     with parsing(NOT_DECODED, kind=BadSample):
         pixels, factor = decode_pixels(encoded, jpeg_scale(encoded, geometry) if reduce else 1)
         edges = (left / factor, top / factor, (left + width) / factor, (top + height) / factor)
-        return finish(encoded.upright(_resize_box(pixels, edges, target, geometry.antialias)), geometry)
+        return finish(encoded.upright(_resize_box(pixels, edges, target, geometry)), geometry)
 
 
 def jpeg_scale(encoded: EncodedImage, geometry: Geometry) -> int:
@@ -362,15 +362,15 @@ def write_jpeg(path: str, pixels: np.ndarray, quality: int) -> None:
     Image.fromarray(pixels).save(path, "JPEG", quality=quality)
 
 
-def _resize_box(pixels: np.ndarray, edges: tuple[float, ...], size: Size, antialias: bool) -> np.ndarray:
-    """Resize a box of an image, given by its left, top, right and bottom edges."""
+def _resize_box(pixels: np.ndarray, edges: tuple[float, ...], size: Size, geometry: Geometry) -> np.ndarray:
+    """Resize a box of an image, given by its left, top, right and bottom edges, by the filter of a geometry."""
     x, y = math.floor(edges[0]), math.floor(edges[1])
     # Crop before the resize: its filter must not see pixels outside of the box, as in torchvision.
     region = pixels[y : math.ceil(edges[3]), x : math.ceil(edges[2])]
-    if not antialias:
-        return resize(region, *size, antialias)
+    if not geometry.antialias:
+        return resize(region, *size, antialias=False)
     inner = (edges[0] - x, edges[1] - y, edges[2] - x, edges[3] - y)
-    return resize(region, *size, antialias, inner)
+    return resize(region, *size, True, inner, geometry.fast)
 
 
 def _draft_jpeg(image: Image.Image, scale: int) -> float:

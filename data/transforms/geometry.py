@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+RESIZER = "cykooz_resizer"  # module of fast_image_resize, for a geometry that is `fast`
 MAX_TRIES = 10  # of a random box, before its largest possible one is taken
 Box = tuple[int, int, int, int]  # left, top, width, height
 Size = tuple[int, int]  # width, height
@@ -24,6 +25,7 @@ class Geometry(NamedTuple):
         flip: mirror horizontally.
         canvas: size to which the image is padded at the bottom and on the right, where it is smaller.
         fill: padding, a value per channel.
+        fast: see `resize`; only with `antialias`.
     """
 
     box: Box | None = None
@@ -33,6 +35,7 @@ class Geometry(NamedTuple):
     flip: bool = False
     canvas: Size | None = None
     fill: tuple[int, ...] = (0, 0, 0)
+    fast: bool = False
 
 
 def short_side_size(size: Size, short_side: int) -> Size:

@@ -1,11 +1,13 @@
 """The steps of a geometry on the pixels of an image or a mask."""
 
+import importlib
+
 import cv2
 import numpy as np
 from PIL import Image
 
 from zoo.data.errors import BadSample
-from zoo.data.transforms.geometry import Box, Geometry, Size
+from zoo.data.transforms.geometry import RESIZER, Box, Geometry, Size
 
 MAX_PIXELS = 1 << 26  # of a result: a shorter side of one pixel, enlarged to 256, may make billions of a longer one
 Edges = tuple[float, float, float, float]  # left, top, right, bottom
@@ -23,7 +25,7 @@ def scale(image: np.ndarray, geometry: Geometry) -> np.ndarray:
     if geometry.box:
         image = crop(image, geometry.box)
     if geometry.size and geometry.size != image.shape[1::-1]:
-        image = resize(image, *geometry.size, geometry.antialias)
+        image = resize(image, *geometry.size, geometry.antialias, fast=geometry.fast)
     return image
 
 
@@ -55,7 +57,9 @@ def pad(image: np.ndarray, canvas: Size, fill: tuple[int, ...]) -> np.ndarray:
     return cv2.copyMakeBorder(image, 0, bottom, 0, right, cv2.BORDER_CONSTANT, value=fill)
 
 
-def resize(image: np.ndarray, width: int, height: int, antialias: bool, edges: Edges | None = None) -> np.ndarray:
+def resize(
+    image: np.ndarray, width: int, height: int, antialias: bool, edges: Edges | None = None, fast: bool = False
+) -> np.ndarray:
     """Resize an image.
 
     Args:
@@ -64,9 +68,10 @@ def resize(image: np.ndarray, width: int, height: int, antialias: bool, edges: E
         antialias: widen the filter where the image shrinks, as Pillow's resize does; otherwise interpolate between
             the four nearest pixels, as OpenCV's does.
         edges: of the part that is resized, in fractions of pixels; only with `antialias`.
+        fast: compute the antialiased filter by fast_image_resize, in a quarter of Pillow's time.
 
     Returns:
-        uint8 (height, width, 3), the very pixels of Pillow's or OpenCV's resize.
+        uint8 (height, width, 3), the very pixels of Pillow's or OpenCV's resize; with `fast` at most 1 from Pillow's.
 
     Raises:
         BadSample: the result would have more than MAX_PIXELS.
@@ -74,8 +79,22 @@ def resize(image: np.ndarray, width: int, height: int, antialias: bool, edges: E
     if width * height > MAX_PIXELS:
         size = "x".join(map(str, image.shape[1::-1]))
         raise BadSample(f"its {size} pixels would become {width}x{height}; the limit is {MAX_PIXELS} in all")
+    if antialias and fast:
+        return _resize_fast(image, width, height, edges)
     if antialias:
         # Pillow copies a box of an array row by row, which takes twice as long as the resize itself.
         contiguous = np.ascontiguousarray(image)
         return np.asarray(Image.fromarray(contiguous).resize((width, height), Image.Resampling.BILINEAR, edges))
     return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+
+
+def _resize_fast(image: np.ndarray, width: int, height: int, edges: Edges | None) -> np.ndarray:
+    library = importlib.import_module(RESIZER)  # of the extra `data`; a data set looks for it when it is opened
+
+    crop = edges and library.CropBox(edges[0], edges[1], edges[2] - edges[0], edges[3] - edges[1])
+    bilinear = library.ResizeAlg.convolution(library.FilterType.bilinear)
+    options = library.ResizeOptions(resize_alg=bilinear, crop_box=crop, use_alpha=False)
+    source = library.ImageData(image.shape[1], image.shape[0], library.PixelType.U8x3, image.tobytes())
+    target = library.ImageData(width, height, library.PixelType.U8x3)
+    library.Resizer().resize(source, target, options)
+    return np.frombuffer(target.get_buffer(), np.uint8).reshape(height, width, 3)

@@ -152,7 +152,8 @@ def test_random_crops_of_recorded_draws(name):
 def test_pixels_of_recorded_pictures(tmp_path, monkeypatch, name, picture):
     values = recipe(name).values
     Image.fromarray(values[f"picture/{picture}/image"]).save(tmp_path / "a.png")
-    settings = replace(recipe(name).config.data, root=str(tmp_path), size=SIZE, eval_resize=SHORT_SIDE)
+    sizes = {"size": SIZE, "eval_resize": SHORT_SIDE}
+    settings = replace(recipe(name).config.data, root=str(tmp_path), resample="exact", **sizes)
     top, left, rows, columns = map(int, values[f"picture/{picture}/box"])
     monkeypatch.setattr(moves, "random_box", lambda *_, **__: (left, top, columns, rows))
     entries = [imagenet.LabeledPath("a.png", 0)]

@@ -143,7 +143,9 @@ def frames(request):
 def prepared(frames, training, draws=(), **keys):
     """Return the pixels of a sample of tsm_k400's data set whose file holds these frames."""
     cfg = read("tsm_k400")
-    split = kinetics.ClipSplit(replace(cfg.data, **keys), [LabeledPath("clip", 0)], ("only",), training)
+    split = kinetics.ClipSplit(
+        replace(cfg.data, resample="exact", **keys), [LabeledPath("clip", 0)], ("only",), training
+    )
     split._read = lambda clip, pick: frames[pick(len(frames)).ravel()]
     video = split.sample(0, RecordedDraws(*draws))["video"]
     return video.reshape(-1, *video.shape[-3:]), split.fields[0]

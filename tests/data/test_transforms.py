@@ -331,6 +331,20 @@ def test_a_resized_box_equals_that_of_opencv_and_pillow(size):
     assert np.array_equal(apply(IMAGE, Geometry((5, 4, 30, 20), size, antialias=True)), pillow)
 
 
+def test_the_fast_resize_is_at_most_one_level_from_pillow_s():
+    """Noise, up and down, whole pixels and fractions: 400 boxes of an image."""
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (300, 400, 3), dtype=np.uint8)
+    image[:, :200] = np.where(image[:, :200] > 127, 255, 0)
+    for number in range(400):
+        left, top = rng.uniform(0, 150, 2) if number % 2 else rng.integers(0, 150, 2)
+        edges = (left, top, left + rng.uniform(20, 240), top + rng.uniform(20, 140))
+        size = tuple(map(int, rng.integers(8, 260, 2)))
+        exact, fast = (resize(image, *size, True, edges, fast).astype(int) for fast in (False, True))
+        assert np.abs(exact - fast).max() <= 1
+        assert 0 < np.mean(exact != fast) < 0.3  # else one of them is not what it says
+
+
 def test_the_input_is_kept():
     original = IMAGE.copy()
     for geometry in (Geometry(flip=True), Geometry(window=(1, 2, 3, 4)), Geometry((0, 0, 9, 9), (5, 5), True)):

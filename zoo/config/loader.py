@@ -35,6 +35,7 @@ RENAMED_KEYS = {  # old -> new
     "data.val_share": "data.val_fraction",
 }
 REMOVED_KEYS = ("data.worker_memory_gb",)  # refused likewise, left out of recipes of older runs
+ADDED_KEYS = {"data.resample": ("data.antialias", "exact")}  # what older runs, which have the first key, did
 
 
 class Entry(NamedTuple):
@@ -259,7 +260,11 @@ def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries) -> None:
 
 def translate(entries: Entries) -> Entries:
     """Return the entries of a recorded recipe under the present names of their keys."""
-    return {RENAMED_KEYS.get(key, key): entry for key, entry in entries.items() if key not in REMOVED_KEYS}
+    present = {RENAMED_KEYS.get(key, key): entry for key, entry in entries.items() if key not in REMOVED_KEYS}
+    for key, (beside, value) in ADDED_KEYS.items():
+        if beside in present and key not in present:
+            present[key] = Entry(value, present[beside].origin)
+    return present
 
 
 def _shortened(text: str) -> str:

@@ -26,6 +26,7 @@ PACKAGES = {  # library -> distributions that provide it
     "opencv": ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),
     "pillow": ("pillow",),
     "av": ("av",),
+    "cykooz-resizer": ("cykooz-resizer",),
     "decord": ("decord", "decord2", "eva-decord"),
     "dali": ("nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-dali-cuda110"),
 }

@@ -24,6 +24,7 @@ DECODERS = {  # module -> what needs it, and the package that pip installs
     "cv2": ("images and frames from files", "opencv-python-headless"),
     "PIL.Image": ("masks, and images that OpenCV does not read", "pillow"),
     "av": ("videos", "av"),
+    "cykooz_resizer": ("data.resample=fast", "cykooz-resizer"),
     "decord": ("data.decoder=decord", "decord"),
     "nvidia.dali": ("data.loader=dali", "vision-zoo[dali]"),
 }

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from zoo.data.augment import steps
 from zoo.data.datasets import imagenet
 from zoo.data.errors import UserError
 from zoo.data.formats import images
@@ -278,6 +279,22 @@ def test_samples_with_and_without_antialias(tmp_path):
         splits = load(tmp_path, antialias=antialias, reduce=False, scale=(1.0, 1.0), ratio=(2 / 3, 2 / 3))
         ranges[antialias] = [np.ptp(split.sample(0, np.random.default_rng(0))["image"][:, 1:-1]) for split in splits]
     assert max(ranges[True]) < 20 and min(ranges[False]) > 150
+
+
+def test_the_fast_resize_is_for_training_alone(tmp_path, monkeypatch):
+    """Without its library, Pillow resizes, and a note says so."""
+    write_files(tmp_path, "train/a/x.png", "val/a/x.png")
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8))
+    for split in ("train", "val"):
+        noise.save(tmp_path / split / "a/x.png")
+    exact, fast = load(tmp_path, resample="exact"), load(tmp_path)
+    monkeypatch.setattr(steps, "find_spec", lambda name: None)
+    without = load(tmp_path)
+    samples = [split.sample(0, np.random.default_rng(0))["image"].astype(int) for split, _ in (exact, fast, without)]
+    assert np.abs(samples[0] - samples[1]).max() == 1 and np.array_equal(samples[0], samples[2])
+    evaluated = [split.sample(0, np.random.default_rng(0))["image"] for _, split in (exact, fast)]
+    assert np.array_equal(*evaluated)
+    assert exact[0].notes == fast[0].notes == () and "cykooz-resizer" in without[0].notes[0]
 
 
 def test_reduced_decodes_need_antialias():

@@ -97,3 +97,11 @@ def test_a_removed_key_is_refused_and_left_out_of_an_older_run():
     assert loader.translate(entries) == {}
     with pytest.raises(UserError, match="data.worker_memory_gb was removed"):
         cli.request("configs/tsm_demo.yaml", ["data.worker_memory_gb=8"])
+
+
+def test_older_runs_keep_the_resize_that_they_began_with():
+    """Recipes that were recorded before data.resample existed have data.antialias alone."""
+    before = {"data.antialias": loader.Entry(True, "recipe.yaml:3")}
+    assert loader.translate(before)["data.resample"] == loader.Entry("exact", "recipe.yaml:3")
+    chosen = {**before, "data.resample": loader.Entry("fast", "recipe.yaml:4")}
+    assert loader.translate(chosen) == chosen and loader.translate({}) == {}
