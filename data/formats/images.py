@@ -11,6 +11,7 @@ change its colors or rotate it. Both end as they should: some versions of OpenCV
 
 import io
 import math
+import re
 import struct
 import warnings
 from collections.abc import Iterator
@@ -47,6 +48,9 @@ NOT_DECODED = "cannot be decoded as an image"
 # Scans of a JPEG file. Each costs time for all pixels, and may be a few bytes; encoders make about ten.
 MAX_SCANS, CHECKED_WORK = 100, 2 * 10**10  # the latter: pixels x bytes, below which any number takes a second
 BYTES_PER_SCAN = 1 << 14  # allows more of them in a baseline file: a video behind the image has their marker by chance
+# Headers of PPM (color) and PGM (gray) as prepared scenes have them: kind, width, height; a byte per value follows.
+PPM, PGM = b"6", b"5"
+RAW = re.compile(rb"P([56])\n(\d{1,5}) (\d{1,5})\n255\n")
 PLAIN_FORMATS = (b"P1", b"P2", b"P3")  # PBM, PGM and PPM as text, which Pillow reads word by word, for hours
 TILE_SIZE = (322, 323)  # tags of TIFF: width and height
 
@@ -320,7 +324,7 @@ def decode_pixels(encoded: EncodedImage, scale: int = 1) -> tuple[np.ndarray, fl
         Errors of Pillow and OpenCV.
     """
     scale = scale if encoded.is_jpeg else 1
-    pixels = decode_ordinary(encoded.content, scale) if encoded.for_opencv else None
+    pixels = decode_ordinary(encoded.content, scale) if encoded.for_opencv else raw_pixels(encoded.content, PPM)
     if pixels is not None:
         return pixels, scale
     image = _open(encoded.content)
@@ -355,6 +359,24 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode in ("I", "F"):
         raise ValueError(f"pixels of 32 bits, mode {image.mode}, have no known range")
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def raw_pixels(content: bytes, kind: bytes) -> np.ndarray | None:
+    """Return the pixels of a PPM or PGM file that `raw_file` wrote, without a copy; None of another."""
+    header = RAW.match(content)
+    if not header or header[1] != kind:
+        return None
+    width, height = int(header[2]), int(header[3])
+    shape = (height, width, 3) if kind == PPM else (height, width)
+    if len(content) != header.end() + math.prod(shape):
+        return None
+    return np.frombuffer(content, np.uint8, offset=header.end()).reshape(shape)
+
+
+def raw_file(pixels: np.ndarray) -> bytes:
+    """Return uint8 (H, W, 3) as a PPM file or uint8 (H, W) as a PGM file."""
+    height, width = pixels.shape[:2]
+    return b"P%b\n%d %d\n255\n" % (PPM if pixels.ndim == 3 else PGM, width, height) + pixels.tobytes()
 
 
 def write_jpeg(path: str, pixels: np.ndarray, quality: int) -> None:

@@ -1,5 +1,6 @@
 """Segmentation masks: PNG files with a value per pixel, the classes the values stand for, and checks before a run."""
 
+import io
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -163,6 +164,8 @@ def read_values(file: str | BinaryIO) -> np.ndarray:
         BadSample: the file cannot be read.
         InvalidMask: the file is not a PNG with one value up to 255 per pixel.
     """
+    if isinstance(file, io.BytesIO) and (raw := images.raw_pixels(file.getvalue(), images.PGM)) is not None:
+        return raw  # of a prepared scene
     with images.open_image(file, regular.MASK) as image:
         if image.format != "PNG":
             raise InvalidMask(f"a {image.format} file; masks are PNG files, since other formats may change the values")

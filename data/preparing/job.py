@@ -26,6 +26,7 @@ FORMS = {  # form -> media that it applies to, the first one being what is prepa
     "reencode": ("video",),
     "frames": ("video",),
     "resize": ("image",),
+    "raw": ("pair",),
 }
 MIN_CHUNK, MAX_CHUNK, CHUNKS = 16 << 20, 256 << 20, 64  # bytes of source files; chunks to keep many processes busy
 MAX_CHUNK_FILES = {"files": 1 << 14, "pack": 1 << 14}  # by form; the other forms take long per file:
@@ -40,7 +41,7 @@ class Job:
 
     Attributes:
         root: Folder of the data set, absolute.
-        form: `files` (checked only), `pack`, `reencode`, `frames` or `resize`.
+        form: of FORMS; `files` are checked only.
         short_side: Of re-encoded frames and images, in pixels.
         full: Decode every frame of every video.
         lists: Settings of the data set as (name, value), such as ("suffix", ".mp4").

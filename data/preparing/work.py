@@ -245,6 +245,9 @@ def _pair(task: Task, sample: Sample) -> Examined:
     except BadSample as error:
         raise BadSample(f"{sample.mask}: {error}") from None
     both = {"bytes": len(content) + len(mask), "sha256": hashlib.sha256(content + mask).hexdigest()}
+    if task.job.form == "raw":
+        content = images.raw_file(images.decode_stored(images.parse(content)))
+        mask = images.raw_file(masks.read_values(mask_path))
     return Examined(properties | both, [content, mask])
 
 

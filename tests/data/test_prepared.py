@@ -9,13 +9,14 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.data.loaders import sets
 from tests.helpers import clips
 from tests.helpers.prepared import image_folders, serial_prepare
 from zoo.data import order
 from zoo.data.datasets import cityscapes, imagenet, kinetics
-from zoo.data.errors import UserError
+from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import images
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.packs.prepared import PreparedSplit, open_splits
@@ -127,6 +128,43 @@ def test_samples_are_those_of_the_source(kind, write, module, keys, option, tmp_
         assert_same_samples(left, right)
         assert_same_samples(right, pickle.loads(pickle.dumps(right)))
         assert left.fields == right.fields
+
+
+def test_raw_scenes_have_the_bytes_of_the_source(tmp_path, serial):
+    """Also of masks with a palette and with 16 bits, and of images in gray; the source is not needed any more."""
+    write_scenes(tmp_path / "set")
+    folders = [tmp_path / "set" / name / "train/bonn" for name in ("leftImg8bit", "gtFine")]
+    image, *_ = sorted(folders[0].iterdir())
+    cv2.imwrite(str(image), cv2.imread(str(image), cv2.IMREAD_GRAYSCALE))
+    first, second = sorted(folders[1].iterdir())
+    values = np.random.default_rng(0).integers(7, 12, (48, 64)).astype(np.uint8)
+    indexed = Image.fromarray(values, "P")
+    indexed.putpalette(list(range(255, -1, -1)) * 3)
+    indexed.save(first)
+    cv2.imwrite(str(second), values.astype(np.uint16))
+    keys = {"crop": (32, 40), "void_masks": True}
+    source = cityscapes.load(cityscapes.Settings(root=str(tmp_path / "set"), **keys))
+    samples = [[split.sample(index, order.generator(0, "augment", index)) for index in range(2)] for split in source]
+    assert serial("cityscapes", tmp_path / "set", "--raw", "--out", tmp_path / "out") == 0
+    shutil.rmtree(tmp_path / "set")
+    packed = cityscapes.load(cityscapes.Settings(root=str(tmp_path / "out"), **keys))
+    for split, wanted in zip(packed, samples, strict=True):
+        for index, sample in enumerate(wanted):
+            given = split.sample(index, order.generator(0, "augment", index))
+            assert {name: array.tobytes() for name, array in given.items()} == {
+                name: array.tobytes() for name, array in sample.items()
+            }
+    content = packed[0].prepared.mask(0)
+    assert content.startswith(b"P5\n64 48\n255\n") and content.endswith(values.tobytes())
+
+
+def test_a_raw_file_that_is_cut_is_refused():
+    content = images.raw_file(sets.smooth(64, 48, 0))
+    assert images.decode_stored(images.parse(content)).shape == (48, 64, 3)
+    with pytest.raises(BadSample):
+        images.decode_stored(images.parse(content[:-1]))
+    with pytest.raises(BadSample):
+        images.parse(b"P6\n99999 99999\n255\n" + content)
 
 
 @pytest.mark.parametrize("option", ["--reencode", "--frames"])

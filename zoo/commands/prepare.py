@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     forms.add_argument("--pack", action="store_true", help="pack the files as they are; faces in insightface's format")
     forms.add_argument("--reencode", action="store_true", help="pack clips in H.264 with frequent keyframes")
     forms.add_argument("--frames", action="store_true", help="pack each frame of a clip as a JPEG file")
+    forms.add_argument("--raw", action="store_true", help="pack the pixels of scenes and masks, not compressed")
     forms.add_argument("--resize", type=int, metavar="SHORT", help="pack images with this shorter side as JPEG files")
     for name, (default, smallest, largest, _, text) in NUMBERS.items():
         described = f"{text}, {smallest} to {largest}; default {default}"
@@ -113,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _job(arguments: argparse.Namespace) -> Job:
     """Return the settings of the preparation. Raises UserError."""
-    form = next((form for form in ("pack", "reencode", "frames") if getattr(arguments, form)), "files")
+    form = next((form for form in ("pack", "reencode", "frames", "raw") if getattr(arguments, form)), "files")
     form = "resize" if arguments.resize is not None else form
     values = {}
     for name, (default, smallest, largest, users, _) in NUMBERS.items():
