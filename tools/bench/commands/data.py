@@ -19,7 +19,7 @@ from zoo.data.dataset import Pending
 from zoo.data.errors import BadSample
 from zoo.data.loaders.dali_graph import AT_A_TIME
 from zoo.data.readers import batches_per_worker
-from zoo.data.stages import COLLATE, STAGES, stage
+from zoo.data.stages import COLLATE, DECODE, READ, STAGES, TRANSFORM, stage
 from zoo.data.stages import measure as measure_stages
 from zoo.data.stream import open_training, training_samples
 from zoo.run import cli, pipeline
@@ -36,6 +36,12 @@ MIN_SAMPLES = 20  # read by one thread alone, or else a batch: what is done once
 PASSES = 5  # over those samples, of each loader and of the bare loop in turn
 DEVICE_PASSES = 3  # of the stream where DALI decodes on the device
 BARE = "bare loop"
+REMEDIES = {  # by the stage that takes most
+    READ: "keep the files on a local disk (data.cache) or in packs (zoo data prepare --pack)",
+    DECODE: "prepare files that decode faster (zoo data prepare --resize, --reencode, --frames or --raw)",
+    TRANSFORM: "choose cheaper augmentations and filters (data.augment, data.resample=fast, data.antialias=false)",
+    COLLATE: "make samples smaller (data.size, data.crop)",
+}
 Report = dict[str, Any]
 
 
@@ -86,6 +92,7 @@ def describe(report: Report) -> list[str]:
     stream, one, device = report["stream"], report["one_thread"], report["device"]
     totals = {name: sum(times.values()) for name, times in one.items()}
     stages = [(name, f"{one['ms'][name]:.3f}", f"{one['cpu_ms'][name]:.3f}") for name in STAGES]
+    slowest = max(STAGES, key=one["cpu_ms"].__getitem__)
     lines = [
         *report["notes"],
         f"{stream['samples_per_s']:.1f} samples/s with {stream['workers']} workers x {stream['threads']} threads "
@@ -93,6 +100,8 @@ def describe(report: Report) -> list[str]:
         f"after {stream['first_batch_s']:.1f} s); {stream['cpu_ms']:.3f} ms of CPU time per sample in all processes",
         f"one thread alone: {1e3 / totals['ms']:.1f} samples/s",
         *table([*stages, ("all", f"{totals['ms']:.3f}", f"{totals['cpu_ms']:.3f}")], ("stage", "ms", "CPU ms")),
+        f"the limit is the decoding of these files alone, {one['cpu_ms'][DECODE]:.3f} ms of CPU time; most goes into "
+        f"{slowest}: {REMEDIES[slowest]}",
         f"medians of {PASSES} passes in turn; speed: relative to this loader, {report['loader']}",
     ]
     keys = (("ms", 3), ("cpu_ms", 3), ("speed", 2), ("cpu_speed", 2))
