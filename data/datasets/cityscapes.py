@@ -10,17 +10,21 @@ from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSpl
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import HeldOut, Range
 from zoo.data.formats import images, masks
-from zoo.data.formats.lists import read_names
+from zoo.data.formats.lists import check_inside, read_lines, read_names, walk
 from zoo.data.formats.masks import Pair
 from zoo.data.packs.prepared import PreparedSplit, open_splits
 
 SPLITS = ("train", "val")
-CUSTOM_LAYOUTS = (("images/{}", "masks/{}"), ("{}/images", "{}/masks"))  # folders of images and masks, by split
+# Folders of images and masks, by split; the last ones are CamVid's.
+CUSTOM_LAYOUTS = (("images/{}", "masks/{}"), ("{}/images", "{}/masks"), ("{}", "{}annot"))
+LISTS = ("{}.txt", "{}_list.txt", "ImageSets/Segmentation/{}.txt")  # of a split: PaddleSeg, PASCAL VOC
+UNSPLIT_LAYOUTS = (("images", "masks"), ("JPEGImages", "SegmentationClass"))  # folders beside lists of names
 MAX_LISTED_PATHS = 5  # in a message
 LAYOUT = """\
   leftImg8bit/{train,val}/<city>/*_leftImg8bit.png and gtFine/{train,val}/<city>/*_gtFine_labelIds.png
   or custom images, images/{train,val}/NAME.jpg, with masks/{train,val}/NAME.png, 8-bit PNG files of class indices
-  (or {train,val}/images and {train,val}/masks, or just images and masks), and classes.txt, one name per line"""
+  (or {train,val}/images and {train,val}/masks, or just images and masks, perhaps with train.txt and val.txt of lines
+  `image mask` or `name`), and classes.txt, one name per line"""
 describe = common.describe
 
 
@@ -56,6 +60,12 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     else:
         classes = _custom_classes(settings, stats)
         label_map = masks.class_indices(len(classes))
+    turned = [one.path for split_stats in stats for one in split_stats if one.turned]
+    if turned:
+        notes += (
+            f"warning: {len(turned)} of the images that were looked at have an EXIF orientation, such as that of "
+            f"{turned[0]}; it is ignored, since masks have none",
+        )
     counts = [masks.validate(split_stats, label_map, len(classes)) for split_stats in stats]
     pixels = [
         of_classes[:-1] if len(of_masks) == len(pairs) else None
@@ -135,8 +145,13 @@ def _custom_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]
     if settings.labels != "labelIds":
         raise UserError(f"data.labels: is for Cityscapes, but there is no leftImg8bit in {root}; leave it out")
     notes: list[str] = []
+    lists = {split: common.first_existing(root, [name.format(split) for name in LISTS]) for split in SPLITS}
+    if all(lists.values()):
+        return [_listed_pairs(root, str(path)) for path in lists.values()], ()
+    notes += [f"warning: {path} is not read: the other split has no list" for path in lists.values() if path]
     for of_images, of_masks in CUSTOM_LAYOUTS:
-        if any(os.path.isdir(os.path.join(root, of_images.format(split))) for split in SPLITS):
+        folder = of_images if "/" in of_images else of_masks  # train and val alone say nothing
+        if any(os.path.isdir(os.path.join(root, folder.format(split))) for split in SPLITS):
             folders = [(of_images.format(split), of_masks.format(split)) for split in SPLITS]
             return [_match_folders(root, *of_split, notes) for of_split in folders], tuple(notes)
     if not os.path.isdir(os.path.join(root, "images")):
@@ -152,6 +167,34 @@ def _custom_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]
         f"no folders train and val: one in {period} of the sorted images is used for validation, "
         f"{len(val)} of {len(pairs)} (data.val_fraction); make these folders to choose the split yourself",
     )
+
+
+def _listed_pairs(root: str, path: str) -> list[Pair]:
+    """Return the pairs of a list, whose lines are `image mask`, or the name of both. Raises UserError naming a line."""
+    of_images, of_masks = next(
+        (folders for folders in UNSPLIT_LAYOUTS if os.path.isdir(os.path.join(root, folders[0]))), UNSPLIT_LAYOUTS[0]
+    )
+    by_stem: tuple[dict[str, str], dict[str, str]] | None = None
+    pairs = []
+    for number, line in read_lines(path, "this list").items():
+        words = line.split()
+        pair = (words[0], words[-1])
+        if len(words) == 1:
+            by_stem = by_stem or (
+                _files_by_stem(root, of_images, images.EXTENSIONS),
+                _files_by_stem(root, of_masks, (".png",)),
+            )
+            stem = os.path.splitext(line)[0] if line.lower().endswith(images.EXTENSIONS) else line
+            pair = by_stem[0].get(stem, f"{of_images}/{stem}"), by_stem[1].get(stem, f"{of_masks}/{stem}.png")
+        check_inside(path, pair, False)
+        missing = [name for name in pair if not os.path.isfile(os.path.join(root, name))]
+        if missing or len(words) > 2:
+            reason = f"there is no {missing[0]} in {root}" if missing else "expected `image mask` without other blanks"
+            raise UserError(f"{path}:{number}: {reason}; correct this line, or remove the lists to use folders")
+        pairs.append(pair)
+    if not pairs:
+        raise UserError(f"{path}: the list is empty; a line reads `image mask`, both relative to {root}, or a name")
+    return pairs
 
 
 def _custom_classes(settings: Settings, stats: Sequence[Sequence[masks.MaskStats]]) -> tuple[str, ...]:
@@ -226,9 +269,8 @@ def _files_by_stem(root: str, folder: str, suffixes: tuple[str, ...]) -> dict[st
         Path relative to the folder, without the suffix -> path relative to root.
     """
     paths = []
-    for parent, folders, names in os.walk(os.path.join(root, folder), followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        paths += [os.path.relpath(os.path.join(parent, name), root) for name in names if not name.startswith(".")]
+    for parent, names in walk(os.path.join(root, folder)):
+        paths += [os.path.relpath(os.path.join(parent, name), root) for name in names]
     by_stem: dict[str, str] = {}
     for path in sorted(paths):
         suffix = next((suffix for suffix in suffixes if path.lower().endswith(suffix.lower())), None)

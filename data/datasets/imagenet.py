@@ -25,6 +25,7 @@ from zoo.data.formats.lists import (
     check_inside,
     class_folders,
     class_names_from_folders,
+    is_number,
     read_classes,
     read_folders,
     read_list,
@@ -188,15 +189,18 @@ def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
         return ImageSplit.open_prepared(settings, prepared)
     lists = {split: common.find_list(settings, split, LIST_FILES) for split in ("train", "val")}
     class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
-    splits = {
-        split: _read_list(settings, split, path) if path else _read_folders(settings, split, folders)
-        for split, path in lists.items()
-    }
+    listed = {split: _read_list(settings, split, path) for split, path in lists.items() if path}
+    for split, entries in listed.items() if class_names is None else ():
+        folders = _in_label_order(folders, str(lists[split]), entries)
+    notes: list[str] = []
+    splits = {split: listed.get(split) or _read_folders(settings, split, folders, notes) for split in lists}
     names = class_names.names if class_names else folders or class_names_from_folders(splits["train"] + splits["val"])
     for split, path in lists.items():
         if path:
             _check_labels(path, splits[split], names, folders)
-    return ImageSplit(settings, splits["train"], names, True), ImageSplit(settings, splits["val"], names, False)
+    train, val = (ImageSplit(settings, splits[split], names, split == "train") for split in splits)
+    train.notes += tuple(notes)
+    return train, val
 
 
 def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames | None, tuple[str, ...]]:
@@ -225,10 +229,31 @@ def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames 
     return class_names, class_names.folders
 
 
-def _read_folders(settings: Settings, split: str, folders: tuple[str, ...]) -> list[LabeledPath]:
+def _in_label_order(folders: tuple[str, ...], path: str, entries: Sequence[LabeledPath]) -> tuple[str, ...]:
+    """Return the sorted class folders of one split in the order of the labels that the list of the other one has.
+
+    ImageNet's labels are the sorted ids, a number names its label, and paths may name class folders. The place of
+    other names among the sorted ones says nothing.
+
+    Raises:
+        UserError: nothing says which label belongs to a folder.
+    """
+    if all(WNID.match(folder) for folder in folders):
+        return folders
+    if all(map(is_number, folders)) and sorted(map(int, folders)) == list(range(len(folders))):
+        return tuple(sorted(folders, key=int))
+    if all(os.path.basename(os.path.dirname(entry.path)) in folders for entry in entries):
+        return folders  # _check_labels compares them
+    raise UserError(
+        f"{path}: has labels, and the other split has class folders such as {folders[0]}: which label a folder stands "
+        "for is unknown; give the class names in the order of the labels with -o data.names=FILE"
+    )
+
+
+def _read_folders(settings: Settings, split: str, folders: tuple[str, ...], notes: list[str]) -> list[LabeledPath]:
     """List the images of a split in class folders, labeled by the order of `folders`."""
     root, folder, list_name = settings.root, os.path.join(settings.root, split), f"{split}_list.txt"
-    entries = read_folders(root, split, folders, images.EXTENSIONS)
+    entries = read_folders(root, split, folders, images.EXTENSIONS, notes)
     if entries:
         return entries
     found = f"{root}: there is neither {list_name} nor a folder {split}/"

@@ -289,14 +289,17 @@ def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
     if not classes and not any(lists.values()):
         # The official labels of Kinetics are its class names in ASCII order.
         classes = tuple(sorted(set(class_folders(root, "train")) | set(class_folders(root, "val"))))
-    splits = {split: _find_clips(settings, split, path, classes) for split, path in lists.items()}
+    notes: list[str] = []
+    splits = {split: _find_clips(settings, split, path, classes, notes) for split, path in lists.items()}
     if not classes:
         classes = class_names_from_folders(splits["train"] + splits["val"])
     for split, entries in splits.items():
         for clip in entries:
             common.check_label(f"{lists[split]} and {names_path}", clip, len(classes))
     _check_flip_pairs(settings, classes)
-    return ClipSplit(settings, splits["train"], classes, True), ClipSplit(settings, splits["val"], classes, False)
+    train, val = (ClipSplit(settings, splits[split], classes, split == "train") for split in splits)
+    train.notes += tuple(notes)
+    return train, val
 
 
 def _check_flip_pairs(settings: Settings, classes: Sequence[str]) -> None:
@@ -308,10 +311,12 @@ def _check_flip_pairs(settings: Settings, classes: Sequence[str]) -> None:
             )
 
 
-def _find_clips(settings: Settings, split: str, path: str | None, classes: tuple[str, ...]) -> list[LabeledPath]:
+def _find_clips(
+    settings: Settings, split: str, path: str | None, classes: tuple[str, ...], notes: list[str]
+) -> list[LabeledPath]:
     """List the clips of a split from its list, or from its folders where there is none."""
     if path is None:
-        entries = read_folders(settings.root, split, classes)
+        entries = read_folders(settings.root, split, classes, notes=notes)
         if not entries:
             folder = os.path.join(settings.root, split)
             similar = "" if os.path.isdir(folder) else similar_path(folder)

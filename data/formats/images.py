@@ -29,7 +29,7 @@ from zoo.data.parsing import parsing
 from zoo.data.transforms.geometry import Box, Geometry, Size
 from zoo.data.transforms.pixels import finish, resize
 
-EXTENSIONS = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
+EXTENSIONS = (".jpeg", ".jpg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
 # By content, whatever the extension. Pillow's other formats may start external programs.
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
 EXIF_ORIENTATION = 0x0112
@@ -127,6 +127,13 @@ class EncodedImage(NamedTuple):
         pixels = pixels[:, ::-1] if mirror_x else pixels
         return np.ascontiguousarray(pixels[::-1] if mirror_y else pixels)
 
+    def as_stored(self, pixels: np.ndarray) -> np.ndarray:
+        """Return the pixels (H, W, 3) of the upright image as they are stored: what `upright` undoes."""
+        mirror_x, mirror_y, swap = self.orientation
+        pixels = pixels[::-1] if mirror_y else pixels
+        pixels = pixels[:, ::-1] if mirror_x else pixels
+        return np.ascontiguousarray(pixels.transpose(1, 0, 2) if swap else pixels)
+
 
 def read(path: str) -> EncodedImage:
     """Read a file into memory, and the header and orientation of its image. Raises BadSample."""
@@ -150,7 +157,9 @@ def parse(content: bytes) -> EncodedImage:
         with suppress(Exception):  # a damaged EXIF block, which may raise anything, does not affect the pixels
             orientation = image.getexif().get(EXIF_ORIENTATION)
         upright = ORIENTATIONS.get(orientation or 0, UPRIGHT)
-        return EncodedImage(content, image.size, bool(header) or image.format == "JPEG", bool(size), upright)
+        # Pillow turns a TIFF image upright itself, and gives the size that it will have.
+        stored = image.size[::-1] if image.format == "TIFF" and upright[2] else image.size
+        return EncodedImage(content, stored, bool(header) or image.format == "JPEG", bool(size), upright)
 
 
 def _check_by_pillow(image: Image.Image, content: bytes) -> None:
@@ -328,8 +337,9 @@ def decode_pixels(encoded: EncodedImage, scale: int = 1) -> tuple[np.ndarray, fl
     if pixels is not None:
         return pixels, scale
     image = _open(encoded.content)
-    factor = _draft_jpeg(image, scale)
-    return np.asarray(to_rgb(image)), factor
+    factor, turned = _draft_jpeg(image, scale), image.format == "TIFF"
+    pixels = np.asarray(to_rgb(image))
+    return encoded.as_stored(pixels) if turned else pixels, factor
 
 
 @contextmanager

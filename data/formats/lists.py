@@ -3,7 +3,8 @@
 import io
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from zoo.data.parsing import parsing
 VIDEO_EXTENSIONS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v")
 # Format strings of the names of numbered frames; others may name attributes, or ask for names without an end.
 FRAME_TEMPLATE = re.compile(r"[^{}]*\{0?(:0?\d{0,2}d?)?\}[^{}]*")
+SYSTEM_NAMES = ("Thumbs.db", "desktop.ini", "__MACOSX", "lost+found")
+MAX_EXTENSIONS = 8  # of ignored files in a message
 MAX_CLASSES = 1_000_000  # that are named from a list; face sets, which may have more, are read elsewhere
 MAX_PATH = 255  # characters of a line that is no cause for suspicion
 MAX_DIGITS = 18  # of a number, which fits into int64
@@ -58,7 +61,7 @@ def read_list(path: str, suffix: str = "", folders: bool = True) -> list[Labeled
         raise UserError(f"{path}: the list is empty; a line reads {line_format}, the path relative to data.root")
     has_frames = folders and _lists_frame_folders(path, lines, suffix)
     columns = 2 if has_frames else 1
-    entries = []
+    entries, first = [], dict[str, tuple[int, int]]()  # path -> label, and the line that gives it
     for number, line in lines.items():
         # Split from the right: folder names of Kinetics classes may contain blanks.
         words = line.lstrip("\ufeff").strip().rsplit(None, columns)
@@ -66,7 +69,13 @@ def read_list(path: str, suffix: str = "", folders: bool = True) -> list[Labeled
             raise UserError(
                 f"{path}:{number}: expected {line_format} with label an integer from 0, got {line[:MAX_QUOTED]!r}"
             )
-        entries.append(LabeledPath(words[0] + suffix, int(words[-1]), int(words[1]) if has_frames else None))
+        entry = LabeledPath(words[0] + suffix, int(words[-1]), int(words[1]) if has_frames else None)
+        label, other = first.setdefault(entry.path, (entry.label, number))
+        if label != entry.label:
+            raise UserError(
+                f"{path}:{number}: {entry.path} has label {entry.label} here and {label} in line {other}; remove one"
+            )
+        entries.append(entry)
     return entries
 
 
@@ -138,16 +147,50 @@ def _lists_frame_folders(path: str, lines: dict[int, str], suffix: str) -> bool:
     return False
 
 
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder belongs to the system, such as thumbnails of a network storage."""
+    return name.startswith((".", "@")) or name in SYSTEM_NAMES
+
+
+def walk(folder: str, seen: dict[tuple[int, int], str] | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Yield a folder and those below with the names of their files, sorted, without hidden ones; links are followed.
+
+    Args:
+        folder: where to begin.
+        seen: what earlier walks have read; extended.
+
+    Raises:
+        UserError: a link leads to a folder that is read already: its files would count twice, or without end.
+    """
+    seen = {} if seen is None else seen
+    for path, subfolders, files in os.walk(folder, followlinks=True):
+        status = os.stat(path)
+        known = seen.setdefault((status.st_dev, status.st_ino), path)
+        if known != path:
+            raise UserError(f"{path}: leads to {known}, which is read already; remove this link")
+        subfolders[:] = sorted(name for name in subfolders if not is_hidden(name))
+        yield path, sorted(name for name in files if not is_hidden(name))
+
+
 def read_folders(
-    root: str, split: str, classes: Sequence[str], extensions: tuple[str, ...] = VIDEO_EXTENSIONS
+    root: str,
+    split: str,
+    classes: Sequence[str],
+    extensions: tuple[str, ...] = VIDEO_EXTENSIONS,
+    notes: list[str] | None = None,
 ) -> list[LabeledPath]:
     """List every file with one of the extensions below <root>/<split>/<class>/, labeled by its place in `classes`.
 
-    Folders and files come sorted by name; hidden ones are skipped.
+    Args:
+        root, split: of the folders. Folders and files come as from `walk`.
+        classes: names by label.
+        extensions: in lower case.
+        notes: receives a message on files with other extensions.
 
     Raises:
-        UserError: a class folder is not in `classes`.
+        UserError: a class folder is not in `classes`, or a link leads to a folder that is read already.
     """
+    others, seen = Counter[str](), dict[tuple[int, int], str]()
     label_of: dict[str, int] = {}
     for label, name in enumerate(classes):
         label_of[name] = label
@@ -161,14 +204,14 @@ def read_folders(
                 "rename it, or give the class names with -o data.names=FILE (one per line)"
                 + similar_name(name, classes)
             )
-        for folder, subfolders, files in os.walk(os.path.join(root, split, name)):
-            subfolders[:] = sorted(subfolder for subfolder in subfolders if not subfolder.startswith("."))
+        for folder, files in walk(os.path.join(root, split, name), seen):
             relative = os.path.relpath(folder, root)
-            entries += [
-                LabeledPath(os.path.join(relative, file), class_label)
-                for file in sorted(files)
-                if file.lower().endswith(extensions) and not file.startswith(".")
-            ]
+            wanted = [file for file in files if file.lower().endswith(extensions)]
+            entries += [LabeledPath(os.path.join(relative, file), class_label) for file in wanted]
+            others.update(os.path.splitext(file)[1].lower() or file for file in set(files).difference(wanted))
+    if others and notes is not None:
+        listed = ", ".join(f"{count} {extension}" for extension, count in others.most_common(MAX_EXTENSIONS))
+        notes.append(f"{os.path.join(root, split)}: {others.total()} files of other kinds are ignored: {listed}")
     return entries
 
 
@@ -177,7 +220,7 @@ def class_folders(root: str, split: str) -> list[str]:
     folder = os.path.join(root, split)
     if not os.path.isdir(folder):
         return []
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not is_hidden(entry.name))
 
 
 def class_names_from_folders(entries: Sequence[LabeledPath]) -> tuple[str, ...]:

@@ -129,6 +129,7 @@ class MaskStats(NamedTuple):
 
     path: str
     counts: np.ndarray  # int64 (256,)
+    turned: bool = False  # the image's metadata say that it is not upright
 
 
 def class_indices(num_classes: int) -> LabelMap:
@@ -177,11 +178,30 @@ def read_values(file: str | BinaryIO) -> np.ndarray:
                 "PNG, or as the indices of a PNG with a palette"
             )
         values = np.asarray(image)
+        if image.mode == "P":
+            _check_palette(values, np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3))
     if values.dtype == np.uint8:
         return values
     if values.max() > 255:
         raise InvalidMask(f"holds 16-bit values up to {values.max()}; write class numbers from 0 to 254")
     return values.astype(np.uint8)
+
+
+def _check_palette(values: np.ndarray, palette: np.ndarray) -> None:
+    """Raise InvalidMask where both the indices and the gray levels of a palette may be the classes.
+
+    Programs that shrink PNG files (optipng, pngquant) store gray images so, and others masks, by their indices. Colors
+    are for the eye alone.
+    """
+    if (palette != palette[:, :1]).any():
+        return
+    used = np.flatnonzero(np.bincount(values.ravel(), minlength=256))
+    levels = palette[used[used < len(palette)], 0]
+    if not np.array_equal(levels, used):
+        raise InvalidMask(
+            f"has a palette of gray levels: its pixels are {', '.join(map(str, used[:MAX_REPORTED_VALUES]))} by index, "
+            f"and {', '.join(map(str, levels[:MAX_REPORTED_VALUES]))} by level; write the classes as an 8-bit gray PNG"
+        )
 
 
 def read_labels(file: str | BinaryIO, label_map: LabelMap) -> np.ndarray:
@@ -278,14 +298,14 @@ def _scan_pair(root: str, pair: Pair) -> MaskStats | None:
     image_path, mask_path = (os.path.join(root, path) for path in pair)
     try:
         values = read_values(mask_path)
-        with images.open_image(image_path) as image:
-            check_sizes(image.size, values.shape[::-1])
+        image = images.read(image_path)
+        check_sizes(image.stored, values.shape[::-1])
     except InvalidMask as error:
         raise UserError(f"{mask_path}: {error}") from None
     except BadSample:
         return None
     counts = cv2.calcHist([values], [0], None, [256], [0, 256])  # (256, 1), in OpenCV 5 (256,)
-    return MaskStats(mask_path, counts.ravel().astype(np.int64))
+    return MaskStats(mask_path, counts.ravel().astype(np.int64), image.orientation != images.UPRIGHT)
 
 
 def _refuse_black_and_white(splits: Sequence[Sequence[MaskStats]]) -> None:

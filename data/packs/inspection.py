@@ -69,12 +69,12 @@ def image_properties(content: bytes) -> ImageProperties:
         raise BadSample("the file is empty")
     with images.open_image(io.BytesIO(content)) as image:
         image.load()
-        codec, (width, height) = (image.format or "").lower(), image.size
+        codec = (image.format or "").lower()
     # Decoders take the zeros for pixels.
     unfinished = content.rfind(END_OF_IMAGE) < content.rfind(START_OF_SCAN)
     if codec == "jpeg" and unfinished and not any(content[-ZERO_TAIL:]):
         raise BadSample("the end of the file holds zeros only, as after an interrupted copy")
-    return ImageProperties(codec, width, height)
+    return ImageProperties(codec, *images.parse(content).stored)
 
 
 def video_properties(path: str, full: bool = False) -> VideoProperties:

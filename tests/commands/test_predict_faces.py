@@ -152,7 +152,7 @@ def test_a_model_whose_identities_are_numbers(random_face_model, tmp_path, capsy
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--search", "nowhere"], "--search: nowhere is no folder with images (files ending in .jpeg, .jpg, .png"),
+        (["--search", "nowhere"], "--search: nowhere is no folder with images (files ending in .jpeg, .jpg, .jpe"),
         (["--search", "."], "--search: . is no folder with images"),
         (["--top", "3"], "--top: for faces, the number of images that --search lists; give a folder with --search"),
         (["-o", "data.size=32"], "does not match this model"),

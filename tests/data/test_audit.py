@@ -234,9 +234,10 @@ def test_lines_and_tables(tmp_path):
 
 
 def test_frame_folders_have_no_sizes(tmp_path):
-    (tmp_path / "f").mkdir()
+    for name in "fg":
+        (tmp_path / name).mkdir()
     for split in ("train", "val"):
-        (tmp_path / f"{split}.list").write_text("f 10 0\nf 10 1\n")
+        (tmp_path / f"{split}.list").write_text("f 10 0\ng 10 1\n")
     found = examine("clip", tmp_path)
     assert found.problems == [] and found.warnings == ["classes with a single training sample: 2 (class 0, class 1)"]
 
@@ -254,3 +255,9 @@ def test_a_prepared_set(tmp_path, monkeypatch):
 
 def test_synthetic_data_are_not_checked():
     assert audit.examine(*synthetic.load(synthetic.Settings(kind="image"))) is None
+
+
+def test_a_single_class_is_a_warning(tmp_path):
+    touch(tmp_path, *(f"{split}/images/{name}.jpg" for split in ("train", "val") for name in "ab"))
+    found = examine("image", tmp_path)
+    assert any("there is one class alone, images" in warning for warning in found.warnings)

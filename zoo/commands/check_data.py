@@ -42,6 +42,7 @@ def main(argv: list[str]) -> int:
     train, val = splits = data.find(request.resolved["data.name"].value).load(settings)
     found = audit.examine(train, val, arguments.deep)
     lines, problems = describe(found, settings)
+    lines += train.notes
     readings = {}
     if arguments.deep:
         readings = {title: read_all(split) for title, split in zip(("training", "validation"), splits)}

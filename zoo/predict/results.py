@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.config.schema import Config
+from zoo.data.formats.lists import walk
 from zoo.trainer.protocol import Inference
 
 Source = str | np.ndarray  # a path, or decoded pixels: uint8 RGB (H, W, 3), of a video (n, H, W, 3)
@@ -104,12 +105,11 @@ def find_inputs(
 
 def walk_inputs(folder: str, extensions: tuple[str, ...], frame_template: str | None) -> Iterator[str]:
     """Yield the inputs in a folder and below in the order of their names, hidden ones left out."""
-    for path, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+    for path, names in walk(folder):
         if count_frames(path, frame_template):
             yield path
-        for name in sorted(names):
-            if name.lower().endswith(extensions) and not name.startswith("."):
+        for name in names:
+            if name.lower().endswith(extensions):
                 yield os.path.join(path, name)
 
 

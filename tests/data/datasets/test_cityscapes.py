@@ -278,3 +278,55 @@ def test_paths_in_any_language_and_not_in_utf_8(tmp_path):
     assert set(names(train)) == {"images/train/straße 1.jpg", f"images/{strange}.jpg"}
     assert train.sample(0, np.random.default_rng(0)) and train.sample(1, np.random.default_rng(0))
     assert len(cityscapes.describe(train, val).checksum) == 32
+
+
+@pytest.mark.parametrize("name", ["{}.txt", "{}_list.txt", "ImageSets/Segmentation/{}.txt"])
+@pytest.mark.parametrize("line", ["{0}/{2}.jpg {1}/{2}.png", "{2}", "{2}.jpg"])
+@pytest.mark.parametrize("folders", [("images", "masks"), ("JPEGImages", "SegmentationClass")])
+def test_lists_give_the_split(name, line, folders, tmp_path):
+    write_custom(tmp_path, *"abcde", images=folders[0], masks=folders[1])
+    for split, stems in {"train": "dab", "val": "ec"}.items():
+        path = tmp_path / name.format(split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(line.format(*folders, stem) + "\n" for stem in stems))
+    train, val = load(tmp_path, num_classes=3)
+    assert path_pairs(train) == [[f"{folders[0]}/{stem}.jpg", f"{folders[1]}/{stem}.png"] for stem in "dab"]
+    assert [Path(path).stem for path in names(val)] == ["e", "c"]
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("x", ":2: there is no images/x in"),
+        ("images/a.jpg masks/x.png", ":2: there is no masks/x.png in"),
+        ("images/a.jpg images/a.jpg masks/a.png", ":2: expected `image mask`"),
+        ("../a.jpg masks/a.png", "may lead out of data.root"),
+    ],
+)
+def test_a_line_of_a_list_that_is_wrong_is_named(line, message, tmp_path):
+    write_custom(tmp_path, "a", "b")
+    (tmp_path / "val.txt").write_text("b\n")
+    (tmp_path / "train.txt").write_text(f"a\n{line}\n")
+    assert message in error_message(tmp_path, num_classes=3)
+
+
+def test_a_list_of_one_split_is_not_read_and_named(tmp_path):
+    write_custom(tmp_path, *"abc")
+    (tmp_path / "train.txt").write_text("a\nb\n")
+    assert "train.txt is not read: the other split has no list" in load(tmp_path, num_classes=3)[0].notes[0]
+
+
+def test_folders_of_camvid(tmp_path):
+    for split, stem in (("train", "a"), ("val", "b")):
+        write_custom(tmp_path, stem, images=split, masks=f"{split}annot", extension=".png")
+    train, _ = load(tmp_path, num_classes=3)
+    assert path_pairs(train) == [["train/a.png", "trainannot/a.png"]]
+
+
+def test_images_whose_metadata_turn_them_are_named(tmp_path):
+    write_custom(tmp_path, *"abc")
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    Image.open(tmp_path / "images/b.jpg").save(tmp_path / "images/b.jpg", exif=exif)
+    warning = load(tmp_path, num_classes=3)[0].notes[-1]
+    assert "1 of the images that were looked at" in warning and "masks/b.png" in warning

@@ -268,6 +268,24 @@ def test_errors_in_class_files(tmp_path):
     assert twice in message and TENCH in message and "0 and 2" in message
 
 
+def test_labels_of_a_list_and_folders_of_other_names(tmp_path):
+    """A number names its label, and folders in the list's paths theirs; other names have to be given in order."""
+    numbers = [f"train/{number}/a.png" for number in range(12)]
+    write_files(tmp_path, *numbers, *(f"val/{number}.png" for number in range(12)))
+    text(tmp_path, "val_list.txt", "".join(f"{number}.png {number}\n" for number in range(12)))
+    train, val = load(tmp_path)
+    assert train.classes == val.classes == tuple(map(str, range(12)))
+    assert dict(pairs(train)) == {path: number for number, path in enumerate(numbers)}
+    (tmp_path / "train/11").rename(tmp_path / "train/eleven")
+    message = error_message(tmp_path)
+    assert "val_list.txt" in message and "-o data.names=FILE" in message
+    os.makedirs(tmp_path / "val/eleven")
+    text(tmp_path, "val_list.txt", "val/0/a.png 0\nval/eleven/a.png 11\n")
+    write_files(tmp_path, "val/0/a.png", "val/eleven/a.png")
+    _, val = load(tmp_path)
+    assert [val.classes[label] for _, label in pairs(val)] == ["0", "eleven"]
+
+
 def test_samples_with_and_without_antialias(tmp_path):
     """Of stripes one pixel wide, the antialiased filter leaves gray and plain interpolation does not."""
     write_files(tmp_path, "train/a/x.png", "val/a/x.png")

@@ -105,6 +105,34 @@ def test_without_antialias_pixels_are_those_of_opencvs_resize(tmp_path):
     assert max_difference(rotated, expected) <= 1  # rows first or columns first: one rounding
 
 
+TURNS = dict(zip(range(2, 9), (Image.Transpose(number) for number in (0, 3, 1, 5, 2, 6, 4))), strict=False)
+FORMATS = {
+    "PNG": {},
+    "JPEG": {"quality": 98, "subsampling": 0},
+    "WEBP": {"lossless": True},
+    **{f"TIFF {compression}": {"compression": compression} for compression in (None, "tiff_lzw", "tiff_deflate")},
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_format_is_turned_once(name, orientation):
+    """Upright for most data sets, and as stored for images beside masks. Pillow turns TIFF images by itself."""
+    upright, kind = smooth(60, 40), name.split()[0]
+    stored = Image.fromarray(upright)
+    if orientation > 1:
+        stored = stored.transpose(TURNS[orientation])
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[images.EXIF_ORIENTATION] = orientation
+    keys = {"tiffinfo": {images.EXIF_ORIENTATION: orientation}} if kind == "TIFF" else {"exif": exif}
+    stored.save(file, kind, **keys, **FORMATS[name])
+    encoded = images.parse(file.getvalue())
+    assert (encoded.size, encoded.stored) == ((60, 40), stored.size)
+    tolerance = 8 if kind == "JPEG" else 0
+    assert max_difference(images.decode(encoded, Geometry(size=(60, 40))), upright) <= tolerance
+    assert max_difference(images.decode_stored(encoded), np.asarray(stored)) <= tolerance
+
+
 @pytest.mark.parametrize("orientation", [None, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
 def test_exif_orientation_is_applied(orientation, tmp_path):
     exif = Image.Exif()

@@ -126,3 +126,28 @@ def test_paths_that_lead_elsewhere(name):
         check_inside("train.list", ["a.jpg", name], False)
     check_inside("train.list", ["a.jpg", name], True)
     check_inside("train.list", ["a/b.jpg", "a..b/c...jpg", "..a/b", "a\\..\\b", ""], False)
+
+
+def test_links_to_folders_are_followed_once_and_files_of_other_kinds_are_named(tmp_path):
+    names = ("a/1.mp4", "a/1.heic", "a/2.HEIC", "a/@eaDir/1.mp4/small.mp4", "b/._3.mp4", "../more/2.mp4")
+    for name in names:
+        touch(tmp_path / "train", name)
+    (tmp_path / "train/a/more").symlink_to(tmp_path / "more")
+    notes = []
+    found = read_folders(str(tmp_path), "train", ["a", "b"], notes=notes)
+    assert [(entry.path, entry.label) for entry in found] == [
+        ("train/a/1.mp4", 0),
+        ("train/a/more/2.mp4", 0),
+    ]
+    assert notes == [f"{tmp_path}/train: 2 files of other kinds are ignored: 2 .heic"]
+    for link, target in (("a/up", "a"), ("b/again", "a/more"), ("c", "a")):
+        (tmp_path / "train" / link).symlink_to(tmp_path / "train" / target)
+        with pytest.raises(UserError, match=f"train/{link}: leads to .*train/{target}, which is read already"):
+            read_folders(str(tmp_path), "train", ["a", "b", "c"])
+        (tmp_path / "train" / link).unlink()
+
+
+def test_a_path_with_two_labels_is_refused(tmp_path):
+    path = write_list(tmp_path, "a.mp4 0\nb.mp4 1\n\na.mp4 0\nb.mp4 2\n")
+    with pytest.raises(UserError, match=":5: b.mp4 has label 2 here and 1 in line 2"):
+        read_list(path)

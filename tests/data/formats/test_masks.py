@@ -254,3 +254,28 @@ def test_colors_are_deterministic_and_do_not_change_when_classes_are_added():
     assert np.array_equal(few, many[:3]) and np.array_equal(many, masks.class_colors(["v", "w", "x", "y", "z"]))
     assert masks.class_colors([]).shape == (0, 3)
     assert masks.class_colors(["same"] * 1000).shape == (1000, 3)
+
+
+@pytest.mark.parametrize(
+    "levels, message",
+    [
+        ([7, 8, 11, 255], "0, 1, 2, 3 by index, and 7, 8, 11, 255 by level"),  # as optipng and pngquant write gray
+        ([0, 255], "0, 1 by index, and 0, 255 by level"),
+        ([0, 1, 2, 3], None),
+    ],
+)
+def test_a_palette_of_gray_levels_is_refused_unless_it_says_the_same(levels, message, tmp_path):
+    values = np.arange(len(levels), dtype=np.uint8).repeat(6).reshape(len(levels), 6)
+    image = Image.fromarray(values, "P")
+    image.putpalette([level for level in levels for _ in "rgb"])
+    path = save(tmp_path / "x.png", image)
+    if message:
+        assert message in invalid(path)
+    else:
+        assert np.array_equal(masks.read_values(path), values)
+
+
+def test_one_color_in_a_palette_says_that_indices_are_classes(tmp_path):
+    image = Image.fromarray(RAMP % 3, "P")
+    image.putpalette([9, 9, 9, 8, 8, 8, 7, 7, 7, 200, 0, 0])
+    assert np.array_equal(masks.read_values(save(tmp_path / "x.png", image)), RAMP % 3)
