@@ -2,10 +2,12 @@
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but for tab and line feed: terminals obey them
 MAX_ENTRIES = 10_000  # of a folder that are compared with a name
 
 
@@ -38,6 +40,12 @@ def similar_path(path: str) -> str:
     with suppress(OSError), os.scandir(folder or ".") as entries:
         return similar_name(name, [entry.name for entry in islice(entries, MAX_ENTRIES)], folder)
     return ""
+
+
+def printable(text: str) -> str:
+    """Return a text whose names may hold any bytes, without control characters and in valid Unicode."""
+    escaped = CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return escaped.encode(errors="backslashreplace").decode()
 
 
 class UserError(Exception):

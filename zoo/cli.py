@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import zoo
 from zoo import program
-from zoo.data.errors import UserError, similar_name
+from zoo.data.errors import UserError, printable, similar_name
 
 COMMANDS = {
     "train": ("zoo.commands.train", "train a recipe"),
@@ -74,18 +74,16 @@ def run(name: str, argv: list[str]) -> int:
         The exit code of the command: 0 fine, 1 findings, 2 an error that the user can mend, 130 Ctrl-C.
     """
     program.title = typed(name)
+    program.keep_printing()
     command: Callable[[list[str]], int] = importlib.import_module(COMMANDS[name][0]).main
     try:
         return command(argv)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output, such as `head`, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
 
 
 def typed(name: str) -> str:

@@ -1,7 +1,9 @@
 """The package as a program: where it lies, the parser of a command, and the command line that starts `zoo` anew."""
 
 import argparse
+import io
 import os
+import select
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,51 @@ class Parser(argparse.ArgumentParser):
         options = [word.partition("=")[0] for word in message.split()]
         renamed = [f"{word} is now {RENAMED[word]}" for word in options if word in RENAMED]
         raise UserError("; ".join(renamed) or f"{message}; {self.prog} --help shows the options")
+
+
+class Output(io.RawIOBase):
+    """A standard stream that never fails: where its reader is gone or its disk is full, the rest is dropped.
+
+    A run saves and logs to its files whoever reads what it prints: `train.py ... | head` goes on.
+
+    Args:
+        descriptor: of the stream, 1 or 2.
+    """
+
+    def __init__(self, descriptor: int):
+        self.descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self.descriptor)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        try:
+            return os.write(self.descriptor, data)
+        except BlockingIOError:  # a terminal or pipe that another program made non-blocking
+            select.select([], [self.descriptor], [])
+            return self.write(data)
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.descriptor)
+            if self.descriptor == 1:
+                print(f"nothing more is printed ({error.strerror}); the program goes on", file=sys.stderr, flush=True)
+            return len(data)
+
+
+def keep_printing() -> None:
+    """Make stdout and stderr take every character and survive their reader; not those that a test has replaced."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
+            stream.flush()
+            raw = io.BufferedWriter(Output(stream.fileno()))
+            lines = stream.line_buffering or name == "stderr"
+            setattr(sys, name, io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=lines))
 
 
 def parser(description: str | None, epilog: str = "", **options: Any) -> Parser:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, printable
 
 STANDARD_OUTPUT = "-"
 
@@ -39,7 +39,7 @@ def print_report(lines: Sequence[str], report: Any, path: str | None) -> None:
         print(text, end="")
         return
     if lines:
-        print("\n".join(lines), flush=True)
+        print(printable("\n".join(lines)), flush=True)
     if path is not None:
         write_new(text, path, "--json")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zoo import program
 from zoo.commands.new_file import free_folder
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, UserError, printable
 from zoo.frameworks import FRAMEWORKS
 from zoo.predict import results
 from zoo.predict import stream as streaming
@@ -20,7 +20,6 @@ from zoo.predict.results import (
     TrainedModel,
     find_inputs,
     output_stems,
-    printable,
     walk_inputs,
 )
 from zoo.predict.stream import Shapes
@@ -173,14 +172,14 @@ def predict_files(predictor: Predictor, model: TrainedModel, paths: list[str], t
         except BadSample as error:
             rows.append(report(Failure(path, str(error))))
             continue
-        print(f"{printable(path)}: {prediction.line}", flush=True)
+        print(printable(f"{path}: {prediction.line}"), flush=True)
         rows.append({"file": path, **prediction.row})
     return rows
 
 
 def report(failure: Failure) -> Row:
     """Print a file that has no result, and return its row."""
-    print(f"error: {printable(failure.path)}: {failure.reason}", file=sys.stderr, flush=True)
+    print(printable(f"error: {failure.path}: {failure.reason}"), file=sys.stderr, flush=True)
     return failure.row
 
 

@@ -11,6 +11,7 @@ from typing import Any, TextIO, TypeVar
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from zoo.data.errors import printable
 from zoo.logs.journal import Event
 
 Item = TypeVar("Item")
@@ -142,7 +143,7 @@ class Console:
 
     def print(self, text: str) -> None:
         """Print a line above the progress bar."""
-        self.rich.print(text, markup=False)
+        self.rich.print(printable(text), markup=False)
 
     def close(self) -> None:
         if self.rich.is_terminal:  # elsewhere it would print an empty line

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, printable
 from zoo.logs.journal import Event, Listener
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _flatten(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, floa
         if isinstance(value, dict):
             yield from _flatten(f"{prefix}/{key}", value)
         elif isinstance(value, (int, float)):
-            yield f"{prefix}/{key}", value
+            yield printable(f"{prefix}/{key}"), value
 
 
 class TensorBoard:
@@ -111,7 +111,7 @@ class TensorBoard:
         from tensorboard.util import tensor_util
 
         event = event_pb2.Event(wall_time=wall_time, step=step)
-        event.summary.value.add(tag=name, tensor=tensor_util.make_tensor_proto(value), metadata=metadata)
+        event.summary.value.add(tag=printable(name), tensor=tensor_util.make_tensor_proto(value), metadata=metadata)
         self._writer.add_event(event)
 
 

@@ -70,11 +70,6 @@ def output_stems(paths: Sequence[str]) -> list[str]:
     return list(stems)
 
 
-def printable(path: str) -> str:
-    """Return a path as text that can be printed: its bytes need not be valid UTF-8."""
-    return os.fsencode(path).decode(errors="replace")
-
-
 def find_inputs(
     arguments: Sequence[str], extensions: tuple[str, ...], frame_template: str | None
 ) -> tuple[list[str], list[Failure]]:
