@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -94,6 +94,37 @@ class Dataset(Protocol):
         """
 
     # A split of files also has `inventory(deep)`, which returns an Inventory (data/audit.py).
+
+
+class Relabeled:
+    """A validation split whose labels are those that a model was trained with.
+
+    Args:
+        split: of images or clips, or of scenes with a label for every pixel.
+        classes: names of the model's outputs, all of the split's among them.
+    """
+
+    def __init__(self, split: Any, classes: Sequence[str]):
+        self.split, self.classes = split, classes
+        self.table = np.arange(max(len(split.classes), 256), dtype=np.int64)  # ignored pixels stay
+        self.table[: len(split.classes)] = [classes.index(name) for name in split.classes]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked for by pickle, before there is a split
+            raise AttributeError(name)
+        return getattr(self.split, name)
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def sample(self, index: int, rng: np.random.Generator) -> Sample:
+        return self._relabel(self.split.sample(index, rng))
+
+    def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
+        return self._relabel(self.split.plan(index, rng))
+
+    def _relabel(self, sample: Any) -> Any:
+        return {**sample, "label": self.table[sample["label"]].astype(sample["label"].dtype)}
 
 
 class TrainingSubset:

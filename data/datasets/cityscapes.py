@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from zoo.data.datasets import common
+from zoo.data.datasets.common import SPLITS
 from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import HeldOut, Range
@@ -14,7 +15,6 @@ from zoo.data.formats.lists import check_inside, read_lines, read_names, walk
 from zoo.data.formats.masks import Pair
 from zoo.data.packs.prepared import PreparedSplit, open_splits
 
-SPLITS = ("train", "val")
 # Folders of images and masks, by split; the last ones are CamVid's.
 CUSTOM_LAYOUTS = (("images/{}", "masks/{}"), ("{}/images", "{}/masks"), ("{}", "{}annot"))
 LISTS = ("{}.txt", "{}_list.txt", "ImageSets/Segmentation/{}.txt")  # of a split: PaddleSeg, PASCAL VOC
@@ -39,8 +39,12 @@ class Settings(SegmentationSettings):
     val_fraction: HeldOut = 0.1  # custom data without folders train and val: one in 1/val_fraction images is held out
 
 
-def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
+def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[SegmentationSplit, SegmentationSplit]:
     """Open the training and the validation split, and check some masks of both.
+
+    Args:
+        settings: of the data set.
+        splits: ("val",) for an evaluation without a training split: its samples take the place of the others.
 
     Raises:
         UserError: Files are missing or do not match, or masks are invalid; the message names the file.
@@ -52,8 +56,8 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     if prepared:
         return _open_prepared(settings, prepared)
     is_cityscapes = any(os.path.isdir(os.path.join(root, folder)) for folder in ("leftImg8bit", "gtFine"))
-    splits, notes = _cityscapes_pairs(settings) if is_cityscapes else _custom_pairs(settings)
-    stats = masks.scan(root, splits, settings.checked_masks, settings.void_masks)
+    pairs, notes = (_cityscapes_pairs if is_cityscapes else _custom_pairs)(settings, splits)
+    stats = masks.scan(root, pairs, settings.checked_masks, settings.void_masks)
     if is_cityscapes:
         classes = masks.TRAIN_CLASSES
         label_map = _label_map(settings)
@@ -68,11 +72,11 @@ def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
         )
     counts = [masks.validate(split_stats, label_map, len(classes)) for split_stats in stats]
     pixels = [
-        of_classes[:-1] if len(of_masks) == len(pairs) else None
-        for of_classes, of_masks, pairs in zip(counts, stats, splits)
+        of_classes[:-1] if len(of_masks) == len(of_split) else None
+        for of_classes, of_masks, of_split in zip(counts, stats, pairs)
     ]
-    train = SegmentationSplit(settings, splits[0], classes, label_map, True, notes, pixels=pixels[0])
-    return train, SegmentationSplit(settings, splits[1], classes, label_map, False, pixels=pixels[1])
+    train = SegmentationSplit(settings, pairs[0], classes, label_map, True, notes, pixels=pixels[0])
+    return train, SegmentationSplit(settings, pairs[-1], classes, label_map, False, pixels=pixels[-1])
 
 
 def _label_map(settings: Settings) -> masks.LabelMap:
@@ -98,8 +102,8 @@ def _open_prepared(
     return train, val
 
 
-def _cityscapes_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]]:
-    """Return the pairs of both splits of Cityscapes, and messages for the user."""
+def _cityscapes_pairs(settings: Settings, splits: Sequence[str]) -> tuple[list[list[Pair]], tuple[str, ...]]:
+    """Return the pairs of the splits of Cityscapes, and messages for the user."""
     for key in ("names", "num_classes"):
         if getattr(settings, key) is not None:
             raise UserError(
@@ -111,12 +115,12 @@ def _cityscapes_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, 
         if settings.labels == "labelIds"
         else "they are not part of the download, leave data.labels at labelIds"
     )
-    splits, notes = list[list[Pair]](), list[str]()
-    for split in SPLITS:
+    pairs, notes = list[list[Pair]](), list[str]()
+    for split in splits:
         folder, end = f"gtFine/{split}", f"_gtFine_{settings.labels}.png"
         found = find_images(settings.root, split), _files_by_stem(settings.root, folder, (end,))
-        splits.append(_match(settings.root, *found, f"mask *{end}", folder, remedy, notes))
-    return splits, tuple(notes)
+        pairs.append(_match(settings.root, *found, f"mask *{end}", folder, remedy, notes))
+    return pairs, tuple(notes)
 
 
 def find_images(root: str, split: str) -> dict[str, str]:
@@ -139,20 +143,20 @@ def mask_path(split: str, stem: str) -> str:
     return f"gtFine/{split}/{stem}_gtFine_labelIds.png"
 
 
-def _custom_pairs(settings: Settings) -> tuple[list[list[Pair]], tuple[str, ...]]:
-    """Return the pairs of both splits of custom data, and messages for the user."""
+def _custom_pairs(settings: Settings, splits: Sequence[str]) -> tuple[list[list[Pair]], tuple[str, ...]]:
+    """Return the pairs of the splits of custom data, and messages for the user."""
     root = settings.root
     if settings.labels != "labelIds":
         raise UserError(f"data.labels: is for Cityscapes, but there is no leftImg8bit in {root}; leave it out")
     notes: list[str] = []
-    lists = {split: common.first_existing(root, [name.format(split) for name in LISTS]) for split in SPLITS}
+    lists = {split: common.first_existing(root, [name.format(split) for name in LISTS]) for split in splits}
     if all(lists.values()):
         return [_listed_pairs(root, str(path)) for path in lists.values()], ()
     notes += [f"warning: {path} is not read: the other split has no list" for path in lists.values() if path]
     for of_images, of_masks in CUSTOM_LAYOUTS:
         folder = of_images if "/" in of_images else of_masks  # train and val alone say nothing
-        if any(os.path.isdir(os.path.join(root, folder.format(split))) for split in SPLITS):
-            folders = [(of_images.format(split), of_masks.format(split)) for split in SPLITS]
+        if any(os.path.isdir(os.path.join(root, folder.format(split))) for split in splits):
+            folders = [(of_images.format(split), of_masks.format(split)) for split in splits]
             return [_match_folders(root, *of_split, notes) for of_split in folders], tuple(notes)
     if not os.path.isdir(os.path.join(root, "images")):
         similar = similar_path(os.path.join(root, "images")) or similar_path(os.path.join(root, "leftImg8bit"))

@@ -15,6 +15,7 @@ from zoo.data.formats.lists import LabeledPath
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.record import DataRecord, Item
 
+SPLITS = ("train", "val")
 PROBED_PATHS = 20  # paths of a list that are checked before a run
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from zoo.data.augment.steps import Steps, on_image, standard
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
-from zoo.data.datasets.common import Protocol, set_name
+from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import Count, Deviations, Fractions, Ratios
 from zoo.data.formats import images
@@ -176,8 +177,12 @@ class ImageSplit(common.FileSplit):
         return Geometry(None, resized, s.antialias, center_box(*resized, s.eval_crop)), []
 
 
-def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
+def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit, ImageSplit]:
     """Open the training and the validation split.
+
+    Args:
+        settings: of the data set.
+        splits: ("val",) for an evaluation without a training split: its samples take the place of the others.
 
     Raises:
         UserError: Files are missing or contradict each other; the message names the folder, list or line.
@@ -187,18 +192,18 @@ def load(settings: Settings) -> tuple[ImageSplit, ImageSplit]:
     prepared = open_splits(settings, "image", decided)
     if prepared:
         return ImageSplit.open_prepared(settings, prepared)
-    lists = {split: common.find_list(settings, split, LIST_FILES) for split in ("train", "val")}
+    lists = {split: common.find_list(settings, split, LIST_FILES) for split in splits}
     class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
     listed = {split: _read_list(settings, split, path) for split, path in lists.items() if path}
     for split, entries in listed.items() if class_names is None else ():
         folders = _in_label_order(folders, str(lists[split]), entries)
     notes: list[str] = []
-    splits = {split: listed.get(split) or _read_folders(settings, split, folders, notes) for split in lists}
-    names = class_names.names if class_names else folders or class_names_from_folders(splits["train"] + splits["val"])
+    found = {split: listed.get(split) or _read_folders(settings, split, folders, notes) for split in lists}
+    names = class_names.names if class_names else folders or class_names_from_folders([*chain(*found.values())])
     for split, path in lists.items():
         if path:
-            _check_labels(path, splits[split], names, folders)
-    train, val = (ImageSplit(settings, splits[split], names, split == "train") for split in splits)
+            _check_labels(path, found[split], names, folders)
+    train, val = (ImageSplit(settings, found.get(split, found["val"]), names, split == "train") for split in SPLITS)
     train.notes += tuple(notes)
     return train, val
 

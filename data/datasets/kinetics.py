@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from zoo.data.contents import Content, sampled_frames
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
-from zoo.data.datasets.common import Protocol, set_name
+from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import Count, Deviations, Range, Shares
 from zoo.data.formats import frame_folders, video
@@ -270,8 +271,12 @@ def evaluation_geometries(settings: Settings, size: Size, crops: int) -> list[Ge
     return [Geometry(None, resized, settings.antialias, window, mirrored) for window, mirrored in views]
 
 
-def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
+def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit, ClipSplit]:
     """Open the training and the validation split.
+
+    Args:
+        settings: of the data set.
+        splits: ("val",) for an evaluation without a training split: its samples take the place of the others.
 
     Raises:
         UserError: Files are missing or contradict each other; the message names the folder, list or line.
@@ -285,19 +290,19 @@ def load(settings: Settings) -> tuple[ClipSplit, ClipSplit]:
         return ClipSplit.open_prepared(settings, prepared)
     names_path = common.given_or_first(root, "data.names", settings.names, ["classes.txt"])
     classes = read_names(names_path) if names_path else ()
-    lists = {split: common.find_list(settings, split, ["{}.list"]) for split in ("train", "val")}
+    lists = {split: common.find_list(settings, split, ["{}.list"]) for split in splits}
     if not classes and not any(lists.values()):
         # The official labels of Kinetics are its class names in ASCII order.
-        classes = tuple(sorted(set(class_folders(root, "train")) | set(class_folders(root, "val"))))
+        classes = tuple(sorted({name for split in splits for name in class_folders(root, split)}))
     notes: list[str] = []
-    splits = {split: _find_clips(settings, split, path, classes, notes) for split, path in lists.items()}
+    found = {split: _find_clips(settings, split, path, classes, notes) for split, path in lists.items()}
     if not classes:
-        classes = class_names_from_folders(splits["train"] + splits["val"])
-    for split, entries in splits.items():
+        classes = class_names_from_folders([*chain(*found.values())])
+    for split, entries in found.items():
         for clip in entries:
             common.check_label(f"{lists[split]} and {names_path}", clip, len(classes))
     _check_flip_pairs(settings, classes)
-    train, val = (ClipSplit(settings, splits[split], classes, split == "train") for split in splits)
+    train, val = (ClipSplit(settings, found.get(split, found["val"]), classes, split == "train") for split in SPLITS)
     train.notes += tuple(notes)
     return train, val
 

@@ -12,8 +12,10 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from zoo import data
+from zoo.config.schema import Config
 from zoo.data import audit, record
-from zoo.data.errors import UserError
+from zoo.data.dataset import Relabeled
+from zoo.data.errors import UserError, similar_name
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.data.record import DataRecord, SplitChange, SplitRecord
@@ -22,6 +24,7 @@ from zoo.distributed.group import Group
 from zoo.run import checkpoint, resume
 from zoo.run.cli import Request
 from zoo.run.resume import FilesOf, Progress
+from zoo.weights import recorded
 
 DATA_FORMAT = "1"
 SPLITS = {"train": "training", "val": "validation"}
@@ -93,7 +96,7 @@ def load_data(request: Request, group: Group) -> Data:
         UserError: they cannot be read, are not the same on all ranks, or not those of the run.
     """
     cfg, dataset = request.config, data.find(request.resolved["data.name"].value)
-    train_set, val_set = dataset.load(cfg.data)
+    train_set, val_set = _load_for_evaluation(dataset, cfg) if request.eval_only else dataset.load(cfg.data)
     checked = audit_data(group, cfg.data, train_set, val_set, request.eval_only)
     current, loaded_at = dataset.describe(train_set, val_set), time.monotonic()
     groups.assert_same(group, "the data set (its checksum)", current.checksum)
@@ -102,6 +105,34 @@ def load_data(request: Request, group: Group) -> Data:
     describe = partial(dataset.describe, train_set, val_set)
     verdict = check_data(group, run, current, describe, files_of, request.accept_changed_data)
     return Data(train_set, val_set, checked, current, verdict, files_of, loaded_at)
+
+
+def _load_for_evaluation(dataset: Any, cfg: Config) -> tuple[Any, Any]:
+    """Load the splits for an evaluation, where labels are those that the weights were trained with.
+
+    Classes are found by their names. A training split that cannot be opened is not needed.
+
+    Raises:
+        UserError: the validation split cannot be opened, or has a class that the weights were not trained on.
+    """
+    try:
+        train_set, val_set = dataset.load(cfg.data)
+    except UserError as error:
+        try:
+            train_set, val_set = dataset.load(cfg.data, ("val",))
+        except (UserError, TypeError):  # TypeError: splits of this data set come from the same files
+            raise error from None
+        train_set.notes += (f"without a training split: {str(error).partition(';')[0]}",)
+    classes, trained = val_set.classes, recorded.read(cfg.weights).classes if cfg.weights else ()
+    if isinstance(classes, range) or not trained or tuple(classes) == trained:
+        return train_set, val_set
+    unknown = [name for name in classes if name not in trained]
+    if unknown and len(classes) != len(trained):
+        raise UserError(
+            f"{cfg.weights} was not trained on the class {unknown[0]!r} of {cfg.data.root}; remove its samples, or "
+            f"rename it{similar_name(unknown[0], trained)}"
+        )
+    return train_set, val_set if unknown else Relabeled(val_set, trained)
 
 
 def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_only: bool = False) -> DataCheck:
