@@ -78,8 +78,9 @@ PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR", b"\0\0\0\0IEND\xaeB`\x8
 PNG_SIGNATURE_BYTES, PNG_CHECKSUM_BYTES = 8, 4
 PNG_CHUNK = struct.Struct(">I4s")  # length and name; content and checksum follow
 PNG_HEADER, EIGHT_BIT_RGB = struct.Struct(">IIBB"), [8, 2]  # width, height, bits per sample, color type
-# Transparency, animation, orientation, and texts that may be compressed, which libpng decompresses to any length.
-PNG_EXCLUDED = (b"tRNS", b"acTL", b"eXIf", b"zTXt", b"iTXt")
+# Transparency, animation, orientation, texts that may be compressed, which libpng decompresses to any length, and color
+# profiles, of which it prints what is wrong with them.
+PNG_EXCLUDED = (b"tRNS", b"acTL", b"eXIf", b"zTXt", b"iTXt", b"iCCP")
 PNG_TEXT, ORIENTATION_KEYWORDS = b"tEXt", (b"Raw profile type exif", b"XML:com.adobe.xmp")
 
 # Pillow warns about damaged EXIF blocks, of which ImageNet has many, and about large images, which are refused below.
@@ -181,7 +182,7 @@ def _check_share(image: Image.Image, content: bytes, share: regular.Share) -> No
 def _check_scans(width: int, height: int, content: bytes) -> None:
     if width * height * len(content) <= CHECKED_WORK or not content.startswith(JPEG_START):
         return
-    header = jpeg_header(content)
+    header = _jpeg_frame(content)  # whatever follows the image
     is_baseline = header is not None and not header.is_progressive
     limit = MAX_SCANS + (len(content) // BYTES_PER_SCAN if is_baseline else 0)
     if content.count(JPEG_SCAN) > limit:
@@ -230,8 +231,11 @@ def decode_ordinary(encoded: bytes, scale: int = 1) -> np.ndarray | None:
 
 def jpeg_header(encoded: bytes) -> JpegHeader | None:
     """Read the header of an ordinary JPEG file; None if it is none."""
-    if not (encoded.startswith(JPEG_START) and encoded.endswith(JPEG_END)):
-        return None
+    ordinary = encoded.startswith(JPEG_START) and encoded.endswith(JPEG_END)
+    return _jpeg_frame(encoded) if ordinary else None
+
+
+def _jpeg_frame(encoded: bytes) -> JpegHeader | None:
     at, may_be_rotated = len(JPEG_START), False
     for _ in range(MAX_SEGMENTS):
         if at + SEGMENT.size > len(encoded):
@@ -364,7 +368,10 @@ def open_image(file: str | BinaryIO, share: regular.Share | None = None) -> Iter
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert an image of any mode to 8-bit RGB. Raises ValueError for pixels of unknown range."""
-    if image.mode.startswith("I;16"):  # convert() would clip all values above 255
+    if image.mode.startswith("I;16") or (image.mode, image.format) == (
+        "I",
+        "PPM",
+    ):  # convert() would clip all above 255
         image = Image.fromarray((np.asarray(image, np.uint16) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError(f"pixels of 32 bits, mode {image.mode}, have no known range")

@@ -385,3 +385,29 @@ def test_what_cannot_be_decoded_is_none():
     damaged[len(damaged) // 2] ^= 0xFF  # the checksum finds it
     for content in (b"", b"no image", bytes(damaged), encode_jpeg(64, 48)[:200] + JPEG_END):
         assert images.decode_ordinary(content) is None
+
+
+def test_a_photo_with_a_video_behind_it_is_read():
+    """As phones store them: bytes of the video look like many scans."""
+    file = io.BytesIO()
+    Image.fromarray(np.kron(noisy(400, 300), np.ones((10, 10, 1), np.uint8))).save(file, "JPEG", quality=85)
+    photo, video = file.getvalue(), np.random.default_rng(0).integers(0, 256, 10 << 20, np.uint8).tobytes()
+    assert (photo + video).count(images.JPEG_SCAN) > images.MAX_SCANS
+    assert np.array_equal(images.decode_stored(images.parse(photo + video)), images.decode_stored(images.parse(photo)))
+
+
+def test_a_wrong_color_profile_is_neither_damage_nor_printed(capfd):
+    pixels, file = noisy(), io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", icc_profile=b"no profile" * 20)
+    assert np.array_equal(images.decode_stored(images.parse(file.getvalue())), pixels)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kind", ["P5", "P6"])
+def test_netpbm_files_of_16_bits(kind):
+    """As PNG files of 16 bits: the upper byte, but for Pillow's rounding of color."""
+    values = np.linspace(0, 65535, 48 * 32).astype(np.uint16).reshape(32, 48)
+    pixels = values if kind == "P5" else np.stack([values] * 3, axis=-1)
+    content = f"{kind}\n48 32\n65535\n".encode() + pixels.astype(">u2").tobytes()
+    found = images.decode_stored(images.parse(content))
+    assert max_difference(found, np.stack([values >> 8] * 3, axis=-1)) <= (kind == "P6")
