@@ -1,5 +1,6 @@
 """The command zoo convert: what matches is converted, everything else is refused and leaves no file."""
 
+import argparse
 import json
 import os
 import re
@@ -244,3 +245,19 @@ def test_a_malicious_pickle_is_not_executed(tmp_path, capsys):
     assert f"error: {source} is refused" in refused(capsys, source, tmp_path / "out.safetensors")
     torch.load(source, weights_only=False)  # the trap works
     assert trace.exists()
+
+
+@pytest.mark.parametrize(
+    "prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "model.", "net."]
+)
+@pytest.mark.parametrize("key", ["state_dict", "model"])
+def test_wrappers_of_a_model_are_left_out_and_named(prefix, key, tmp_path, capsys):
+    """As DataParallel, torch.compile, Lightning and torchvision's references save it, arguments of the program beside."""
+    wrapped = {prefix + name: tensor for name, tensor in state_dict().items()}
+    content = {key: wrapped, "epoch": 90, "args": argparse.Namespace(lr=0.1), "optimizer": {"state": {}}}
+    torch.save(content, tmp_path / "in.pth")
+    assert run(tmp_path / "in.pth", tmp_path / "out.safetensors") == 0
+    tensors, _ = files.read(str(tmp_path / "out.safetensors"))
+    assert_equal(tensors, small_resnet())
+    printed = capsys.readouterr().out
+    assert f"the prefix {prefix} of all names is left out" in printed and "names of torchvision; resnet with" in printed

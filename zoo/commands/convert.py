@@ -120,6 +120,10 @@ def convert(arguments: argparse.Namespace) -> None:
     require_new(arguments.out, "--out")
 
     source = faces.read_checkpoint(arguments.source, arguments.head)
+    unwrapped, prefix = names.without_wrappers(source.tensors)
+    source = source._replace(tensors=unwrapped)
+    if prefix:
+        print(f"{arguments.source}: the prefix {prefix} of all names is left out")
     origin = names.detect(source.tensors) if arguments.origin == "auto" else arguments.origin
     record = recorded.read(arguments.source) if origin == "canonical" else recorded.NOTHING
     model = arguments.model or conversion.default_model(origin, source.tensors, record.model)

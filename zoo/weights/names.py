@@ -19,8 +19,9 @@ differences other than names.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from re import Match
+from typing import Any
 
 from zoo.data.errors import UserError
 from zoo.weights import faces
@@ -85,6 +86,21 @@ PADDLESEG: tuple[Rule, ...] = (
     (r"\._conv\.", ".conv."),
     (r"\._batch_norm\.", ".bn."),
 ) + SEPARABLE_CONV
+
+
+def without_wrappers(tensors: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return tensors by their names within a model that was wrapped when it was saved, and the prefix left out.
+
+    DataParallel adds `module.` to all names, torch.compile `_orig_mod.`, modules of Lightning the name of an attribute.
+    """
+    prefix = ""
+    while wrapper := next((each for each in WRAPPERS if _begins(tensors, prefix + each)), ""):
+        prefix += wrapper
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}, prefix
+
+
+def _begins(names: Collection[str], prefix: str) -> bool:
+    return bool(names) and all(name.startswith(prefix) for name in names)
 
 
 def detect_segmenter(names: Iterable[str]) -> str | None:
@@ -207,6 +223,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "plsc2": PADDLE_NORM + ((r"\._weight$", ".weight"),),
     "canonical": (),
 }
+WRAPPERS = ("module.", "_orig_mod.", "model.", "net.")
 ORIGINS = tuple(RULES)
 
 

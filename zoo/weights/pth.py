@@ -39,9 +39,14 @@ STORAGES = {
 }
 DTYPES = ("float64", "double", "float32", "float", "float16", "half", "bfloat16", "int64", "long", "int32", "int",
           "int16", "short", "int8", "uint8", "bool")  # fmt: skip
-# Names in training files beside tensors; mmengine's hold a log of the losses in numpy arrays. They are left out.
+# Names in training files beside tensors, such as arguments of the program; mmengine's hold a log of the losses in numpy
+# arrays. They are left out.
 IGNORED = (
     ("mmengine.logging.history_buffer", "HistoryBuffer"),
+    ("argparse", "Namespace"),
+    ("pathlib", "PosixPath"),
+    ("pytorch_lightning.utilities.parsing", "AttributeDict"),
+    ("lightning.fabric.utilities.data", "AttributeDict"),
     ("builtins", "getattr"),
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
@@ -75,7 +80,7 @@ def read(path: str, entry: str | None = None) -> tuple[dict[str, np.ndarray], di
 
     Args:
         path: A file of torch.save, with any extension.
-        entry: Key of the state dict in a file that holds more. Default: `state_dict` if there is one, else all.
+        entry: Key of the state dict in a file that holds more. Default: `state_dict` or `model`, else all.
 
     Returns:
         The tensors, and of mmsegmentation's files the metadata `classes` and `palette` in JSON.
@@ -228,8 +233,9 @@ def _select(content: Any, entry: str | None) -> tuple[Any, dict[str, str]]:
         return (content if entry is None else None), {}
     if entry is not None:
         return content.get(entry), {}
-    if isinstance(content.get("state_dict"), dict):
-        return content["state_dict"], _class_metadata(content.get("meta"))
+    for key in ("state_dict", "model"):  # the latter of torchvision's references
+        if isinstance(content.get(key), dict):
+            return content[key], _class_metadata(content.get("meta"))
     return content, {}
 
 
