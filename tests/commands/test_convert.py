@@ -252,7 +252,7 @@ def test_a_malicious_pickle_is_not_executed(tmp_path, capsys):
 )
 @pytest.mark.parametrize("key", ["state_dict", "model"])
 def test_wrappers_of_a_model_are_left_out_and_named(prefix, key, tmp_path, capsys):
-    """As DataParallel, torch.compile, Lightning and torchvision's references save it, arguments of the program beside."""
+    """As DataParallel, torch.compile, Lightning and torchvision's references save it, arguments beside."""
     wrapped = {prefix + name: tensor for name, tensor in state_dict().items()}
     content = {key: wrapped, "epoch": 90, "args": argparse.Namespace(lr=0.1), "optimizer": {"state": {}}}
     torch.save(content, tmp_path / "in.pth")
