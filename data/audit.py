@@ -5,6 +5,7 @@ Lists, folders and file sizes are looked at, a bounded number of them; with `dee
 
 import csv
 import io
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -234,7 +235,9 @@ def _differences(inventories: tuple[Inventory, Inventory]) -> Iterator[str]:
             near = None if name == f"class {label}" else nearest(name, candidates)
             if near is not None:
                 explained.add(candidates[near])
-                yield f"{SPLITS[here]}/{name}: {SPLITS[there]} has {near}"
+                equal = unicodedata.normalize("NFC", near) == unicodedata.normalize("NFC", name)
+                form = ", the same letters in other bytes (Unicode NFC and NFD)" if equal else ""
+                yield f"{SPLITS[here]}/{name}: {SPLITS[there]} has {near}{form}"
             else:
                 yield f"{SPLITS[here]}/{name}: {SPLITS[there]} has no sample of it ({_samples(inventory, label)})"
     if not inventories[0].may_miss:

@@ -261,3 +261,10 @@ def test_a_single_class_is_a_warning(tmp_path):
     touch(tmp_path, *(f"{split}/images/{name}.jpg" for split in ("train", "val") for name in "ab"))
     found = examine("image", tmp_path)
     assert any("there is one class alone, images" in warning for warning in found.warnings)
+
+
+def test_names_that_look_alike_are_told_apart(tmp_path):
+    for split, name in (("train", "caf\u00e9"), ("val", "cafe\u0301")):
+        touch(tmp_path, *(f"{split}/{folder}/{number}.jpg" for folder in (name, "tea") for number in range(2)))
+    (problem,) = examine("image", tmp_path).problems
+    assert problem.endswith("the same letters in other bytes (Unicode NFC and NFD)")
