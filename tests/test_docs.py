@@ -24,7 +24,7 @@ PAGES = [
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
 FOLDERS = ("configs/", "data/", "docs/", "tests/", "tools/", "zoo/", "requirements/")
-EXTENSIONS = ("py", "rec", "idx", "list", "safetensors")  # train.rec is a file and not a key of `train`
+EXTENSIONS = ("py", "rec", "idx", "list", "txt", "safetensors")  # train.rec is a file and not a key of `train`
 MAX_README_LINES = 130
 MAX_PAGES, MAX_WORDS = 15, 30_000
 PYTHON_BLOCK = re.compile(r"^```[a-z]+\n.*?^```", flags=re.DOTALL | re.MULTILINE)  # of Python: tests run them
