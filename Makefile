@@ -3,7 +3,7 @@
 # make lint      ruff and mypy                                 make clean     remove .venv and .venv-*
 # make setup-gpu FRAMEWORK=torch                               .venv-torch for NVIDIA GPUs; or paddle, mindspore
 # make test-card PyTorch's CUDA build without a GPU (.venv-card; x86-64 Linux with gcc)
-# make gpu-check what a GPU must show: pytest -m gpu, then a matrix of timings; ARGS="--frameworks torch"
+# make gpu-check what a GPU can show in ten minutes, in one archive; ARGS="--minutes 30"
 PYTHON ?= python3.11
 PIP = $(@D)/bin/python -m pip --disable-pip-version-check
 INSTALL = $(PIP) install --quiet --require-hashes --no-deps
@@ -68,12 +68,8 @@ setup-gpu:
 	$(INSTALL) -r requirements/card.txt
 	touch $@
 
-gpu-check: GPU_PYTHON = $(firstword $(wildcard .venv-torch .venv))/bin/python
 gpu-check:
-	$(GPU_PYTHON) -m pytest tests/gpu -m gpu
-	$(GPU_PYTHON) -m zoo bench matrix --out runs/gpu_matrix --precisions fp32,amp -n 3 $(ARGS) \
-		$(foreach recipe,$(wildcard tests/gpu/recipes/*.yaml),-c $(recipe)) -c configs/reports/arcface_plsc_dlperf.yaml
-	$(GPU_PYTHON) -m zoo report runs/gpu_matrix
+	$(firstword $(wildcard .venv-torch .venv))/bin/python -m tests.gpu.day $(ARGS)
 
 clean:
 	rm -rf .venv .venv-*
