@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <search.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +14,12 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, BAD_LAUNCH = 9, CAPTURED = 900 };  // of both APIs, by and large
+enum { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, BAD_LAUNCH = 9, BUSY = 46, CAPTURED = 900 };  // of both APIs, by and large
 
 // ---- Settings, from the environment
 static int capability;       // CARD_CAPABILITY, such as 90
-static size_t total_memory;  // CARD_MIB
+static size_t total_memory;  // CARD_MIB, of each device
+static int devices;          // CARD_DEVICES
 
 // ---- Counters, by kind and name
 struct counter {
@@ -72,9 +74,10 @@ static size_t next[SPANS], sizes[SPANS][SPAN / PAGE];
 static _Atomic size_t used;
 
 __attribute__((constructor)) static void begin(void) {
-  const char *text = getenv("CARD_CAPABILITY"), *mib = getenv("CARD_MIB");
+  const char *text = getenv("CARD_CAPABILITY"), *mib = getenv("CARD_MIB"), *number = getenv("CARD_DEVICES");
   capability = text ? atoi(text) : 90;
   total_memory = (mib ? atol(mib) : 81559) << 20;
+  devices = number ? atoi(number) : 1;
   base = mmap(NULL, SPANS * SPAN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) perror("three terabytes of addresses"), abort();
   mprotect(base + SPAN, 2 * SPAN, PROT_READ | PROT_WRITE);
@@ -126,10 +129,29 @@ int cudaGetLastError(void) {
   return error;
 }
 const char *cudaGetErrorString(int error) {
-  return error == OUT_OF_MEMORY ? "out of memory" : error == CAPTURED ? "not permitted in a capture" : "invalid";
+  switch (error) {
+    case OUT_OF_MEMORY: return "out of memory";
+    case BUSY: return "a second device of the process";
+    case CAPTURED: return "not permitted in a capture";
+    default: return "invalid";
+  }
 }
 const char *cudaGetErrorName(int error) { return error == OUT_OF_MEMORY ? "cudaErrorMemoryAllocation" : "cudaError"; }
 int cuGetErrorString(int error, const char **text) { return *text = cudaGetErrorString(error), SUCCESS; }
+
+// ---- The device of a thread, and that of the process: to have used another, if only by mistake, is an error
+static __thread int current;
+static _Atomic int opened = -1;
+static int use(int device) {
+  int none = -1;
+  return atomic_compare_exchange_strong(&opened, &none, device) || none == device ? SUCCESS : fail(BUSY);
+}
+int cudaGetDeviceCount(int *number) { return *number = devices, SUCCESS; }
+int cudaGetDevice(int *device) { return *device = current, SUCCESS; }
+int cudaSetDevice(int device) { return device < devices ? use(current = device) : fail(INVALID); }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+  return *flags = 0, *active = device == opened, SUCCESS;
+}
 
 // ---- Streams, events and graphs
 struct stream {
@@ -156,7 +178,7 @@ static int wait(const char *name) {
 int cudaStreamCreateWithPriority(struct stream **s, unsigned flags, int priority) {
   *s = calloc(1, sizeof **s);
   (*s)->priority = priority;
-  return SUCCESS;
+  return use(current);
 }
 int cudaStreamGetPriority(struct stream *s, int *priority) { return *priority = stream_of(s)->priority, SUCCESS; }
 int cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { return *least = 0, *greatest = -5, SUCCESS; }
@@ -225,7 +247,7 @@ int cudaGraphLaunch(void *executable, struct stream *s) { return card_count("gra
 // ---- Allocations and copies
 int cudaMalloc(void **p, size_t size) {
   card_count("memory", "cudaMalloc", size);
-  return fail(reserve(size) ? take(DEVICE, p, size) : OUT_OF_MEMORY);
+  return use(current) ?: fail(reserve(size) ? take(DEVICE, p, size) : OUT_OF_MEMORY);
 }
 int cudaFree(void *p) {
   if (p && wait("cudaFree")) return CAPTURED;
@@ -233,7 +255,7 @@ int cudaFree(void *p) {
 }
 int cudaHostAlloc(void **p, size_t size, unsigned flags) {
   card_count("memory", "cudaHostAlloc", size);
-  return fail(take(PINNED, p, size));
+  return use(current) ?: take(PINNED, p, size);
 }
 int cudaFreeHost(void *p) { return give(p), SUCCESS; }
 int cudaMemGetInfo(size_t *free, size_t *total) { return *total = total_memory, *free = total_memory - used, SUCCESS; }
@@ -259,7 +281,7 @@ struct pointer_attributes {
 int cudaPointerGetAttributes(struct pointer_attributes *a, const void *p) {
   static const int types[] = {[DEVICE] = 2, [PINNED] = 1};
   int span = span_of(p);
-  *a = (struct pointer_attributes){span < 0 ? 0 : types[span], span < 0 ? -2 : 0};
+  *a = (struct pointer_attributes){span < 0 ? 0 : types[span], span < 0 ? -2 : opened};
   if (span >= 0) a->device_pointer = (void *)p;
   if (span != DEVICE) a->host_pointer = (void *)p;
   return SUCCESS;
@@ -282,7 +304,7 @@ int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, struct st
     return strstr(name, "pageable") ? fail(CAPTURED) : SUCCESS;
   }
   memmove(content(to), content(from), size);
-  return SUCCESS;
+  return use(current);
 }
 int cudaMemcpy(void *to, const void *from, size_t size, int kind) {
   return wait("cudaMemcpy") || cudaMemcpyAsync(to, from, size, kind, NULL);
@@ -364,17 +386,15 @@ int cudaDeviceGetAttribute(int *value, int attribute, int device) {
   *value = attribute < 128 ? values[attribute] : 0;
   return SUCCESS;
 }
-int cudaGetDeviceCount(int *number) { return *number = 1, SUCCESS; }
-int cudaGetDevice(int *device) { return *device = 0, SUCCESS; }
-int cudaSetDevice(int device) { return fail(device ? INVALID : SUCCESS); }
 int cudaDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
 int cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
 int cudaRuntimeGetVersion(int *version) { return *version = 13000, SUCCESS; }
-int cudaDeviceGetPCIBusId(char *text, int size, int device) { return snprintf(text, size, "0000:01:00.0"), SUCCESS; }
-int nvmlDeviceGetCount_v2(unsigned *number) { return *number = 1, SUCCESS; }
+int cudaDeviceGetPCIBusId(char *text, int size, int device) {
+  return snprintf(text, size, "0000:%02x:00.0", device + 1), SUCCESS;
+}
+int nvmlDeviceGetCount_v2(unsigned *number) { return *number = devices, SUCCESS; }
 int cuDeviceGet(int *device, int index) { return *device = index, SUCCESS; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) { return cudaDeviceGetAttribute(value, attribute, 0); }
-int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { return *flags = 0, *active = 1, SUCCESS; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &default_stream, SUCCESS; }
 int cuCtxGetCurrent(void **context) { return *context = &default_stream, SUCCESS; }
 
@@ -419,7 +439,7 @@ int __cudaGetKernel(const void **kernel, const void *host) { return *kernel = ho
 static int launch(const char *name, struct stream *s) {
   card_count("kernel", name, 0);
   nodes += is_capturing(s);
-  return SUCCESS;
+  return use(current);
 }
 int cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared, struct stream *s) {
   if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || block.x * block.y * block.z - 1 > 1023)

@@ -86,9 +86,10 @@ class Trainer:
             tensors.update((name, tensors[name].double()) for name in self.plan.dropout_masks if name in tensors)
         if self.copy_stream is None:
             return {**tensors, **{name: parallel.assemble(value) for name, value in images.items()}}
-        # The block also selects the device, which every thread must do for itself. PyTorch keeps pinned buffers for
-        # reuse. Only the prefetch thread waits for the copy, which runs beside the kernels of the current step.
-        with torch.cuda.stream(self.copy_stream):
+        # A thread begins with device 0, to which the stream alone would return: a context there for every rank. PyTorch
+        # keeps pinned buffers for reuse. Only the prefetch thread waits for the copy, which runs beside the kernels of
+        # the current step.
+        with torch.cuda.device(self.device), torch.cuda.stream(self.copy_stream):
             tensors = {name: tensor.pin_memory().to(self.device, non_blocking=True) for name, tensor in tensors.items()}
             tensors.update((name, parallel.assemble(value, self.device)) for name, value in images.items())
         self.copy_stream.synchronize()  # before DALI's memory, which `images` refers to, is free for other batches
