@@ -55,6 +55,7 @@ UPDATES = {
     "lars": Update(f"{AMP} -o optim.name=lars", 387, 267, 11238, {}),
     "lamb": Update(f"{AMP} -o optim.name=lamb", 452, 267, 11337, {}),
     "adamw": Update(f"{AMP} -o optim.name=adamw", 328, 267, 11337, {}),
+    "resnet50-bf16": Update(f"{RESNET} -o train.precision=bf16 -o train.batch=256", 677, 161, 11238, {}),
     "ema": Update(f"{AMP} -o train.ema=0.999", 433, 267, 11338, {}),
     "checkpointing": Update(f"{AMP} -o train.checkpoint_activations=true", 432, 371, 4668, {}),
     "resnet50-deterministic": Update(f"{AMP} {DETERMINISTIC}", 336, 267, 11239, {}),
@@ -111,11 +112,6 @@ def test_expandable_segments_reserve_little_more_than_is_used(card):
     words = f"{TSM} -o train.precision=fp32"
     found = measure(card, words, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
     assert found["reserved_mib"] < 1.02 * found["peak_mib"] and not found["allocations"]
-
-
-def test_a_card_that_the_build_has_no_kernels_for_is_refused(card):
-    with pytest.raises(AssertionError, match="compute capability 7.0; install one for CUDA 12.6"):
-        measure(card, RESNET, CARD_CAPABILITY=70)
 
 
 def measure(card, words, **variables):
