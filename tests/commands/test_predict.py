@@ -209,7 +209,7 @@ def test_unreadable_files_are_skipped_and_nothing_is_overwritten(image_model, tm
         "lost.jpg": True,
         "empty": True,
     }
-    assert call_zoo("predict", "0.jpg", "--weights", "runs/tiny/checkpoints/best", "--device", "cpu") == 0
+    assert call_zoo("predict", "0.jpg", "--weights", "runs/tiny", "--device", "cpu") == 0
     assert "results are in predictions/tiny-2" in capsys.readouterr().out
 
 
@@ -217,9 +217,8 @@ def test_unreadable_files_are_skipped_and_nothing_is_overwritten(image_model, tm
     "words, message",
     [
         (
-            ["--weights", "{run}"],
-            "has no checkpoint.json, which holds the recipe and the class names; give the folder of a "
-            "checkpoint, such as {run}/checkpoints/best",
+            ["--weights", "{run}/tensorboard"],
+            "has no checkpoint.json, which holds the recipe and the class names; give",
         ),
         (["--weights", "{weights}/model.safetensors"], "such as {weights}"),
         (["--weights", "nowhere"], "such as runs/tsm_demo/checkpoints/best"),

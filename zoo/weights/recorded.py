@@ -23,10 +23,15 @@ DATA_KEYS = ("segments", "size", "antialias", "reduce", "mean", "std", "normalis
 
 
 def resolve_pointer(path: str) -> str:
-    """Return the folder that a file names, as a link would lead to it; any other path as it is.
+    """Return the folder that a file names, as a link would lead to it, and of a run its best checkpoint, or the last.
 
-    Copies to file systems without links, and some archives, turn a link into a file with the name of its target.
+    Copies to file systems without links, and some archives, turn a link into a file with the name of its target. Any
+    other path is returned as it is.
     """
+    for name in ("best", "last"):
+        checkpoint = os.path.join(path, "checkpoints", name)
+        if os.path.exists(checkpoint):
+            return resolve_pointer(checkpoint)
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > MAX_SIZE:
             return path

@@ -361,6 +361,17 @@ def test_other_files_stand_for_themselves(tmp_path, content):
     assert recorded.resolve_pointer(str(tmp_path / "best")) == str(tmp_path / "best")
 
 
+def test_a_run_stands_for_its_best_checkpoint_or_its_last(tmp_path):
+    folder = tmp_path / "run/checkpoints"
+    (folder / "step-00000001").mkdir(parents=True)
+    for name in ("last", "best"):  # a link, and a file in place of one
+        path = folder / name
+        path.symlink_to("step-00000001") if name == "last" else path.write_text("step-00000001")
+        found = recorded.resolve_pointer(str(tmp_path / "run"))
+        assert os.path.realpath(found) == str(folder / "step-00000001")
+    assert recorded.resolve_pointer(str(tmp_path)) == str(tmp_path)
+
+
 def test_without_links_the_run_writes_such_files(tmp_path, monkeypatch):
     def refuse(*_):
         raise PermissionError
