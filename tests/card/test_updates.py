@@ -44,46 +44,46 @@ def sends(mib, reduces, overlap, **others):
 
 
 UPDATES = {
-    "resnet50-fp32": Update(RESNET, 193, 265, 10888, {}),
-    "resnet50-amp": Update(AMP, 316, 267, 11238, {}),
-    "tsm-fp32": Update(f"{TSM} -o train.precision=fp32", 354, 265, 13628, {}),
-    "tsm-amp": Update(TSM, 480, 267, 7165, {}),
-    "deeplabv3plus-fp32": Update(f"{DEEPLAB} -o train.precision=fp32 -o train.batch=2", 267, 355, 7360, copies(1)),
-    "deeplabv3plus-amp": Update(DEEPLAB, 426, 355, 7947, copies(1)),
-    "arcface-fp32": Update(ARCFACE, 281, 318, 9655, copies(2)),
-    "arcface-amp": Update(f"{ARCFACE} --amp", 458, 321, 5482, copies(2)),
-    "lars": Update(f"{AMP} -o optim.name=lars", 387, 267, 11238, {}),
-    "lamb": Update(f"{AMP} -o optim.name=lamb", 452, 267, 11337, {}),
-    "adamw": Update(f"{AMP} -o optim.name=adamw", 328, 267, 11337, {}),
-    "resnet50-bf16": Update(f"{RESNET} -o train.precision=bf16 -o train.batch=256", 677, 161, 11238, {}),
-    "ema": Update(f"{AMP} -o train.ema=0.999", 433, 267, 11338, {}),
-    "checkpointing": Update(f"{AMP} -o train.checkpoint_activations=true", 432, 371, 4668, {}),
-    "resnet50-deterministic": Update(f"{AMP} {DETERMINISTIC}", 336, 267, 11239, {}),
-    "tsm-deterministic": Update(f"{TSM} {DETERMINISTIC}", 480, 267, 7168, {}),
-    "deeplabv3plus-deterministic": Update(f"{DEEPLAB} {DETERMINISTIC}", 906, 355, 8187, copies(13)),
-    "arcface-deterministic": Update(f"{ARCFACE} --amp {DETERMINISTIC}", 496, 321, 5488, copies(2)),
-    "resnet50-8": Update(f"{AMP} --ranks 8", 477, 267, 11337, sends(97.492, 5, 158)),
+    "resnet50-fp32": Update(RESNET, 182, 265, 10888, {}),
+    "resnet50-amp": Update(AMP, 305, 267, 11238, {}),
+    "tsm-fp32": Update(f"{TSM} -o train.precision=fp32", 343, 265, 13628, {}),
+    "tsm-amp": Update(TSM, 469, 267, 7165, {}),
+    "deeplabv3plus-fp32": Update(f"{DEEPLAB} -o train.precision=fp32 -o train.batch=2", 256, 355, 7360, copies(1)),
+    "deeplabv3plus-amp": Update(DEEPLAB, 415, 355, 7947, copies(1)),
+    "arcface-fp32": Update(ARCFACE, 270, 318, 9655, copies(2)),
+    "arcface-amp": Update(f"{ARCFACE} --amp", 447, 321, 5482, copies(2)),
+    "lars": Update(f"{AMP} -o optim.name=lars", 376, 267, 11238, {}),
+    "lamb": Update(f"{AMP} -o optim.name=lamb", 441, 267, 11337, {}),
+    "adamw": Update(f"{AMP} -o optim.name=adamw", 317, 267, 11337, {}),
+    "resnet50-bf16": Update(f"{RESNET} -o train.precision=bf16 -o train.batch=256", 666, 161, 11238, {}),
+    "ema": Update(f"{AMP} -o train.ema=0.999", 422, 267, 11338, {}),
+    "checkpointing": Update(f"{AMP} -o train.checkpoint_activations=true", 421, 371, 4668, {}),
+    "resnet50-deterministic": Update(f"{AMP} {DETERMINISTIC}", 325, 267, 11239, {}),
+    "tsm-deterministic": Update(f"{TSM} {DETERMINISTIC}", 469, 267, 7168, {}),
+    "deeplabv3plus-deterministic": Update(f"{DEEPLAB} {DETERMINISTIC}", 895, 355, 8187, copies(13)),
+    "arcface-deterministic": Update(f"{ARCFACE} --amp {DETERMINISTIC}", 485, 321, 5488, copies(2)),
+    "resnet50-8": Update(f"{AMP} --ranks 8", 466, 267, 11337, sends(97.492, 5, 158)),
     "resnet50-32-fp16": Update(
-        f"{AMP} --ranks 32 -o train.fp16_allreduce=true", 331, 267, 11432, {**sends(48.746, 5, 158), **copies(161)}
+        f"{AMP} --ranks 32 -o train.fp16_allreduce=true", 320, 267, 11432, {**sends(48.746, 5, 158), **copies(161)}
     ),
-    "tsm-8": Update(f"{TSM} --ranks 8", 641, 267, 7259, sends(92.803, 5, 158)),
+    "tsm-8": Update(f"{TSM} --ranks 8", 630, 267, 7259, sends(92.803, 5, 158)),
     "deeplabv3plus-8": Update(
         f"{DEEPLAB} -o train.sync_bn=true --ranks 8",
-        1268,
+        1257,
         215,
         8112,
         {**sends(166.574, 76, 139, AllGather=[70, 0.292]), **copies(1)},
     ),
     "arcface-32": Update(
         f"{ARCFACE} --amp --ranks 32",
-        688,
+        677,
         321,
         5102,
         {**sends(174.31, 10, 184, AllGather=[2, 0.251]), **copies(2)},
     ),
-    "compiled-8": Update(f"{SMALL} -o train.compile=true --ranks 8", 292, 62, 78, sends(2.682, 2, 35)),
+    "compiled-8": Update(f"{SMALL} -o train.compile=true --ranks 8", 281, 62, 78, sends(2.682, 2, 35)),
     "graphs": Update(
-        f"{SMALL} -o train.compile=reduce-overhead -o train.accumulate=2", 285, 0, 9, {"graphs": {"launched": 4}}
+        f"{SMALL} -o train.compile=reduce-overhead -o train.accumulate=2", 274, 0, 9, {"graphs": {"launched": 4}}
     ),
 }
 

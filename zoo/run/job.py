@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from zoo import tasks
@@ -309,6 +310,7 @@ def param_groups(spec: Spec, arch: Any, optim: Optim) -> Callable[[str], ParamGr
     The factors of all rules that match a name are multiplied with each other and with those of the specification.
     """
 
+    @cache  # asked for at every update
     def param_group(name: str) -> ParamGroup:
         lr_scale, decay_scale = spec.lr_and_decay_scale(arch, name)
         for rule in optim.groups:

@@ -1,6 +1,7 @@
 """Trainer in PyTorch."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -75,7 +76,7 @@ class Trainer:
         self.gathers_state = self.optimizer.is_sharded
         if self.records_graphs:
             models.allocate_gradients(tensor for tensor in self.model.parameters() if tensor.requires_grad)
-        self.gradient_factors = GradientFactors(*[torch.ones(())] * 3)  # of the last step
+        self.gradient_factors: Callable[[], GradientFactors] = partial(GradientFactors, *[torch.ones(())] * 3)
         self.scaler = update.LossScaler(
             ops, partial(torch.tensor, device=self.device), plan.adapts_scale, plan.first_scale
         )
@@ -176,10 +177,11 @@ class Trainer:
     @torch.no_grad()
     def gradients(self) -> dict[str, np.ndarray]:
         arrays = {}
+        factors = self.gradient_factors()  # of the last step
         for name, tensor in self._trained().items():
-            factor = self.gradient_factors.shards if name in self.shards else self.gradient_factors.model
+            factor = factors.shards if name in self.shards else factors.model
             if name not in self.optimizer.slots:  # another rank has divided and used its gradient
-                factor = self.gradient_factors.others
+                factor = factors.others
             gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad * factor
             arrays[name] = gradient.cpu().contiguous().numpy()
         return arrays
@@ -243,7 +245,7 @@ class Trainer:
             squares = torch.stack([ops.squared_norm(gradient) for gradient in shard_gradients]).sum()
             squares = parallel.all_reduce(squares, self.world_size)
             norm = torch.hypot(model_norm, squares.sqrt().to(self.dtype) / scale)
-        finite = torch.isfinite(norm)
+        finite = norm < math.inf  # and not NaN; torch.isfinite takes four kernels
         divisors = Divisors(scale, scale)
         if self.plan.clip_norm is not None:
             clipped_norm = norm if self.plan.clip_sharded else model_norm
@@ -254,7 +256,7 @@ class Trainer:
         if self.ema:
             with torch.no_grad():
                 self.ema.update(applied, finite)
-        self.gradient_factors = self._gradient_factors(scale, divisors, finite)
+        self.gradient_factors = partial(self._gradient_factors, scale, divisors, finite)
         self.scaler.update(finite)
         return StepOutput(loss, norm, scale, self.scaler.skipped, self.scaler.consecutive_skips)
 
