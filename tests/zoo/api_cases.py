@@ -24,6 +24,7 @@ RUN = {  # a run of seconds
     "data.train_images": 64,
     "data.val_images": 16,
     "data.size": 32,
+    "data.resample": "exact",
     "model.width": 8,
     "train.epochs": None,
     "train.steps": 6,
