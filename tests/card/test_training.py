@@ -10,19 +10,22 @@ from tests.helpers.processes import SETTINGS, losses, train_arguments
 pytestmark = pytest.mark.card
 
 UPDATES = 6
+CARDS = {"torch": "card", "mindspore": "mindspore_card"}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "amp"])
 @pytest.mark.parametrize("model", SETTINGS)
-def test_a_run_is_saved_resumed_and_evaluated(card, demo_sets, model, precision, tmp_path):
-    out, last = tmp_path / "run", tmp_path / "run/checkpoints/last"
+@pytest.mark.parametrize("framework", CARDS)
+def test_a_run_is_saved_resumed_and_evaluated(request, demo_sets, framework, model, precision, tmp_path):
+    run, out, last = request.getfixturevalue(CARDS[framework]), tmp_path / "run", tmp_path / "run/checkpoints/last"
     changes = {"train.precision": precision, "train.epochs": "", "train.steps": UPDATES, "optim.warmup": "2 steps"}
-    words = train_arguments(demo_sets, model, out, "torch", "--device", "cuda", **changes)
-    card(*words, "--max-steps", UPDATES // 2)
+    words = train_arguments(demo_sets, model, out, framework, "--device", "cuda", **changes)
+    run(*words, "--max-steps", UPDATES // 2)
     before = vectors(last)
-    card("train.py", "--resume", out)
+    run("train.py", "--resume", out)
     assert list(losses(out)) == list(range(1, UPDATES + 1)) and vectors(last) == before
-    printed = card("train.py", "--eval-only", "--weights", last, "--device", "cuda")
+    device = ["--framework", framework, "--device", "cuda"]
+    printed = run("train.py", "--eval-only", "--weights", last, *device)
     assert re.search(r"evaluation.*: \w+ [0-9.]+", printed)
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from zoo.logs.console import Console
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+OUT_OF_MEMORY = re.compile("out of memory|memory not enough", re.IGNORECASE)  # words of the three frameworks
 
 
 @contextmanager
@@ -57,6 +59,11 @@ def start(request: Request) -> Iterator["Run"]:
             error = UserError(
                 f"the run's folder cannot be written to: {error.strerror}. What was saved before is complete; make "
                 "room and continue with --resume"
+            )
+        elif OUT_OF_MEMORY.search(str(error)):
+            error = UserError(
+                "the device has too little memory for this recipe: take a smaller train.batch and a larger "
+                "train.accumulate, --amp, or train.checkpoint_activations=true; see `zoo bench estimate`"
             )
         if group:
             reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"

@@ -150,6 +150,8 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
         raise UserError(f"device: there is no {device} here: {problem}; use --device cpu")
     selected = select_device(device, launch, ("cuda", "npu"), _device_count, "MindSpore")
     mindspore.set_device(TARGETS[selected.type], selected.index)
+    if selected.type == "cuda":  # the default plan of memory loses gradients that 16-bit convolutions are to add to
+        mindspore.set_context(memory_optimize_level="O1")
     scheduler = _join(launch, port) if launch.size > 1 else None
     return World(launch.rank, launch.size, selected.type, selected.index, scheduler)
 
