@@ -168,6 +168,20 @@ class ClipSplit(common.FileSplit):
         files = tuple(frame.content for frame in encoded)
         return {"video": Pending(files, geometry, stacked=True), "label": self._label(clip, geometry.flip)}
 
+    def remark(self, index: int, rng: np.random.Generator) -> str:
+        """Read one clip in another way than `sample` does, and return what is strange about it; "" for nothing.
+
+        Raises:
+            BadSample: it cannot be read, or both ways give different frames.
+        """
+        s, clip = self.settings, self.clips[index]
+        if self.prepared:  # its files have been read so
+            return ""
+        if clip.frames is not None:
+            return frame_folders.difference(self.path(index), s.frame_template, s.first_frame, clip.frames)
+        damaged = video.compare_frames(self.path(index), self._pick(rng), s.min_frames, s.decoder)
+        return f"{damaged} of its frames are damaged, but can be read" if damaged else ""
+
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: no difference here."""
         labels = np.array([clip.label for clip in self.clips], np.int64)

@@ -54,7 +54,7 @@ def read_images(
             indices = sample_indices(sample_frames, count, min_frames)
             return _read_files([os.path.join(folder, template.format(first + index)) for index in indices], local)
         except FileNotFoundError:
-            paths = _numbered_images(folder, template)
+            paths = [path for _, path in sorted(numbered_images(folder, template).items())]
             indices = sample_indices(sample_frames, len(paths), min_frames)
             return _read_files([paths[index] for index in indices], local)
     except OSError as error:
@@ -91,12 +91,33 @@ def _read_files(paths: Sequence[str], local: cache.LocalPath) -> list[EncodedFra
     return [EncodedFrame(os.path.basename(path), regular.read(local(path))) for path in paths]
 
 
-def _numbered_images(folder: str, template: str) -> list[str]:
-    """Return the paths of the existing images of a template, in the order of their numbers."""
+def numbered_images(folder: str, template: str) -> dict[int, str]:
+    """Return the paths of the existing images of a template by their numbers. Raises BadSample if there is none."""
     prefix, suffix = re.split(r"\{[^}]*\}", template, maxsplit=1)
-    pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix) + "$")
+    pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
     try:
-        matches = [match for match in map(pattern.match, os.listdir(folder)) if match]
+        names = os.listdir(folder)
     except FileNotFoundError:
         raise BadSample("no such folder") from None
-    return [os.path.join(folder, name) for _, name in sorted((int(match[1]), match.string) for match in matches)]
+    found = {int(match[1]): os.path.join(folder, match.string) for match in map(pattern.fullmatch, names) if match}
+    if not found:
+        held = min(filter(re.compile(r"\d").search, names), default="")
+        other = f"data.frame_template={_template(held)} names its {held}" if held else "it holds no numbered file"
+        raise BadSample(f"no image is named as data.frame_template says, {template} ({template.format(1)}); {other}")
+    return found
+
+
+def difference(folder: str, template: str, first: int, count: int) -> str:
+    """Return how a folder differs from the frames that a list says it has; an empty text if it does not."""
+    numbers = numbered_images(folder, template)
+    if numbers.keys() == set(range(first, first + count)):
+        return ""
+    return (
+        f"the list says {count} frames, the folder has {len(numbers)}, with numbers from {min(numbers)} to "
+        f"{max(numbers)}; data.first_frame is {first}"
+    )
+
+
+def _template(name: str) -> str:
+    """Return the template of a file's name: img_{:05d}.jpg for img_00001.jpg."""
+    return re.sub(r"\d+(?=\D*$)", lambda match: f"{{:0{len(match[0])}d}}", name, count=1)

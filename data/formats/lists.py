@@ -12,7 +12,10 @@ from zoo.data.errors import UserError, similar_name
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
-VIDEO_EXTENSIONS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v")
+VIDEO_EXTENSIONS = (
+    *(".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".wmv", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".flv", ".3gp"),
+    *(".ogv", ".h264", ".264"),
+)
 # Format strings of the names of numbered frames; others may name attributes, or ask for names without an end.
 FRAME_TEMPLATE = re.compile(r"[^{}]*\{0?(:0?\d{0,2}d?)?\}[^{}]*")
 SYSTEM_NAMES = ("Thumbs.db", "desktop.ini", "__MACOSX", "lost+found")

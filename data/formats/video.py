@@ -1,9 +1,11 @@
 """Decoding of videos to uint8 RGB arrays (H, W, 3) by PyAV, or by decord where asked. Failures raise BadSample.
 
-Of regular videos in mp4, mkv and webm, decoding begins at the keyframe before each frame, and no packet is decoded that
-is not needed. A video is regular if every packet is a frame with a time stamp of its own, and the first is a keyframe.
-Of all others, decoding begins at the first frame, which is exact for every codec and slow for long videos. Frames that
-no player shows, because an edit list leaves them out, do not count; others may refer to them.
+Of regular videos (keyframes.py) in mp4, mkv and webm, decoding begins at the keyframe before each frame, and no packet
+is decoded that is not needed. Of all others, decoding begins at the first frame, and frames count that come out of the
+decoder, whatever the header says: this is exact for every codec, and slow for long videos. Frames that no player shows,
+because an edit list leaves them out, do not count; others may refer to them.
+
+Frames are turned and mirrored as the display matrix tells. Those of another size than the first are resized to it.
 
 A file is opened, used and closed within one call: decord's reader must not be shared by threads and does not survive a
 fork. Both libraries are imported when the first video is decoded: sets of images do without them, and MindSpore must be
@@ -12,26 +14,34 @@ loaded before decord.
 
 import os
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from zoo.data import stages
 from zoo.data.errors import BadSample
 from zoo.data.formats import regular
+from zoo.data.formats.keyframes import (
+    OLD_X264,
+    UPRIGHT,
+    PacketIndex,
+    decode_numbers,
+    decode_packets,
+    orientation,
+    read_index,
+    rgb_converter,
+)
 from zoo.data.parsing import parsing
 
 if TYPE_CHECKING:
     from av.container import InputContainer
-    from av.packet import Packet
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
 FrameSampler = Callable[[int], np.ndarray]  # number of frames -> 0-based indices, of any shape
 
-SEEKABLE_CODECS = ("h264", "hevc", "av1", "vp8", "vp9")
-SEEKABLE_CONTAINERS = {"mp4", "matroska", "webm"}
 DECORD_CODECS = ("h264", "vp8", "vp9")  # it seeks to wrong frames in HEVC and MPEG-4, and does not know AV1
 # Formats of FFmpeg that may be opened. Others, such as concat, hls and dash, open further files or addresses.
 FORMATS = (
@@ -40,15 +50,15 @@ FORMATS = (
 )
 SCRIPTS = (b"ffconcat", b"#EXTM3U", b"[playlist]", b"<", b"v=0")  # beginnings of concat, hls, pls, dash and sdp files
 HEAD_SIZE, BLANKS = 64, b"\xef\xbb\xbf \t\r\n"
-MAX_BUFFERED_BYTES = 64 << 20  # of a file whose packets are held in memory
 NOT_DECODED = "cannot be decoded as video"
 
 # Boxes of MP4 files (ISO/IEC 14496-12) that hold others, and the fields of those that claim a number of frames.
 CONTAINERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf", b"mvex", b"udta", b"edts", b"dinf")
 BOX, LONG_SIZE = struct.Struct(">I4s"), struct.Struct(">Q")
 LAYOUTS = {b"hdlr": struct.Struct(">8x4s"), b"stsz": struct.Struct(">4xII"), b"trun": struct.Struct(">4xI")}
-TO_END, LONG = 0, 1  # sizes with a meaning
+LONG = 1  # size with a meaning
 SOUND = b"soun"  # of which FFmpeg makes one entry per chunk
+_counts: dict[tuple[int, ...], int] = {}  # frames of files whose packets are more or less
 MAX_BOXES, FREE_FRAMES, BYTES_PER_FRAME = 1_000_000, 1_000_000, 4
 
 
@@ -68,31 +78,39 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, dec
     Raises:
         BadSample: the file is missing, too short or cannot be decoded.
     """
-    size = _check_file(path)
-    drawn: dict[int, list[int]] = {}
-
-    def indices(count: int) -> list[int]:
-        """Draw the frames once for each number of frames."""
-        if count not in drawn:
-            drawn[count] = sample_indices(sample_frames, count, min_frames)
-            regular.check_clip(stream.codec_context.width, stream.codec_context.height, len(set(drawn[count])))
-        return drawn[count]
-
+    _check_file(path)
     with parsing(NOT_DECODED, kind=BadSample):
-        if decoder == "decord":
-            with open_container(path) as container:
-                stream = video_stream(container)
-                if _decord_is_exact(container, stream):
-                    return _decode_with_decord(path, indices)
         with open_container(path) as container:
             stream = video_stream(container)
-            frames = _decode_from_keyframes(container, stream, size, indices)
-        if frames is not None:
-            return frames
-        with open_container(path) as container:
-            stream = video_stream(container)
-            count = _count_frames(container, stream)
-            return _decode_from_start(container, stream, indices(count), count)
+            size = stream.codec_context.width, stream.codec_context.height
+
+            @cache
+            def indices(count: int) -> list[int]:
+                """Draw the frames once for each number of frames."""
+                numbers = sample_indices(sample_frames, count, min_frames)
+                regular.check_clip(*size, len(set(numbers)))
+                return numbers
+
+            frames = _decode_from_keyframes(container, stream, indices, decoder)
+        return _decode_from_start(path, indices) if frames is None else frames
+
+
+def compare_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, decoder: str = "pyav") -> int:
+    """Read frames as `read_frames` does, and compare them with those of a decoding from the first frame on.
+
+    Returns:
+        The number of frames of the whole video that are damaged.
+
+    Raises:
+        BadSample: they cannot be read, or differ.
+    """
+    sample = cache(sample_frames)
+    frames = read_frames(path, sample, min_frames, decoder)
+    with parsing(NOT_DECODED, kind=BadSample):
+        exact = _decode_from_start(path, lambda count: sample_indices(sample, count, min_frames))
+        if not all(map(np.array_equal, frames, exact)):
+            raise BadSample("decoding from a keyframe gives other frames than decoding from the first frame on")
+        return sum(frame.is_corrupt for frame in decode_all(path))
 
 
 def sample_indices(sample_frames: FrameSampler, count: int, min_frames: int) -> list[int]:
@@ -157,7 +175,7 @@ def check_frame_counts(file: BinaryIO, size: int) -> None:
             raise BadSample(f"its header claims {fields[-1]} frames in {size} bytes")
         if name in CONTAINERS:
             at = start
-        elif length == TO_END or at + length < start:
+        elif not start <= at + length <= size:  # also one of TO_END; a raw stream of H.264 has no boxes
             return
         else:
             at += length
@@ -169,8 +187,8 @@ def _unpack(layout: struct.Struct, file: BinaryIO) -> tuple[Any, ...]:
     return layout.unpack(file.read(layout.size).ljust(layout.size, b"\0"))
 
 
-def _check_file(path: str) -> int:
-    """Return the size of a video file in bytes. Raises BadSample if it is empty, no regular file, or names others."""
+def _check_file(path: str) -> None:
+    """Raise BadSample if a file is empty, no regular file, or names others."""
     with parsing("cannot be read", kind=BadSample):
         try:
             with regular.open_file(path, limit=None) as file:
@@ -181,187 +199,71 @@ def _check_file(path: str) -> int:
         raise BadSample("the file is empty")
     if head.startswith(SCRIPTS):
         raise BadSample("a text that names other files, not a video")
-    return size
 
 
-def _decord_is_exact(container: "InputContainer", stream: "VideoStream") -> bool:
-    """Return whether decord gives the right frames: those of a regular video that is not rotated. Decodes one frame."""
-    if not _is_seekable(container) or stream.codec_context.name not in DECORD_CODECS:
-        return False
-    if read_index(container, stream) is None:
-        return False
-    container.seek(0)
-    frame = next(container.decode(stream), None)
-    return frame is not None and frame.rotation == 0
-
-
-def _decode_with_decord(path: str, indices: Callable[[int], list[int]]) -> list[np.ndarray]:
-    import decord
-
-    decord.logging.set_level(decord.logging.QUIET)  # its lines on stderr do not name the file
-    reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
-    return list(reader.get_batch(indices(len(reader))).asnumpy())
-
-
-def _is_seekable(container: "InputContainer") -> bool:
-    return bool(SEEKABLE_CONTAINERS & set(container.format.name.split(",")))
+def decode_all(path: str) -> Iterator["VideoFrame"]:
+    """Decode a video from its first frame on. Raises BadSample if the file is truncated, and errors of PyAV."""
+    with open_container(path) as container:
+        stream = video_stream(container)
+        ends = (entry.pos + entry.size for entry in stream.index_entries) if "mp4" in container.format.name else ()
+        if max(ends, default=0) > os.path.getsize(path):
+            raise BadSample("it is truncated: its header tells of frames behind its end")
+        yield from container.decode(stream)
 
 
 def _decode_from_keyframes(
-    container: "InputContainer", stream: "VideoStream", size: int, indices: Callable[[int], list[int]]
+    container: "InputContainer", stream: "VideoStream", indices: Callable[[int], list[int]], decoder: str
 ) -> list[np.ndarray] | None:
     """Decode what is needed and no more; None if the video is not regular, or damaged."""
-    has_codec = stream.codec_context.codec.canonical_name in SEEKABLE_CODECS
-    if size > MAX_BUFFERED_BYTES or not has_codec or not _is_seekable(container):
-        return None
     try:
         index = read_index(container, stream)
-        return None if index is None else decode_numbers(stream, index, indices(len(index.timestamps)))
+        if index is None:
+            return None
+        numbers = indices(len(index.timestamps))
+        if decoder == "decord" and _decord_is_exact(stream, index):
+            return _decode_with_decord(container.name, numbers)
+        return decode_numbers(stream, index, numbers)
     except BadSample:
         raise
     except Exception:  # it is damaged: what can be read of it is read from the first frame on
         return None
 
 
-def _count_frames(container: "InputContainer", stream: "VideoStream") -> int:
-    """Read all packets of a video, and count its frames as its header does, but without those of an edit list."""
-    total, hidden = _count_packets(container, stream)
-    container.seek(0)
-    if stream.frames > total:  # the file is truncated, or an edit list leaves out whole groups of pictures
-        with open_container(container.name, {"ignore_editlist": "1"}) as whole:
-            if _count_packets(whole, video_stream(whole))[0] >= stream.frames:
-                return total - hidden
-    return (stream.frames or total) - hidden
+def _decord_is_exact(stream: "VideoStream", index: PacketIndex) -> bool:
+    """Return whether decord gives the right frames of a regular video, and decode one: it knows no display matrix.
 
-
-def _count_packets(container: "InputContainer", stream: "VideoStream") -> tuple[int, int]:
-    """Return the number of packets, and how many of them are not shown."""
-    packets = [packet.is_discard for packet in container.demux(stream) if packet.size]
-    return len(packets), sum(packets)
-
-
-def _decode_from_start(
-    container: "InputContainer", stream: "VideoStream", indices: list[int], count: int
-) -> list[np.ndarray]:
-    """Decode all of `count` frames up to the last one needed."""
-    last, needed, frames = max(indices), set(indices), {}
-    convert = rgb_converter()
-    for index, frame in enumerate(container.decode(stream)):
-        if index in needed:
-            frames[index] = convert(frame)
-        if index == last:
-            break
-    missing = [index for index in indices if index not in frames]
-    if missing:
-        raise BadSample(f"its header claims {count} frames, but frame {missing[0]} cannot be decoded")
-    return [frames[index] for index in indices]
-
-
-class PacketIndex(NamedTuple):
-    """The packets of a regular video."""
-
-    packets: list["Packet"]  # in the order in which they are decoded
-    timestamps: list[int]  # of the frames that are shown, in the order in which they are
-    keyframes: list[int]  # positions in `packets`
-
-
-def read_index(container: "InputContainer", stream: "VideoStream") -> PacketIndex | None:
-    """Read all packets of a video, still encoded; None if it is not regular. Raises errors of PyAV."""
-    packets: list[Packet] = []
-    timestamps: set[int] = set()
-    hidden: set[int] = set()
-    keyframes: list[int] = []
-    for packet in container.demux(stream):
-        if not packet.size:  # the end
-            continue
-        if packet.pts is None or packet.is_corrupt:
-            return None
-        if packet.is_discard:
-            hidden.add(packet.pts)
-        if packet.is_keyframe:
-            keyframes.append(len(packets))
-        packets.append(packet)
-        timestamps.add(packet.pts)
-    is_regular = (
-        len(timestamps) == len(packets) and stream.frames in (0, len(packets)) and bool(keyframes) and not keyframes[0]
-    )
-    return PacketIndex(packets, sorted(timestamps - hidden), keyframes) if is_regular else None
-
-
-def decode_numbers(stream: "VideoStream", index: PacketIndex, numbers: Sequence[int]) -> list[np.ndarray] | None:
-    """Decode frames by number.
-
-    Args:
-        stream: the video; its decoder has not been used.
-        index: its packets.
-        numbers: of the frames, from 0, in the order in which they are shown; they may repeat.
-
-    Returns:
-        uint8 RGB (H, W, 3) for each number, upright; None if one of them does not come out of the decoder.
-
-    Raises:
-        Errors of PyAV.
+    Nor does it give the decoder the first packet, which tells the version of x264.
     """
-    wanted = sorted({index.timestamps[number] for number in numbers})
-    starts = _starts(index, wanted)
-    groups = [
-        (start, {timestamp for timestamp, first in zip(wanted, starts) if first == start})
-        for start in sorted(set(starts))
-    ]
-    frames: dict[int, np.ndarray] = {}
-    convert = rgb_converter()
-    # Where pictures are refreshed stripe by stripe, those after a keyframe are incomplete, and the decoder drops them.
-    for start, group in [*groups, (0, set(wanted))]:
-        if group <= frames.keys():
-            continue
-        for frame in _decode_packets(stream, index.packets[start:], group):
-            if frame.pts in group:
-                frames[frame.pts] = convert(frame)
-        stream.codec_context.flush_buffers()  # it has been told that the video ends
-    if len(frames) < len(wanted):
-        return None
-    return [frames[index.timestamps[number]] for number in numbers]
+    if stream.codec_context.name not in DECORD_CODECS or OLD_X264.search(index.packets[0]):
+        return False
+    frames = list(decode_packets(stream, index.packets[:1], {index.timestamps[0]}))
+    stream.codec_context.flush_buffers()
+    return [orientation(frame) for frame in frames] == [UPRIGHT]
 
 
-def rgb_converter() -> Callable[["VideoFrame"], np.ndarray]:
-    """Return a function that converts frames of a video to uint8 RGB (H, W, 3), rotated as their metadata tell.
+def _decode_with_decord(path: str, numbers: list[int]) -> list[np.ndarray]:
+    import decord
 
-    It is for one thread. Its converter serves all frames; `VideoFrame.to_ndarray` would set one up for each.
-    """
-    from av.video.reformatter import VideoReformatter
-
-    converter = VideoReformatter()
-
-    def convert(frame: "VideoFrame") -> np.ndarray:
-        pixels = converter.reformat(frame, format="rgb24").to_ndarray()
-        return np.rot90(pixels, frame.rotation // 90)  # counterclockwise
-
-    return convert
+    decord.logging.set_level(decord.logging.QUIET)  # its lines on stderr do not name the file
+    return list(decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1).get_batch(numbers).asnumpy())
 
 
-def _starts(index: PacketIndex, wanted: Sequence[int]) -> list[int]:
-    """Return, for each time stamp, the position of the last keyframe that is not shown later.
-
-    Frames that are shown before a keyframe and stored after it (of an open GOP) refer to the keyframe before.
-    """
-    shown = [index.packets[position].pts or 0 for position in index.keyframes]
-    return [
-        max((position for position, pts in zip(index.keyframes, shown) if pts <= timestamp), default=0)
-        for timestamp in wanted
-    ]
-
-
-def _decode_packets(stream: "VideoStream", packets: Sequence["Packet"], wanted: set[int]) -> Iterable["VideoFrame"]:
-    """Decode packets until all wanted time stamps have been given to the decoder, and all that it holds back."""
-    context, missing = stream.codec_context, len(wanted)
-    # H.264 marks the frames that no other frame refers to; other codecs do so per layer, which is not the same.
-    skips = context.name == "h264"
-    for packet in packets:
-        needed = packet.pts in wanted
-        if skips:
-            context.skip_frame = "DEFAULT" if needed else "NONREF"
-        yield from context.decode(packet)
-        missing -= needed
-        if not missing:
-            break
-    yield from context.decode(None)
+def _decode_from_start(path: str, indices: Callable[[int], list[int]]) -> list[np.ndarray]:
+    """Decode a video from its first frame on, and sample the frames that come out of the decoder."""
+    with open_container(path) as container:
+        packets = container.demux(video_stream(container))
+        count = sum(packet.size > 0 and not packet.is_discard for packet in packets)
+    indices(count)  # draws the same random numbers, whether the count of frames is known or not
+    file = os.stat(path)
+    identity = file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
+    count = _counts.get(identity, count)
+    while True:
+        needed, frames, total = set(indices(count)), {}, 0
+        convert = rgb_converter()
+        for number, frame in enumerate(decode_all(path)):
+            total = number + 1
+            if not number or number in needed:
+                frames[number] = convert(frame)
+        if total == count:
+            return [frames[number] for number in indices(count)]
+        count = _counts[identity] = total

@@ -73,7 +73,7 @@ class Reading(NamedTuple):
     """Faults of the samples of a split, each with the name of a sample."""
 
     unreadable: list[tuple[str, str]]  # reasons
-    damaged: list[tuple[str, str]]  # readable ones, and the first line that a decoder printed
+    damaged: list[tuple[str, str]]  # readable ones, and a remark, or the first line that a decoder printed
 
     def lines(self, title: str, count: int) -> Iterator[str]:
         """Return a line for the split, and one for each of these samples."""
@@ -90,11 +90,12 @@ def read_all(split: Dataset) -> Reading:
         for index in range(len(split)):
             try:
                 split.sample(index, order.generator(0, "probe", index))
+                remark = getattr(split, "remark", lambda *_: "")(index, order.generator(0, "probe", index))
             except BadSample as error:
                 read.unreadable.append((split.name(index), str(error)))
                 take_lines()
                 continue
-            lines = take_lines()
+            lines = [remark] * bool(remark) + take_lines()
             if lines:  # decoders do not name the file
                 read.damaged.append((split.name(index), lines[0]))
     return read

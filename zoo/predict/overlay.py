@@ -7,7 +7,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from zoo.data.errors import BadSample
-from zoo.data.formats.video import NOT_DECODED, open_container, video_stream
+from zoo.data.formats.keyframes import rgb_converter
+from zoo.data.formats.video import NOT_DECODED, decode_all, open_container, video_stream
 from zoo.data.parsing import parsing
 
 Frame = tuple[np.ndarray, Fraction]  # (H, W, 3) uint8 RGB; frames per second
@@ -125,22 +126,18 @@ def write_labels(path: str, labels: np.ndarray, colors: np.ndarray) -> None:
 
 
 def read_video(path: str) -> Iterator[Frame]:
-    """Yield every frame of a video, rotated upright.
+    """Yield every frame of a video, upright, in the size of the first one.
 
     Raises:
         BadSample: the file cannot be decoded; perhaps only after some frames.
     """
-
-    shape = None
-    with parsing(NOT_DECODED, kind=BadSample), open_container(path) as container:
-        stream = video_stream(container)
-        for frame in container.decode(stream):
-            pixels = np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90)  # counterclockwise
-            if shape not in (None, pixels.shape):
-                raise BadSample("its frames differ in size")
-            shape = pixels.shape
-            yield np.ascontiguousarray(pixels), stream.average_rate or DEFAULT_FRAME_RATE
-    if shape is None:
+    with parsing(NOT_DECODED, kind=BadSample):
+        with open_container(path) as container:
+            rate = video_stream(container).average_rate or DEFAULT_FRAME_RATE
+        convert, frame = rgb_converter(), None
+        for frame in decode_all(path):
+            yield np.ascontiguousarray(convert(frame)), rate
+    if frame is None:
         raise BadSample("there is no frame in this video")
 
 
