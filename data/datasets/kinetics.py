@@ -180,7 +180,7 @@ class ClipSplit(common.FileSplit):
         if clip.frames is not None:
             return frame_folders.difference(self.path(index), s.frame_template, s.first_frame, clip.frames)
         damaged = video.compare_frames(self.path(index), self._pick(rng), s.min_frames, s.decoder)
-        return f"{damaged} of its frames are damaged, but can be read" if damaged else ""
+        return f"damaged, but it can be read: {damaged} frame(s)" if damaged else ""
 
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: no difference here."""

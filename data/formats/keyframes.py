@@ -103,9 +103,9 @@ def decode_numbers(stream: "VideoStream", index: PacketIndex, numbers: Sequence[
     Raises:
         Errors of PyAV.
     """
-    # The first packet may tell the decoder about all others; the first frame has the size of the clip.
+    # The first packet may tell the decoder about all others, and the first frame has the size of the clip: decode both.
     wanted = sorted({index.timestamps[number] for number in (0, *numbers)})
-    starts = _starts(index, wanted)
+    starts = [0, *_starts(index, wanted[1:])]
     groups = [
         (start, {timestamp for timestamp, first in zip(wanted, starts) if first == start})
         for start in sorted(set(starts))

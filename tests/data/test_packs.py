@@ -193,14 +193,13 @@ def test_truncated_clips(tmp_path, clip):
     assert "truncated" in bad(write_file(tmp_path / "b.mp4", content[: len(content) * 4 // 5]))
 
 
-def test_a_header_that_claims_more_frames(tmp_path):
+def test_frames_count_that_can_be_decoded(tmp_path):
     path = clips.encode(tmp_path / "a.mp4", clips.numbered(10), gop=5)
     content = bytearray(Path(path).read_bytes())
     at = content.index(b"stsz") + 12  # after version, size of all samples, number of samples
     assert int.from_bytes(content[at : at + 4], "big") == 10
     content[at : at + 4] = (9).to_bytes(4, "big")
-    reason = "its header claims 10 frames, but the file holds 9: it is truncated"
-    assert bad(write_file(tmp_path / "b.mp4", bytes(content))) == reason
+    assert video_properties(write_file(tmp_path / "b.mp4", bytes(content))).frames == 9
 
 
 def test_damaged_frames_are_found_in_the_parts_that_are_decoded(tmp_path, clip):

@@ -73,14 +73,14 @@ class Reading(NamedTuple):
     """Faults of the samples of a split, each with the name of a sample."""
 
     unreadable: list[tuple[str, str]]  # reasons
-    damaged: list[tuple[str, str]]  # readable ones, and a remark, or the first line that a decoder printed
+    damaged: list[tuple[str, str]]  # readable ones, and what is wrong, perhaps the first line that a decoder printed
 
     def lines(self, title: str, count: int) -> Iterator[str]:
         """Return a line for the split, and one for each of these samples."""
         bad = len(self.unreadable)
         yield f"{title}: {count} samples read, {bad} unreadable ({bad / count:.3%})"
         yield from (f"  {name}: {reason}" for name, reason in self.unreadable)
-        yield from (f"  {name}: damaged, but it can be read: {line}" for name, line in self.damaged)
+        yield from (f"  {name}: {line}" for name, line in self.damaged)
 
 
 def read_all(split: Dataset) -> Reading:
@@ -95,7 +95,7 @@ def read_all(split: Dataset) -> Reading:
                 read.unreadable.append((split.name(index), str(error)))
                 take_lines()
                 continue
-            lines = [remark] * bool(remark) + take_lines()
+            lines = [remark] * bool(remark) + [f"damaged, but it can be read: {line}" for line in take_lines()]
             if lines:  # decoders do not name the file
                 read.damaged.append((split.name(index), lines[0]))
     return read

@@ -1,12 +1,17 @@
 """Kinetics-400: lists, class folders and class names that it loads, its checksum, and its samples."""
 
+import io
+
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.helpers.clips import encode, numbered
 from tests.helpers.files import touch, write_list
+from zoo.commands import check_data
 from zoo.data.datasets import kinetics
 from zoo.data.errors import UserError
+from zoo.data.formats import video
 from zoo.data.formats.lists import LabeledPath, normalize_name
 
 K400 = (
@@ -196,3 +201,36 @@ def test_dense_sampling_of_more_frames_than_its_span_is_refused(key):
     kinetics.Settings(segments=64, **key)
     with pytest.raises(ValueError, match="segments"):  # the stride would be 0: 65 times the same frame
         kinetics.Settings(segments=65, **key)
+
+
+def write_clips(root, write):
+    for split in ("train", "val"):
+        for name in "ab":
+            (root / split / name).mkdir(parents=True)
+            write(root / split / name / f"{name}.mp4")
+
+
+def test_a_deep_check_compares_both_ways_of_decoding(tmp_path, monkeypatch):
+    write_clips(tmp_path, lambda path: encode(path, numbered(24)))
+    train, _ = load(tmp_path, size=32)
+    assert check_data.read_all(train) == ([], [])
+    monkeypatch.setattr(video, "decode_numbers", lambda stream, index, numbers: list(numbered(len(numbers))))
+    unreadable, _ = check_data.read_all(train)
+    assert [name for name, _ in unreadable] == ["train/a/a.mp4", "train/b/b.mp4"] and "other frames" in unreadable[0][1]
+
+
+def test_a_deep_check_counts_the_frames_of_folders(tmp_path):
+    for name in "ab":
+        touch(tmp_path, *(f"{name}/img_{number:05d}.jpg" for number in range(1, 7)), content=jpeg())
+    write_list(tmp_path, "a 6 0\nb 5 1\n")
+    write_list(tmp_path, "a 6 0\nb 5 1\n", "val.list")
+    train, _ = load(tmp_path, size=32)
+    unreadable, remarks = check_data.read_all(train)
+    assert not unreadable and len(remarks) == 1 and remarks[0][0] == "b"
+    assert "the list says 5 frames, the folder has 6" in remarks[0][1]
+
+
+def jpeg():
+    file = io.BytesIO()
+    Image.new("RGB", (40, 40)).save(file, "JPEG")
+    return file.getvalue()

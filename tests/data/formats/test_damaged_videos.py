@@ -174,8 +174,7 @@ def test_frames_that_share_their_times(tmp_path):
     content = path.read_bytes()
     cluster = content[content.index(b"\x1f\x43\xb6\x75") : content.index(b"\x1c\x53\xbb\x6b", 400)]
     path.write_bytes(content.replace(cluster, cluster * 51))
-    with pytest.raises(BadSample, match="its header claims 255 frames, but frame 127 cannot be decoded"):
-        video_frames(str(path), sampling([0, 127, 254]))
+    assert read_numbers(video_frames(str(path), sampling([0, 127, 254]))) == [0, 2, 4]
 
 
 def box(name, *contents):

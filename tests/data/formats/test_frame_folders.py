@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 
 import cv2
 import numpy as np
@@ -112,10 +113,37 @@ def test_missing_empty_and_short_frame_folders(tmp_path):
     os.makedirs(tmp_path / "empty")
     with pytest.raises(BadSample, match="no such folder"):
         read_sampled(str(tmp_path / "missing"), [0])
-    with pytest.raises(BadSample, match="too short: 0 frame"):
+    with pytest.raises(BadSample, match="it holds no numbered file"):
         read_sampled(str(tmp_path / "empty"), [0])
     with pytest.raises(BadSample, match="too short: 2 frame.*min_frames is 3"):
         read_sampled(str(tmp_path / "empty"), [0], count=2, min_frames=3)
+
+
+@pytest.mark.parametrize(
+    "name, template",
+    [
+        ("frame000000.jpg", "frame{:06d}.jpg"),
+        ("img_00001.png", "img_{:05d}.png"),
+        ("v_2_01.jpg", "v_2_{:02d}.jpg"),
+        ("7.jpeg", "{:01d}.jpeg"),
+    ],
+)
+def test_images_of_another_template_are_named(name, template, tmp_path):
+    (tmp_path / name).write_bytes(b"")
+    reason = (
+        f"data.frame_template says, img_{{:05d}}.jpg (img_00001.jpg); data.frame_template={template} names its {name}"
+    )
+    with pytest.raises(BadSample, match=re.escape(reason)):
+        read_sampled(str(tmp_path), [0])
+
+
+def test_a_list_that_says_another_number_of_frames(tmp_path):
+    folder = write_images(tmp_path / "clip")
+    assert frame_folders.difference(folder, "img_{:05d}.jpg", 1, 10) == ""
+    for first, count in ((1, 9), (1, 12), (0, 10)):
+        text = frame_folders.difference(folder, "img_{:05d}.jpg", first, count)
+        assert text.startswith(f"the list says {count} frames, the folder has 10, with numbers from 1 to 10")
+        assert text.endswith(f"data.first_frame is {first}")
 
 
 @pytest.mark.parametrize("extension", ["jpg", "png"])
