@@ -1,13 +1,12 @@
 """Models, published weights and transforms beside those of the torchvision that is installed."""
 
-import importlib
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from tests.configs.upstream import recipe
+from zoo.bench.peers import upstream
 from zoo.data.augment import policies
 from zoo.data.datasets.imagenet import ImageSplit
 from zoo.data.transforms import pixels
@@ -16,21 +15,14 @@ from zoo.models.resnet import spec as resnet
 from zoo.models.resnet import torch as resnet_torch
 from zoo.weights import imagenet, layouts, names
 
-OPERATORS = {"nms": "Tensor dets, Tensor scores, float iou_threshold", "qnms": "Tensor dets, Tensor scores, float iou"}
 SIZES = [(61, 47), (301, 256), (333, 500)]  # width, height
 FILL = (124, 116, 104)
 
 
 @pytest.fixture(scope="module")
 def torchvision():
-    """The package from PyPI, whose compiled operators do not load beside PyTorch's CPU build; no test calls one."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name, arguments in OPERATORS.items():
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(f"{name}({arguments}) -> Tensor")
-    importlib.import_module("torchvision.transforms.autoaugment")
-    yield importlib.import_module("torchvision")
-    library._destroy()
+    upstream.installed("torchvision.transforms.autoaugment")
+    return upstream.installed("torchvision")
 
 
 def picture(width, height):

@@ -160,6 +160,7 @@ def open_insightface(clones: str, root: str) -> MapStyle:
     if "bool" not in vars(np):
         vars(np)["bool"] = bool  # MXNet 1.9.1 looks for this alias of numpy before 1.24
     folder = os.path.join(clones, "insightface/recognition/arcface_torch")
+    upstream.installed("torchvision")
     try:
         dataset = upstream.load(folder, "dataset").MXFaceDataset(root_dir=root, local_rank=0)
     except AttributeError as error:  # MXNet and numpy 2
@@ -178,6 +179,7 @@ def open_nvidia(clones: str, settings: Any) -> MapStyle:
 
 def open_torchvision(clones: str, settings: Any) -> MapStyle:
     """Open images with ImageFolder and the transforms of train.py of torchvision's references/classification."""
+    upstream.installed("torchvision")
     presets = upstream.load(os.path.join(clones, "vision/references/classification"), "presets")
     folders = upstream.installed("torchvision.datasets").ImageFolder
     dataset = folders(os.path.join(settings.root, "train"), presets.ClassificationPresetTrain(crop_size=settings.size))
@@ -187,6 +189,7 @@ def open_torchvision(clones: str, settings: Any) -> MapStyle:
 def open_mit(clones: str, settings: Any) -> MapStyle:
     """Open frames by mit-han-lab/temporal-shift-module, with the transforms of its main.py for Kinetics."""
     folder = os.path.join(clones, "temporal-shift-module")
+    upstream.installed("torchvision")
     transforms = upstream.load(folder, "ops.transforms")
     steps = [
         transforms.GroupMultiScaleCrop(settings.size, [1, 0.875, 0.75, 0.66]),
@@ -244,10 +247,7 @@ def _clips(folder: str, clones: str) -> Task:
     fill = partial(sets.frames, clips_folder=roots["H.264 clips"])
     roots["JPEG frames"] = sets.complete(os.path.join(folder, "frames"), fill)
     for files, option in (("prepared clips", "--reencode"), ("prepared frames", "--frames")):
-        roots[files] = os.path.join(folder, files.replace(" ", "-"))
-        if not os.path.exists(os.path.join(roots[files], "manifest.safetensors")):
-            print(f"making {roots[files]} ...", flush=True)
-            sets.prepare(roots[files], "k400", roots["H.264 clips"], option)
+        roots[files] = _prepared(folder, files, "k400", roots["H.264 clips"], option)
     task = Task(4, (3, 8))
     for files, root in roots.items():
         settings = kinetics.Settings(root=root, antialias=True, threads=1)
@@ -257,6 +257,15 @@ def _clips(folder: str, clones: str) -> Task:
     return task
 
 
+def _prepared(folder: str, files: str, kind: str, source: str, option: str) -> str:
+    """Return the folder of a prepared set, which is made at first use."""
+    root = os.path.join(folder, files.replace(" ", "-"))
+    if not os.path.exists(os.path.join(root, "manifest.safetensors")):
+        print(f"making {root} ...", flush=True)
+        sets.prepare(root, kind, source, option)
+    return root
+
+
 def _cityscapes(folder: str, _: str) -> Task:
     root = sets.complete(os.path.join(folder, "scenes"), sets.scenes)
     task = Task(2, (5, 8))
@@ -264,6 +273,9 @@ def _cityscapes(folder: str, _: str) -> Task:
         settings = cityscapes.Settings(root=root, base_size=(1024, 2048), photometric=photometric, threads=1)
         task.add_own(files, cityscapes.load, settings, dali=not photometric)  # with distortion, DALI is not used
         task.add_peer("mmsegmentation", files, partial(open_mmsegmentation, settings))
+    raw = _prepared(folder, "raw scenes", "cityscapes", root, "--raw")
+    settings = cityscapes.Settings(root=raw, base_size=(1024, 2048), threads=1)
+    task.add_own("raw scenes", cityscapes.load, settings, dali=False)
     return task
 
 

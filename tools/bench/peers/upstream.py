@@ -16,6 +16,8 @@ PACKAGES = (
     *("numpy", "opencv-python-headless", "pillow", "av", "decord", "nvidia-dali-cuda130", "torch", "torchvision"),
     *("mmsegmentation", "mmcv", "mmcv-lite", "mmengine", "mxnet", "paddlepaddle", "mindspore", "mindcv"),
 )
+OPERATORS = {"nms": "Tensor dets, Tensor scores, float iou_threshold", "qnms": "Tensor dets, Tensor scores, float iou"}
+libraries: list[Any] = []
 
 
 def require_clones(folder: str) -> None:
@@ -63,9 +65,22 @@ def installed(name: str) -> Any:
         UserError: it, or something that it needs, is not installed.
     """
     try:
+        if name.partition(".")[0] == "torchvision":
+            _declare_operators()
         return importlib.import_module(name)
     except ImportError as error:
         raise UserError(f"{name}: {error}; docs/performance.md says what to install") from error
+
+
+def _declare_operators() -> None:
+    """Declare the compiled operators of torchvision, which do not load beside PyTorch's CPU build; none is called."""
+    import torch
+
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name, arguments in OPERATORS.items():
+        if not hasattr(torch.ops.torchvision, name):
+            library.define(f"{name}({arguments}) -> Tensor")
+    libraries.append(library)  # which takes them back when it is dropped
 
 
 def replace_operators(operator: type) -> None:
