@@ -2,7 +2,7 @@
 # make setup     .venv with all three frameworks, for CPUs     make test-all  every test, as CI runs them
 # make lint      ruff and mypy                                 make clean     remove .venv and .venv-*
 # make setup-gpu FRAMEWORK=torch                               .venv-torch for NVIDIA GPUs; or paddle, mindspore
-# make test-card PyTorch's CUDA build without a GPU (.venv-card; x86-64 Linux with gcc)
+# make test-card GPU builds of PyTorch and MindSpore without a GPU (.venv-card; x86-64 Linux with gcc)
 # make gpu-check what a GPU can show in ten minutes, in one archive; ARGS="--minutes 30"
 PYTHON ?= python3.11
 PIP = $(@D)/bin/python -m pip --disable-pip-version-check

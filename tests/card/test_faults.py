@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from tests.card import test_races, test_ranks, test_reports, test_updates
+from tests.card import test_mindspore, test_races, test_ranks, test_reports, test_updates
 from tests.mutants.fault import Fault, plant
 from tests.mutants.run import copied_tree
 
@@ -99,18 +99,58 @@ FAULTS = {  # name: old text, new text, test, what it says
 }
 
 
+def fits(card, folder):
+    test_mindspore.test_a_batch_of_256_fits_in_16_gb_with_normalizations_in_16_bits(card, folder)
+
+
+def deeplabv3plus(card, folder):
+    words = "train.py -c tests/gpu/recipes/deeplabv3plus.yaml --framework mindspore --device cuda --amp"
+    card(*words.split(), "-o", "data.workers=0", "--max-steps", 1, "--out", folder / "run")
+
+
+FAULTS_OF_MINDSPORE = {
+    "memory is planned as MindSpore does": (
+        'mindspore.set_context(memory_optimize_level="O1")',
+        "pass",
+        fits,
+        "code 1",
+    ),
+    "normalizations in fp32": (
+        '"O3" if self.device_type == "cuda"',
+        '"O2" if self.device_type == "cuda"',
+        fits,
+        "code 2: .*too little memory",
+    ),
+    "dilated convolutions in 16 bits": (
+        "(on_gpu and isinstance(cell, nn.Conv2d) and max(cell.dilation) > 1)",
+        "False",
+        deeplabv3plus,
+        "Conv2DBackpropInput",
+    ),
+}
+
+
 @pytest.fixture(scope="module")
 def tree():
     with copied_tree() as copy:
         yield copy
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_noticed(card, tree, name, tmp_path):
-    old, new, test, message = FAULTS[name]
-    restore = plant(Fault("torch", name, old, new, test=""), tree)
+def check(framework, name, fault, card, tree, folder):
+    old, new, test, message = fault
+    restore = plant(Fault(framework, name, old, new, test=""), tree)
     try:
-        with pytest.raises((AssertionError, pytest.fail.Exception), match=message):
-            test(partial(card, root=tree), tmp_path)
+        with pytest.raises((AssertionError, pytest.fail.Exception), match=f"(?s){message}"):
+            test(partial(card, root=tree), folder)
     finally:
         restore()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_noticed(card, tree, name, tmp_path):
+    check("torch", name, FAULTS[name], card, tree, tmp_path)
+
+
+@pytest.mark.parametrize("name", FAULTS_OF_MINDSPORE)
+def test_a_fault_of_mindspore_is_noticed(mindspore_card, tree, name, tmp_path):
+    check("mindspore", name, FAULTS_OF_MINDSPORE[name], mindspore_card, tree, tmp_path)
