@@ -50,10 +50,10 @@ def test_two_processes_follow_one(demo_sets, dali_runs, tmp_path):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_run_follows_that_of_the_reference_loader(dali_runs, single_run, model):
-    """Faces are equal; the other pixels differ a little, and so do the losses."""
+    """Faces are equal; the other pixels differ a little (a level of 255 by the fast resize, too), and so the losses."""
     reference, dali = single_run("torch", model), dali_runs[model]
     expected, found = losses(reference), losses(dali)
-    assert expected.keys() == found.keys() and found[1] == pytest.approx(expected[1], rel=1e-3)
+    assert expected.keys() == found.keys() and found[1] == pytest.approx(expected[1], rel=3e-3)
     assert same_bytes(reference, dali) == (model == "arcface")
     assert evaluation(dali)["samples"] == evaluation(reference)["samples"]
 
