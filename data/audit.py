@@ -97,7 +97,7 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
         warnings.append(f"classes with a single training sample: {_first(single)}")
     if len(train.classes) == 1:
         warnings.append(
-            f"there is one class alone, {train.class_name(0)}: a model cannot be wrong; is data.root one folder too high?"
+            f"there is one class alone, {train.class_name(0)}: a model cannot be wrong; is data.root too high?"
         )
     if train.pixels is not None and val.pixels is not None:
         unseen = np.flatnonzero((train.pixels > 0) & (val.pixels == 0)).tolist()
