@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from zoo.data.contents import Content
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS
 from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
@@ -36,7 +37,7 @@ class Settings(SegmentationSettings):
     labels: Literal["labelIds", "labelTrainIds"] = "labelIds"  # which masks of Cityscapes are read
     names: str | None = None  # custom data: class names, one per line; default <root>/classes.txt if it exists
     num_classes: Annotated[int, Range(2, masks.IGNORE_INDEX)] | None = None  # custom data without names
-    val_fraction: HeldOut = 0.1  # custom data without folders train and val: one in 1/val_fraction images is held out
+    val_fraction: HeldOut = 0.1  # custom data without a validation split: hold out this fraction, by contents of images
 
 
 def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[SegmentationSplit, SegmentationSplit]:
@@ -56,7 +57,11 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[Segmentati
     if prepared:
         return _open_prepared(settings, prepared)
     is_cityscapes = any(os.path.isdir(os.path.join(root, folder)) for folder in ("leftImg8bit", "gtFine"))
-    pairs, notes = (_cityscapes_pairs if is_cityscapes else _custom_pairs)(settings, splits)
+    notes: list[str] = []
+    if is_cityscapes:
+        pairs, is_divided = _cityscapes_pairs(settings, splits, notes), False
+    else:
+        pairs, is_divided = _custom_pairs(settings, splits, notes)
     stats = masks.scan(root, pairs, settings.checked_masks, settings.void_masks)
     if is_cityscapes:
         classes = masks.TRAIN_CLASSES
@@ -66,17 +71,19 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[Segmentati
         label_map = masks.class_indices(len(classes))
     turned = [one.path for split_stats in stats for one in split_stats if one.turned]
     if turned:
-        notes += (
+        notes.append(
             f"warning: {len(turned)} of the images that were looked at have an EXIF orientation, such as that of "
-            f"{turned[0]}; it is ignored, since masks have none",
+            f"{turned[0]}; it is ignored, since masks have none"
         )
     counts = [masks.validate(split_stats, label_map, len(classes)) for split_stats in stats]
     pixels = [
         of_classes[:-1] if len(of_masks) == len(of_split) else None
         for of_classes, of_masks, of_split in zip(counts, stats, pairs)
     ]
-    train = SegmentationSplit(settings, pairs[0], classes, label_map, True, notes, pixels=pixels[0])
-    return train, SegmentationSplit(settings, pairs[-1], classes, label_map, False, pixels=pixels[-1])
+    train = SegmentationSplit(settings, pairs[0], classes, label_map, True, tuple(notes), pixels=pixels[0])
+    val = SegmentationSplit(settings, pairs[-1], classes, label_map, False, pixels=pixels[-1])
+    val.held_out = common.held_out(settings) if is_divided else ""
+    return train, val
 
 
 def _label_map(settings: Settings) -> masks.LabelMap:
@@ -102,8 +109,8 @@ def _open_prepared(
     return train, val
 
 
-def _cityscapes_pairs(settings: Settings, splits: Sequence[str]) -> tuple[list[list[Pair]], tuple[str, ...]]:
-    """Return the pairs of the splits of Cityscapes, and messages for the user."""
+def _cityscapes_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -> list[list[Pair]]:
+    """Return the pairs of the splits of Cityscapes. notes: receives messages for the user."""
     for key in ("names", "num_classes"):
         if getattr(settings, key) is not None:
             raise UserError(
@@ -115,12 +122,12 @@ def _cityscapes_pairs(settings: Settings, splits: Sequence[str]) -> tuple[list[l
         if settings.labels == "labelIds"
         else "they are not part of the download, leave data.labels at labelIds"
     )
-    pairs, notes = list[list[Pair]](), list[str]()
+    pairs = list[list[Pair]]()
     for split in splits:
         folder, end = f"gtFine/{split}", f"_gtFine_{settings.labels}.png"
         found = find_images(settings.root, split), _files_by_stem(settings.root, folder, (end,))
         pairs.append(_match(settings.root, *found, f"mask *{end}", folder, remedy, notes))
-    return pairs, tuple(notes)
+    return pairs
 
 
 def find_images(root: str, split: str) -> dict[str, str]:
@@ -143,34 +150,34 @@ def mask_path(split: str, stem: str) -> str:
     return f"gtFine/{split}/{stem}_gtFine_labelIds.png"
 
 
-def _custom_pairs(settings: Settings, splits: Sequence[str]) -> tuple[list[list[Pair]], tuple[str, ...]]:
-    """Return the pairs of the splits of custom data, and messages for the user."""
+def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -> tuple[list[list[Pair]], bool]:
+    """Return the pairs of the splits of custom data, and whether the last one was held out of the first.
+
+    notes: receives messages for the user.
+    """
     root = settings.root
     if settings.labels != "labelIds":
         raise UserError(f"data.labels: is for Cityscapes, but there is no leftImg8bit in {root}; leave it out")
-    notes: list[str] = []
     lists = {split: common.first_existing(root, [name.format(split) for name in LISTS]) for split in splits}
     if all(lists.values()):
-        return [_listed_pairs(root, str(path)) for path in lists.values()], ()
+        return [_listed_pairs(root, str(path)) for path in lists.values()], False
     notes += [f"warning: {path} is not read: the other split has no list" for path in lists.values() if path]
+    folders = "images", "masks"
     for of_images, of_masks in CUSTOM_LAYOUTS:
-        folder = of_images if "/" in of_images else of_masks  # train and val alone say nothing
-        if any(os.path.isdir(os.path.join(root, folder.format(split))) for split in splits):
-            folders = [(of_images.format(split), of_masks.format(split)) for split in splits]
-            return [_match_folders(root, *of_split, notes) for of_split in folders], tuple(notes)
-    if not os.path.isdir(os.path.join(root, "images")):
+        layout = of_images if "/" in of_images else of_masks  # train and val alone say nothing
+        names = {split: common.split_name(root, split, layout) for split in SPLITS}
+        if names["val"]:
+            found = [names[split] or split for split in splits]
+            return [_match_folders(root, of_images.format(name), of_masks.format(name), notes) for name in found], False
+        if names["train"]:
+            folders = of_images.format("train"), of_masks.format("train")
+            break
+    if not os.path.isdir(os.path.join(root, folders[0])):
         similar = similar_path(os.path.join(root, "images")) or similar_path(os.path.join(root, "leftImg8bit"))
         raise UserError(f"{root}: contains neither Cityscapes nor custom images{similar}; it should contain\n{LAYOUT}")
-    pairs = _match_folders(root, "images", "masks", notes)
-    period = round(1 / settings.val_fraction)
-    train, val = [pair for index, pair in enumerate(pairs) if index % period], pairs[::period]
-    if not train:
-        raise UserError(f"{root}: a single image cannot serve for both training and validation; add images")
-    return [train, val], (
-        *notes,
-        f"no folders train and val: one in {period} of the sorted images is used for validation, "
-        f"{len(val)} of {len(pairs)} (data.val_fraction); make these folders to choose the split yourself",
-    )
+    pairs = _match_folders(root, *folders, notes)
+    files = [(Content(os.path.join(root, image)),) for image, _ in pairs]  # copies may have other masks
+    return list(common.divide(settings, pairs, files, [0] * len(pairs), notes).values()), True
 
 
 def _listed_pairs(root: str, path: str) -> list[Pair]:

@@ -3,10 +3,10 @@
 import copy
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
 
-from zoo.data import cache, contents, record
+from zoo.data import cache, contents, record, splitting
 from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.contents import Content
 from zoo.data.errors import UserError, similar_path
@@ -15,7 +15,9 @@ from zoo.data.formats.lists import LabeledPath
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.record import DataRecord, Item
 
+Entry = TypeVar("Entry")
 SPLITS = ("train", "val")
+SPLIT_NAMES = {"train": ("train",), "val": ("val", "valid", "validation")}
 PROBED_PATHS = 20  # paths of a list that are checked before a run
 
 
@@ -30,9 +32,11 @@ class FileSplit:
         prepared: where samples are read from in place of the files.
         local: gives the path to read a file from.
         training: whether samples are shown as in training, with the augmentations of `pipeline`.
+        held_out: part of the protocol id of a validation split that was held out of the training samples.
     """
 
     views = 1
+    held_out = ""
     notes: tuple[str, ...] = ()
 
     def __init__(
@@ -147,6 +151,81 @@ def find_list(settings: Any, split: str, names: Sequence[str]) -> str | None:
     """Return the path of the list of a split: data.train_list or data.val_list, else the first default in root."""
     key = f"{split}_list"
     return given_or_first(settings.root, f"data.{key}", getattr(settings, key), [name.format(split) for name in names])
+
+
+def split_name(root: str, split: str, layout: str = "{}") -> str | None:
+    """Return the name that the folder of a split has: train; val, valid or validation; None without such a folder.
+
+    Args:
+        root: of the data set.
+        split: `train` or `val`.
+        layout: of the folders, such as images/{}.
+    """
+    names = SPLIT_NAMES[split]
+    return next((name for name in names if os.path.isdir(os.path.join(root, layout.format(name)))), None)
+
+
+def class_root(settings: Any, split: str) -> str:
+    """Return the folder in root that holds the class folders of a split.
+
+    It is root itself for training samples that have no folder train, and of which a part is held out.
+    """
+    is_root = split == "train" and lacks_validation(settings, None)
+    return split_name(settings.root, split) or ("" if is_root else split)
+
+
+def lacks_validation(settings: Any, path: str | None) -> bool:
+    """Return whether a part of the training samples is to be held out: no list and no folder holds others.
+
+    Args:
+        settings: of the data set, with `root` and `val_fraction`.
+        path: of the list of the validation split, if there is one.
+    """
+    return settings.val_fraction is not None and path is None and split_name(settings.root, "val") is None
+
+
+def divide(
+    settings: Any,
+    entries: Sequence[Entry],
+    files: Iterable[Sequence[Content]],
+    labels: Sequence[int],
+    notes: list[str],
+) -> dict[str, list[Entry]]:
+    """Divide samples into both splits, by their contents (data/splitting.py).
+
+    Args:
+        settings: of the data set, with `root` and `val_fraction`.
+        entries: the samples.
+        files: of each of them, whose contents count.
+        labels: their classes; the same for all where samples have none.
+        notes: receives a line.
+
+    Raises:
+        UserError: nothing can be held out.
+    """
+    held = splitting.hold_out(splitting.content_keys(files, settings.root), labels, settings.val_fraction)
+    if not held.any():
+        raise UserError(
+            f"{settings.root}: none of the {len(held)} samples can be held out for validation, which takes two "
+            "different ones of a class; add samples"
+        )
+    notes.append(
+        f"no validation split: {held.sum()} of {len(held)} samples are held out of training, by their contents "
+        "(data.val_fraction)"
+    )
+    return {split: [entry for entry, is_val in zip(entries, held) if is_val == (split == "val")] for split in SPLITS}
+
+
+def hold_out_remedy(settings: Any) -> str:
+    """Return the end of a message on a missing split."""
+    if settings.val_fraction is not None:
+        return ""
+    return ", or hold out a part of the samples for validation with -o data.val_fraction=0.2"
+
+
+def held_out(settings: Any) -> str:
+    """Return the part of a protocol id that tells which validation split `divide` has made."""
+    return f"-held_out{settings.val_fraction:g}"
 
 
 def check_label(path: str, entry: LabeledPath, classes: int) -> None:

@@ -1,5 +1,6 @@
 """Aligned faces: packs of insightface, lists of PLSC or a folder per identity, and pairs of images for verification."""
 
+import copy
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -9,11 +10,12 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from zoo.data import cache, mixing, record
+from zoo.data import cache, mixing, record, splitting
 from zoo.data.audit import Inventory
 from zoo.data.augment import Target, steps
 from zoo.data.augment.steps import Pipeline, Steps, on_image, standard
 from zoo.data.batch import LABEL, Field
+from zoo.data.contents import Content
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common, verification
 from zoo.data.datasets.verification import FOLDS, MEAN, PairSet, VerificationPairs
@@ -52,7 +54,7 @@ class Settings(LoaderSettings):
     flip: bool = True  # mirror half of the training images
     augment: Steps | None = None  # augmentations in place of flip (docs/data.md); null: flip alone
     verification: tuple[str, ...] = ()  # in root: lfw.bin, or lists of pairs such as lfw/pairs.txt
-    val_fraction: HeldOut = 0.05  # without verification: hold out this fraction of the identities, the last ones ...
+    val_fraction: HeldOut = 0.05  # without verification: hold out this fraction of the identities ...
     val_pairs: Annotated[int, Range(FOLDS)] = 6000  # ... and draw at most this number of pairs from them
 
     def __post_init__(self):
@@ -159,6 +161,10 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
         pair_sets = verification.open_sets(root, settings.verification, local, outside)
     else:
         held_out = max(2, round(settings.val_fraction * len(classes)))
+        which = f"the last {held_out} of {len(classes)} identities"
+        if isinstance(source, FaceFiles):
+            source, classes, held_out = _by_content(source, classes, held_out)
+            which = f"{held_out} of {len(classes)} identities, by the contents of their images,"
         rows, pair_set = _hold_out(settings, source, len(classes), held_out)
         pair_sets = (pair_set,)
         missing = (
@@ -167,7 +173,7 @@ def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
             else "no verification sets"
         )
         notes = (
-            f"{missing}: the last {held_out} of {len(classes)} identities are held out of training and give "
+            f"{missing}: {which} are held out of training and give "
             f"{len(pair_set.same)} pairs (data.val_fraction, data.verification)",
         )
         classes = classes[:-held_out]
@@ -203,6 +209,25 @@ def files_of(sample: str) -> list[str]:
     pair = re.fullmatch(r".* pair \d+ \((.*), (.*)\)", sample)
     images = pair.groups() if pair else (sample,)
     return [re.sub(r" (key|image) \d+$", "", image) for image in images]
+
+
+def _by_content(source: FaceFiles, classes: Sequence, count: int) -> tuple[FaceFiles, Sequence, int]:
+    """Put identities to hold out last: those of two images or more with the smallest keys (data/splitting.py).
+
+    Identities that share a copy of an image are held out together, or not at all.
+
+    Returns:
+        The images with new labels, the classes in their order, and how many of them are to be held out.
+    """
+    labels, images = source.labels, np.bincount(source.labels, minlength=len(classes))
+    files = [(Content(os.path.join(source.root, source.name(index))),) for index in range(len(source))]
+    keys = splitting.group_keys(splitting.content_keys(files, source.root), labels, len(classes))
+    able = np.flatnonzero(images > 1)
+    held = np.isin(keys, np.sort(keys[able])[:count])
+    order = np.argsort(held, kind="stable")
+    source = copy.copy(source)
+    source.labels = np.argsort(order)[labels]
+    return source, classes if isinstance(classes, range) else tuple(classes[label] for label in order), int(held.sum())
 
 
 def _hold_out(

@@ -13,11 +13,12 @@ from zoo.data.audit import Inventory
 from zoo.data.augment import Drawn, Target, steps
 from zoo.data.augment.steps import Steps, on_image, standard
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
+from zoo.data.contents import Content
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import Count, Deviations, Fractions, Ratios
+from zoo.data.fields import Count, Deviations, Fractions, HeldOut, Ratios
 from zoo.data.formats import images
 from zoo.data.formats.lists import (
     WNID,
@@ -41,7 +42,8 @@ CLASS_FILES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")
 OFFICIAL_SETS = {1000: "imagenet"}  # by number of classes
 LAYOUT = """\
   either train/<class>/*.JPEG and val/<class>/*.JPEG
-  or train_list.txt and val_list.txt (lines `relative/path.JPEG label`), or one of each type"""
+  or train_list.txt and val_list.txt (lines `relative/path.JPEG label`), or one of each type,
+  or, with -o data.val_fraction=0.2, no validation split: <class>/*.JPEG, train/<class>/*.JPEG or train_list.txt"""
 describe = common.describe
 
 
@@ -53,6 +55,7 @@ class Settings(LoaderSettings):
     train_list: str | None = None  # default <root>/train_list.txt; without it, folders <root>/train/<class>/. A name
     # is looked for in the current folder, then in root, as are those of val_list and names.
     val_list: str | None = None  # default <root>/val_list.txt; without it, folders <root>/val/<class>/
+    val_fraction: HeldOut | None = None  # without a validation split: hold out this fraction of each class, by contents
     allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
     set: str | None = None  # name of the set in the protocol id; default imagenet for 1000 classes, else that of root
     names: str | None = None  # class names by label, as text or JSON; default <root>/classes.txt if it exists
@@ -117,7 +120,8 @@ class ImageSplit(common.FileSplit):
     def protocol(self) -> Protocol:
         """The evaluation: side of the center crop, and shorter side before it."""
         s = self.settings
-        return Protocol(set_name(s, len(self.classes), OFFICIAL_SETS), f"{s.eval_crop}-of-{s.short_side}")
+        name = set_name(s, len(self.classes), OFFICIAL_SETS) + self.held_out
+        return Protocol(name, f"{s.eval_crop}-of-{s.short_side}")
 
     def name(self, index: int) -> str:
         return os.fsdecode(bytes(self.paths[index]))
@@ -193,6 +197,9 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
     if prepared:
         return ImageSplit.open_prepared(settings, prepared)
     lists = {split: common.find_list(settings, split, LIST_FILES) for split in splits}
+    is_divided = common.lacks_validation(settings, lists["val"])
+    if is_divided:
+        lists = {"train": common.find_list(settings, "train", LIST_FILES)}
     class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
     listed = {split: _read_list(settings, split, path) for split, path in lists.items() if path}
     for split, entries in listed.items() if class_names is None else ():
@@ -203,8 +210,12 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
     for split, path in lists.items():
         if path:
             _check_labels(path, found[split], names, folders)
+    if is_divided:
+        files = [(Content(os.path.join(settings.root, entry.path)),) for entry in found["train"]]
+        found = common.divide(settings, found["train"], files, [entry.label for entry in found["train"]], notes)
     train, val = (ImageSplit(settings, found.get(split, found["val"]), names, split == "train") for split in SPLITS)
     train.notes += tuple(notes)
+    val.held_out = common.held_out(settings) if is_divided else ""
     return train, val
 
 
@@ -217,7 +228,8 @@ def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames 
     Returns:
         The content of the class file (None without one), and the folder name of every label (() if unknown).
     """
-    folders = sorted({folder for split in splits for folder in class_folders(settings.root, split)})
+    parents = [common.class_root(settings, split) for split in splits]
+    folders = sorted({folder for parent in parents for folder in class_folders(settings.root, parent)})
     path = common.given_or_first(settings.root, "data.names", settings.names, CLASS_FILES)
     if path is None:
         return None, tuple(folders)
@@ -257,8 +269,9 @@ def _in_label_order(folders: tuple[str, ...], path: str, entries: Sequence[Label
 
 def _read_folders(settings: Settings, split: str, folders: tuple[str, ...], notes: list[str]) -> list[LabeledPath]:
     """List the images of a split in class folders, labeled by the order of `folders`."""
-    root, folder, list_name = settings.root, os.path.join(settings.root, split), f"{split}_list.txt"
-    entries = read_folders(root, split, folders, images.EXTENSIONS, notes)
+    root, list_name, name = settings.root, f"{split}_list.txt", common.class_root(settings, split)
+    folder = os.path.join(root, name)
+    entries = read_folders(root, name, folders, images.EXTENSIONS, notes)
     if entries:
         return entries
     found = f"{root}: there is neither {list_name} nor a folder {split}/"
@@ -269,7 +282,7 @@ def _read_folders(settings: Settings, split: str, folders: tuple[str, ...], note
     raise UserError(
         f"{found}; put {list_name} (lines `relative/path.JPEG label`) into {root}, name a list with "
         f"-o data.{split}_list=FILE, or make folders {split}/<class>/ with images (files ending in "
-        f"{', '.join(images.EXTENSIONS)}){similar_path(folder)}"
+        f"{', '.join(images.EXTENSIONS)}){common.hold_out_remedy(settings)}{similar_path(folder)}"
     )
 
 

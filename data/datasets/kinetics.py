@@ -18,7 +18,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import Count, Deviations, Range, Shares
+from zoo.data.fields import Count, Deviations, HeldOut, Range, Shares
 from zoo.data.formats import frame_folders, video
 from zoo.data.formats.lists import (
     FRAME_TEMPLATE,
@@ -39,7 +39,8 @@ OFFICIAL_SETS = {400: "k400", 600: "k600", 700: "k700", 174: "ssv2"}  # by numbe
 CLIPS = {"twice": 2, "dense": clips.DENSE_CLIPS}  # per sample, by eval_sampling; else one
 LAYOUT = """\
   either train.list and val.list (lines `relative/path.mp4 label` or `relative/folder num_frames label`)
-  or train/<class>/*.mp4 and val/<class>/*.mp4"""
+  or train/<class>/*.mp4 and val/<class>/*.mp4,
+  or, with -o data.val_fraction=0.2, no validation split: <class>/*.mp4, train/<class>/*.mp4 or train.list"""
 describe = common.describe
 
 
@@ -51,6 +52,7 @@ class Settings(LoaderSettings):
     train_list: str | None = None  # default <root>/train.list; without it, folders <root>/train/<class>/. A name is
     # looked for in the current folder, then in root, as are those of val_list and names.
     val_list: str | None = None  # default <root>/val.list; without it, folders <root>/val/<class>/
+    val_fraction: HeldOut | None = None  # without a validation split: hold out this fraction of each class, by contents
     allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
     set: str | None = None  # name of the set in the protocol id; default k400 for 400 classes, ssv2 for 174 ...
     names: str | None = None  # class names, one per line; default <root>/classes.txt if it exists
@@ -121,7 +123,7 @@ class ClipSplit(common.FileSplit):
         count, size = CLIPS.get(s.eval_sampling, 1), s.eval_size or s.size
         sampling = "" if s.eval_sampling == "val" else f"-{s.eval_sampling}"
         views = f"{s.segments}x{count}x{s.eval_crops}@{size}{sampling}"
-        return Protocol(set_name(s, len(self.classes), OFFICIAL_SETS), views)
+        return Protocol(set_name(s, len(self.classes), OFFICIAL_SETS) + self.held_out, views)
 
     def name(self, index: int) -> str:
         return self.clips[index].path
@@ -305,9 +307,13 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
     names_path = common.given_or_first(root, "data.names", settings.names, ["classes.txt"])
     classes = read_names(names_path) if names_path else ()
     lists = {split: common.find_list(settings, split, ["{}.list"]) for split in splits}
+    is_divided = common.lacks_validation(settings, lists["val"])
+    if is_divided:
+        lists = {"train": common.find_list(settings, "train", ["{}.list"])}
     if not classes and not any(lists.values()):
         # The official labels of Kinetics are its class names in ASCII order.
-        classes = tuple(sorted({name for split in splits for name in class_folders(root, split)}))
+        folders = (common.class_root(settings, split) for split in lists)
+        classes = tuple(sorted({name for folder in folders for name in class_folders(root, folder)}))
     notes: list[str] = []
     found = {split: _find_clips(settings, split, path, classes, notes) for split, path in lists.items()}
     if not classes:
@@ -316,8 +322,13 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
         for clip in entries:
             common.check_label(f"{lists[split]} and {names_path}", clip, len(classes))
     _check_flip_pairs(settings, classes)
+    if is_divided:
+        labeled = found["train"]
+        files = map(ClipSplit(settings, labeled, classes, True).files, range(len(labeled)))
+        found = common.divide(settings, labeled, files, [clip.label for clip in labeled], notes)
     train, val = (ClipSplit(settings, found.get(split, found["val"]), classes, split == "train") for split in SPLITS)
     train.notes += tuple(notes)
+    val.held_out = common.held_out(settings) if is_divided else ""
     return train, val
 
 
@@ -335,13 +346,15 @@ def _find_clips(
 ) -> list[LabeledPath]:
     """List the clips of a split from its list, or from its folders where there is none."""
     if path is None:
-        entries = read_folders(settings.root, split, classes, notes=notes)
+        name = common.class_root(settings, split)
+        entries = read_folders(settings.root, name, classes, notes=notes)
         if not entries:
-            folder = os.path.join(settings.root, split)
+            folder = os.path.join(settings.root, name)
             similar = "" if os.path.isdir(folder) else similar_path(folder)
             raise UserError(
                 f"{settings.root}: there is neither {split}.list nor a video in {split}/<class>/; "
-                f"add one of them, or name a list with -o data.{split}_list=FILE{similar}"
+                f"add one of them, name a list with -o data.{split}_list=FILE{common.hold_out_remedy(settings)}"
+                f"{similar}"
             )
         return entries
     entries = read_list(path, settings.suffix)

@@ -107,7 +107,7 @@ class SegmentationSplit(FileSplit):
         official = {len(masks.TRAIN_CLASSES): "cityscapes"} if self.classes == masks.TRAIN_CLASSES else {}
         size = "full" if s.base_size is None else "x".join(map(str, s.base_size))
         scales = "" if s.eval_scales == (1.0,) else "*" + ",".join(f"{scale:g}" for scale in sorted(s.eval_scales))
-        return Protocol(set_name(s, len(self.classes), official), size + scales)
+        return Protocol(set_name(s, len(self.classes), official) + self.held_out, size + scales)
 
     def name(self, index: int) -> str:
         return os.fsdecode(bytes(self.images[index]))

@@ -202,11 +202,12 @@ def test_the_bytes_are_those_of_the_reference_writer(tmp_path, serial):
 def test_the_loader_trains_on_the_pack(tmp_path, serial):
     root = write_faces(tmp_path / "set", {str(n): (n // 5, 5 * n) for n in range(40)})
     assert serial("faces", root, "--pack", "--out", tmp_path / "out") == 0
-    settings = {"size": 12, "val_fraction": 0.3, "val_pairs": 10}
+    settings = {"size": 12, "verification": ("lfw.bin",)}
+    face_sets.add_bin(root), face_sets.add_bin(tmp_path / "out")
     listed, _ = faces.load(faces.Settings(root=str(root), **settings))
     packed, _ = faces.load(faces.Settings(root=str(tmp_path / "out"), **settings))
-    assert len(packed) == len(listed) == 30
-    for index in range(30):
+    assert len(packed) == len(listed) == 40
+    for index in range(40):
         samples = [split.sample(index, np.random.default_rng(index)) for split in (listed, packed)]
         np.testing.assert_array_equal(samples[0]["image"], samples[1]["image"])
         assert samples[0]["label"] == samples[1]["label"]

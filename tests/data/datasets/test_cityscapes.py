@@ -145,7 +145,7 @@ def test_a_misspelt_folder_of_custom_data_is_named(tmp_path, folder, other):
 
 
 MISTAKES = {  # what is written, the settings, and a part of the message
-    "a single image": (("a",), {}, "single image"),
+    "a single image": (("a",), {}, "none of the 1 samples"),
     "a setting of Cityscapes": (("train/a", "val/b"), {"labels": "labelTrainIds"}, "data.labels: is for Cityscapes"),
     "too few classes": (
         ("train/a", "val/b"),
@@ -197,15 +197,30 @@ def test_custom_data_with_folders_train_and_val(images, masks, extension, tmp_pa
     assert val.sample(0, None)["label"][0, :5].tolist() == [0, 1, 2, 255, 0]
 
 
+def number_images(root, count, folder="images"):
+    """Give every image contents of its own."""
+    for number in range(count):
+        write_png(root, f"{folder}/{number:02d}.jpg", (number,))
+
+
 def test_flat_custom_data_has_a_fixed_split(tmp_path):
     write_custom(tmp_path, *(f"{number:02d}" for number in range(23)))
+    number_images(tmp_path, 23)
     train, val = load(tmp_path, num_classes=3)
-    assert names(val) == [f"images/{number:02d}.jpg" for number in (0, 10, 20)] and len(train) == 20
-    assert "one in 10 of the sorted images is used for validation, 3 of 23" in train.notes[0]
+    assert len(train) == 21 and len(val) == 2 and "no validation split: 2 of 23 samples are held out" in train.notes[0]
     assert train.classes == ("class 0", "class 1", "class 2")
+    assert val.protocol.name.endswith("-held_out0.1") and names(load(tmp_path, num_classes=3)[1]) == names(val)
     train, val = load(tmp_path, num_classes=3, val_fraction=0.25)
-    assert names(val) == [f"images/{number:02d}.jpg" for number in range(0, 23, 4)]
-    assert not set(names(train)) & set(names(val)) and len(train) + len(val) == 23
+    assert len(val) == 6 and not set(names(train)) & set(names(val)) and len(train) + len(val) == 23
+
+
+def test_a_part_of_the_folder_train_is_held_out_where_there_is_no_other(tmp_path):
+    write_custom(tmp_path, *(f"train/{number:02d}" for number in range(10)))
+    number_images(tmp_path, 10, "images/train")
+    train, val = load(tmp_path, num_classes=3, val_fraction=0.2)
+    assert (len(train), len(val)) == (8, 2)
+    write_custom(tmp_path, "valid/a")
+    assert names(load(tmp_path, num_classes=3)[1]) == ["images/valid/a.jpg"]
 
 
 def test_class_names_from_any_file(tmp_path):
@@ -252,7 +267,7 @@ def test_the_number_of_checked_masks_is_a_setting(tmp_path):
 
 def test_folders_that_are_missing_or_empty(tmp_path):
     write_custom(tmp_path, "train/a")
-    assert "images/val: no such folder" in error_message(tmp_path, num_classes=3)
+    assert "none of the 1 samples can be held out for validation" in error_message(tmp_path, num_classes=3)
     write_png(tmp_path, "images/val/b.jpg")
     assert "masks/val: no such folder; masks are PNG files" in error_message(tmp_path, num_classes=3)
     write_png(tmp_path, "masks/val/b.jpg", (0,))
@@ -311,8 +326,8 @@ def test_a_line_of_a_list_that_is_wrong_is_named(line, message, tmp_path):
 
 
 def test_a_list_of_one_split_is_not_read_and_named(tmp_path):
-    write_custom(tmp_path, *"abc")
-    (tmp_path / "train.txt").write_text("a\nb\n")
+    write_custom(tmp_path, "a", "bb", "ccc")
+    (tmp_path / "train.txt").write_text("a\nbb\n")
     assert "train.txt is not read: the other split has no list" in load(tmp_path, num_classes=3)[0].notes[0]
 
 

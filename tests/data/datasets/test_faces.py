@@ -63,9 +63,9 @@ def test_a_folder_per_identity_needs_no_verification_sets(tmp_path):
     names = ("lfw.bin", "cfp_fp.bin", "agedb_30.bin")
     (write_set(tmp_path, "folder") / "lfw.bin").unlink()
     train, val = load(tmp_path, verification=names, val_pairs=10)
-    assert train.classes == ("p0", "p1", "p2", "p3") and [name for name, *_ in val.sets] == ["held_out"]
+    assert len(train.classes) == 4 and [name for name, *_ in val.sets] == ["held_out"]
     assert val.protocol == load(tmp_path, verification=(), val_pairs=10)[1].protocol
-    assert train.notes[0].startswith(f"{tmp_path} has none of lfw.bin, cfp_fp.bin, agedb_30.bin: the last 2 of 6 ")
+    assert train.notes[0].startswith(f"{tmp_path} has none of lfw.bin, cfp_fp.bin, agedb_30.bin: 2 of 6 ")
     assert "there is no own.bin in" in error_message(tmp_path, verification=("own.bin",))
     add_bin(tmp_path, "lfw.bin")
     assert "there is no cfp_fp.bin in" in error_message(tmp_path, verification=names)
@@ -100,26 +100,58 @@ def test_pairs_of_several_sets_are_concatenated(tmp_path):
     assert val.name(10) == "own pair 0 (train/p0/0.png, train/p5/4.png)"
 
 
-@pytest.mark.parametrize("layout", ["rec", "list", "folder"])
-def test_the_last_identities_are_held_out(tmp_path, layout):
-    train, val = load(write_set(tmp_path, layout), verification=(), val_fraction=0.34, val_pairs=20)
+def test_the_last_identities_of_a_pack_are_held_out(tmp_path):
+    train, val = load(write_set(tmp_path, "rec"), verification=(), val_fraction=0.34, val_pairs=20)
     assert values_and_labels(train) == [
         (value(identity, number), identity) for identity in range(4) for number in range(IMAGES_EACH)
     ]
     assert len(train.classes) == len(val.classes) == 4 and len(train.notes) == 1 and "last 2 of 6" in train.notes[0]
-    assert val.sets == (("held_out", 0, 20),)
-    samples = [val.sample(index, RNG) for index in range(20)]
-    identities = np.array([sample["image"][:, 0, 0, 0] // 40 for sample in samples])
-    assert set(identities.ravel()) == {4, 5}
-    assert (
-        [int(sample["label"]) for sample in samples]
-        == (identities[:, 0] == identities[:, 1]).astype(int).tolist()
-        == [1, 0] * 10
-    )
+    assert identities_of(val, 20) == {4, 5}
     again = load(tmp_path, verification=(), val_fraction=0.34, val_pairs=20)
     assert faces.describe(train, val).checksum == faces.describe(*again).checksum
     other = load(tmp_path, verification=(), val_fraction=0.34, val_pairs=18)
     assert faces.describe(train, val).checksum != faces.describe(*other).checksum
+
+
+def identities_of(val, count):
+    """Return the identities of held-out pairs, after a check that every other pair shows one of them."""
+    assert val.sets == (("held_out", 0, count),)
+    samples = [val.sample(index, RNG) for index in range(count)]
+    identities = np.array([sample["image"][:, 0, 0, 0] // 40 for sample in samples])
+    same = (identities[:, 0] == identities[:, 1]).astype(int).tolist()
+    assert [int(sample["label"]) for sample in samples] == same == [1, 0] * (count // 2)
+    return set(identities.ravel().tolist())
+
+
+@pytest.mark.parametrize("layout", ["list", "folder"])
+def test_identities_in_files_are_held_out_by_content(tmp_path, layout):
+    keys = {"verification": (), "val_fraction": 0.34, "val_pairs": 20}
+    train, val = load(write_set(tmp_path, layout), **keys)
+    held = identities_of(val, 20)
+    trained = values_and_labels(train)
+    labels = dict(sorted((label, pixel // 40) for pixel, label in trained))
+    assert len(held) == 2 and sorted(labels) == [0, 1, 2, 3] and {*labels.values()} == {*range(6)} - held
+    assert len(trained) == 4 * IMAGES_EACH and "2 of 6 identities, by the contents" in train.notes[0]
+    if layout == "folder":
+        assert train.classes == tuple(f"p{identity}" for identity in labels.values())
+        for identity in range(IDENTITIES):  # other names in another order
+            os.rename(tmp_path / f"train/p{identity}", tmp_path / f"train/{9 - identity}")
+        assert identities_of(load(tmp_path, **keys)[1], 20) == held
+
+
+def test_identities_with_one_image_stay_in_training_and_those_that_share_a_copy_stay_together(tmp_path):
+    keys = {"verification": (), "val_fraction": 0.34, "val_pairs": 20}
+    write_set(tmp_path, "folder")
+    held = identities_of(load(tmp_path, **keys)[1], 20)
+    first, second = sorted(held)
+    other = min({*range(6)} - held)
+    for number in range(1, IMAGES_EACH):
+        (tmp_path / f"train/p{first}/{number}.png").unlink()
+    now = identities_of(load(tmp_path, **keys)[1], 20)
+    assert second in now and first not in now and len(now) == 2
+    (tmp_path / f"train/p{other}/copy.png").write_bytes((tmp_path / f"train/p{second}/0.png").read_bytes())
+    train, _ = load(tmp_path, **keys)
+    assert {f"p{other}", f"p{second}"}.isdisjoint(train.classes)
 
 
 def test_unsorted_packs_cannot_hold_out_identities(tmp_path):
