@@ -19,18 +19,21 @@ Result = TypeVar("Result")
 Recipe = dict[str, Any]  # settings that the content of a set depends on, stored in a JSON file inside it
 
 
-def write(root: str, name: str, recipe: Recipe, content: str, fill: Callable[[str], None]) -> None:
-    """Generate a demo set if there is no folder `root`, in a temporary folder, so that `root` is always complete.
+def write(root: str, name: str, recipe: Recipe, content: str, fill: Callable[[str], None]) -> str:
+    """Generate a demo set if it is not there, in a temporary folder, so that it is always complete.
 
     Args:
-        root: Folder of the set.
+        root: Folder of the set. If it holds the set of another recipe, a folder beside it is named after this one.
         name: Name of the set; the recipe is stored in <name>.json.
         recipe: Settings that the content depends on.
         content: What is generated, for the message to the user, such as `240 small JPEG files`.
         fill: Writes the files of the set into the folder that it is given.
 
+    Returns:
+        The folder.
+
     Raises:
-        UserError: The folder contains something else than the set of this recipe.
+        UserError: The folder contains something else than a set of this name.
     """
     if not os.path.isdir(root):
         print(f"making the demo set in {root}: {content} ...", flush=True)
@@ -55,11 +58,9 @@ def write(root: str, name: str, recipe: Recipe, content: str, fill: Callable[[st
             f"{root} is not a demo set of this program (no readable {name}.json); "
             "choose another folder with -o data.root=FOLDER"
         ) from None
-    if stored != recipe:
-        raise UserError(
-            f"{root} contains a demo set with other settings ({stored}, expected {recipe}); "
-            "remove it or choose another folder with -o data.root=FOLDER"
-        )
+    if stored == recipe:
+        return root
+    return write("-".join([root.rstrip("/"), *map(str, recipe.values())]), name, recipe, content, fill)
 
 
 def map_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

@@ -6,7 +6,7 @@ generated at first use, in seconds, always with the same bytes.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
@@ -41,12 +41,12 @@ class Settings(kinetics.Settings):
 
 def load(settings: Settings) -> tuple[kinetics.ClipSplit, kinetics.ClipSplit]:
     """Generate the set if it does not exist, then open it like Kinetics."""
-    make(settings.root, settings.train_clips, settings.val_clips)
-    return kinetics.load(settings)
+    root = make(settings.root, settings.train_clips, settings.val_clips)
+    return kinetics.load(replace(settings, root=root))
 
 
-def make(root: str, train_clips: int, val_clips: int) -> None:
-    """Write the set to `root`, unless it is there."""
+def make(root: str, train_clips: int, val_clips: int) -> str:
+    """Write the set to `root`, unless it is there; return its folder (see common.write)."""
 
     def fill(folder: str) -> None:
         for split, count in (("train", train_clips), ("val", val_clips)):
@@ -59,7 +59,7 @@ def make(root: str, train_clips: int, val_clips: int) -> None:
 
     content = f"{train_clips + val_clips} short H.264 clips"
     recipe = {"version": 1, "train_clips": train_clips, "val_clips": val_clips}
-    common.write(root, "motion", recipe, content, fill)
+    return common.write(root, "motion", recipe, content, fill)
 
 
 def _write_pair(root: str, split: str, number: int) -> list[str]:

@@ -6,7 +6,7 @@ hardly identifies anyone. The set is generated at first use, in seconds, always 
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import Annotated
@@ -52,12 +52,11 @@ class Settings(faces.Settings):
 
 def load(settings: Settings) -> tuple[faces.FaceSplit, faces.VerificationPairs]:
     """Generate the set if it does not exist, then open it like any folder of faces."""
-    make(settings)
-    return faces.load(settings)
+    return faces.load(replace(settings, root=make(settings)))
 
 
-def make(settings: Settings) -> None:
-    """Write the set to its root, unless it is there."""
+def make(settings: Settings) -> str:
+    """Write the set to its root, unless it is there; return its folder (see common.write)."""
     s = settings
     sizes = {"train": (s.identities, s.shots), UNSEEN: (s.val_identities, s.val_shots)}
 
@@ -73,7 +72,7 @@ def make(settings: Settings) -> None:
     total = sum(identities * shots for identities, shots in sizes.values())
     keys = ("size", "val_pairs", "identities", "shots", "val_identities", "val_shots", "variation")
     recipe = {"version": 1, **{key: getattr(s, key) for key in keys}}
-    common.write(s.root, "portraits", recipe, f"{total} small JPEG files", fill)
+    return common.write(s.root, "portraits", recipe, f"{total} small JPEG files", fill)
 
 
 def _write(root: str, split: str, settings: Settings, face: tuple[int, int]) -> None:

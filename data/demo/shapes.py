@@ -5,7 +5,7 @@ color alone can only guess. The set is generated at first use, in seconds, alway
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -41,12 +41,12 @@ class Settings(imagenet.Settings):
 
 def load(settings: Settings) -> tuple[imagenet.ImageSplit, imagenet.ImageSplit]:
     """Generate the set if it does not exist, then open it like ImageNet."""
-    make(settings.root, settings.train_images, settings.val_images)
-    return imagenet.load(settings)
+    root = make(settings.root, settings.train_images, settings.val_images)
+    return imagenet.load(replace(settings, root=root))
 
 
-def make(root: str, train_images: int, val_images: int) -> None:
-    """Write the set to `root`, unless it is there."""
+def make(root: str, train_images: int, val_images: int) -> str:
+    """Write the set to `root`, unless it is there; return its folder (see common.write)."""
 
     def fill(folder: str) -> None:
         for split, count in (("train", train_images), ("val", val_images)):
@@ -56,7 +56,7 @@ def make(root: str, train_images: int, val_images: int) -> None:
 
     content = f"{train_images + val_images} small JPEG files"
     recipe = {"version": 1, "train_images": train_images, "val_images": val_images}
-    common.write(root, "shapes", recipe, content, fill)
+    return common.write(root, "shapes", recipe, content, fill)
 
 
 def _write(root: str, split: str, number: int) -> None:

@@ -6,7 +6,7 @@ overlap between classes. The set is generated at first use, in seconds, always w
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -52,12 +52,12 @@ class Settings(cityscapes.Settings):
 
 def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:
     """Generate the set if it does not exist, then open it like Cityscapes."""
-    make(settings.root, settings.train_images, settings.val_images)
-    return cityscapes.load(settings)
+    root = make(settings.root, settings.train_images, settings.val_images)
+    return cityscapes.load(replace(settings, root=root))
 
 
-def make(root: str, train_images: int, val_images: int) -> None:
-    """Write the set to `root`, unless it is there."""
+def make(root: str, train_images: int, val_images: int) -> str:
+    """Write the set to `root`, unless it is there; return its folder (see common.write)."""
 
     def fill(folder: str) -> None:
         for split, count in (("train", train_images), ("val", val_images)):
@@ -68,7 +68,7 @@ def make(root: str, train_images: int, val_images: int) -> None:
 
     content = f"{train_images + val_images} small PNG files and their masks"
     recipe = {"version": 1, "train_images": train_images, "val_images": val_images}
-    common.write(root, "streets", recipe, content, fill)
+    return common.write(root, "streets", recipe, content, fill)
 
 
 def _write(root: str, split: str, number: int) -> None:

@@ -130,20 +130,23 @@ def test_a_folder_without_a_readable_recipe_is_refused_and_not_changed(tmp_path,
 
 
 @pytest.mark.parametrize(
-    "name, key, value",
+    "name, changed, own",
     [
-        ("motion", "train_clips", 8),
-        ("shapes", "val_images", 8),
-        ("streets", "val_images", 4),
-        *(
-            ("portraits", key, value)
-            for key, value in (("variation", 0.5), ("size", 32), ("val_pairs", 10), ("shots", 3))
-        ),
+        ("motion", {"train_clips": 8}, "set-1-8-16"),
+        ("shapes", {"val_images": 8}, "set-1-32-8"),
+        ("streets", {"val_images": 4}, "set-1-6-4"),
+        ("portraits", {"shots": 3, "variation": 0.5}, "set-1-24-20-3-3-4-3-0.5"),
     ],
 )
-def test_a_set_with_other_settings_is_refused(name, key, value, demo_set):
-    with pytest.raises(UserError, match=f"other settings.*{key}.*data.root"):
-        demo_set(name).load(**{key: value})
+def test_a_set_with_other_settings_has_a_folder_of_its_own(name, changed, own, demo_set):
+    made = demo_set(name)
+    before, root = contents(made.root), os.path.join(os.path.dirname(made.root), own)
+    first, _ = made.load(**changed)
+    assert os.path.isdir(root) and contents(made.root) == before
+    written = contents(root)
+    again, _ = made.load(**changed)
+    assert len(first) == len(again) == len(made.load(root, **changed)[0]) and contents(root) == written
+    assert len(made.load()[0]) == len(made.load(made.root)[0])
 
 
 @pytest.mark.parametrize("name", FILES)
