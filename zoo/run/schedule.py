@@ -158,7 +158,10 @@ def _steps(optim: Optim, clock: Clock) -> tuple[int, int]:
     """Return the number of steps of the run and of its warm-up."""
     warmup = warmup_steps(optim, clock)
     if warmup >= clock.steps:
-        raise UserError(f"optim.warmup: {optim.warmup} are {warmup} steps, but the run has only {clock.steps}")
+        raise UserError(
+            f"optim.warmup: {optim.warmup} are {warmup} steps, but the run has only {clock.steps}; shorten it, for "
+            "example with -o 'optim.warmup=0 epochs', or raise train.epochs or train.steps"
+        )
     return clock.steps, warmup
 
 
@@ -176,7 +179,10 @@ def _whole_epochs(optim: Optim, train: Train) -> tuple[int, int]:
             "2 epochs"
         )
     if warmup >= train.epochs:
-        raise UserError(f"optim.warmup: {optim.warmup} of a run of {train.epochs}; the warm-up must be shorter")
+        raise UserError(
+            f"optim.warmup: {optim.warmup} of a run of {train.epochs}; shorten it, for example with "
+            "-o 'optim.warmup=0 epochs', or raise train.epochs"
+        )
     return train.epochs, int(warmup)
 
 

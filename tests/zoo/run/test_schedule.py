@@ -208,7 +208,7 @@ def test_a_warm_up_that_is_one_step_ahead():
         (dict(steps=10), {}, "optim.update: epoch needs the length of the run in epochs"),
         (dict(epochs=4), dict(warmup="5 steps"), "optim.warmup: 5 steps are no whole epochs"),
         (dict(epochs=4), dict(warmup="1.5 epochs"), "optim.warmup: 1.5 epochs are no whole epochs"),
-        (dict(epochs=4), dict(warmup="4 epochs"), "optim.warmup: 4 epochs of a run of 4; the warm-up must be shorter"),
+        (dict(epochs=4), dict(warmup="4 epochs"), "4 epochs of a run of 4; shorten it.* or raise train.epochs"),
     ],
 )
 def test_epochs_that_a_learning_rate_per_epoch_cannot_use(train, optim, message):
@@ -275,7 +275,7 @@ def test_no_rate_is_negative_or_above_the_peak(schedule, steps, batch, warmup, m
 
 
 def test_a_warm_up_as_long_as_the_run_is_refused():
-    with pytest.raises(UserError, match="optim.warmup: 10 steps are 10 steps, but the run has only 10"):
+    with pytest.raises(UserError, match="10 steps, but the run has only 10; shorten it.* or raise train.epochs"):
         rates(Train(steps=10), 97, warmup=Duration(Fraction(10), "steps"))
 
 
