@@ -19,7 +19,9 @@ from zoo.logs.journal import Event, Listener
 if TYPE_CHECKING:
     from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
 
-SHOWN_EVENTS = ("train", "eval")  # whose numbers are curves
+# Events whose numbers are curves, and their groups, which viewers sort by name: training first, then validation.
+GROUPS = {"train": "train", "eval": "val"}
+CURVES = ("loss", "lr", "grad_norm")  # of training; its other numbers are in the group train_system
 PNG_EFFORT = 1  # of zlib, 0 to 9: images are written during a run
 ID_FILE = "wandb_id"  # in the run's folder, so that a resumed run goes on there too
 
@@ -39,15 +41,20 @@ class Viewer(Listener, Protocol):
 
         Args:
             step: of the evaluation.
-            images: uint8 RGB (H, W, 3) by name, such as images/samples.
+            images: uint8 RGB (H, W, 3) by name, such as val_images/samples.
             histograms: by name, such as weights/conv1.weight.
         """
 
 
 def numbers(event: Event) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of an event of SHOWN_EVENTS by name, such as train/loss and train/step_ms/p50."""
-    values = {name: value for name, value in event.items() if name not in ("event", "time", "step")}
-    return _flatten(event["event"], values)
+    """Yield the numbers of an event of GROUPS by name, such as train/loss and, of a dictionary, train_step_ms/p50."""
+    group = GROUPS[event["event"]]
+    for name, value in event.items():
+        if isinstance(value, dict):
+            yield from _flatten(f"{group}_{name}", value)
+        elif name not in ("event", "time", "step"):
+            is_curve = group != "train" or name in CURVES
+            yield from _flatten(group if is_curve else f"{group}_system", {name: value})
 
 
 def _flatten(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -59,26 +66,29 @@ def _flatten(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, floa
 
 
 class TensorBoard:
-    """Viewer that writes numbers, images, histograms and the recipe to <run>/tensorboard."""
+    """Viewer that writes numbers, images, histograms and the recipe to a file in the run's folder."""
 
-    def __init__(self, run: str, recipe: str):
+    def __init__(self, run: str, recipe: str, hparams: Mapping[str, Any]):
         """Open a new file of events.
 
         Args:
-            run: folder of the run.
+            run: folder of the run, after which TensorBoard names it.
             recipe: text to show.
+            hparams: values by key, by which the tab HPARAMS compares runs.
         """
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # takes half a second to import
 
-        self._writer, self._recipe = EventFileWriter(os.path.join(run, "tensorboard")), recipe
+        self._writer, self._recipe, self._hparams = EventFileWriter(run), recipe, hparams
         self._time = time.time()  # of the last event
 
     def __call__(self, event: Event) -> None:
+        from tensorboard.compat.proto import event_pb2
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
         from tensorboard.plugins.scalar import metadata as scalar
         from tensorboard.plugins.text import metadata as text
 
         self._time = event["time"]
-        if event["event"] in SHOWN_EVENTS:
+        if event["event"] in GROUPS:
             metadata = scalar.create_summary_metadata(None, None)
             for name, value in numbers(event):
                 self._add(name, np.float32(value), metadata, event["step"], event["time"])
@@ -86,6 +96,11 @@ class TensorBoard:
             indented = "".join(f"    {line}\n" for line in self._recipe.splitlines())  # Markdown's verbatim text
             recipe = np.array(indented.encode(), object)
             self._add("recipe", recipe, text.create_summary_metadata(None, None), event.get("step", 0), event["time"])
+            values = {
+                key: value if isinstance(value, int | float) else str(value) for key, value in self._hparams.items()
+            }
+            summary = hparams_pb(values, start_time_secs=event["time"])
+            self._writer.add_event(event_pb2.Event(wall_time=event["time"], summary=summary))
         if event["event"] == "eval":
             self._writer.flush()
 
@@ -165,7 +180,7 @@ class WeightsAndBiases:
         self._run.define_metric("*", step_metric="step")  # the package's own steps cannot go back after a kill
 
     def __call__(self, event: Event) -> None:
-        if event["event"] in SHOWN_EVENTS:
+        if event["event"] in GROUPS:
             self._run.log({**dict(numbers(event)), "step": event["step"]})
 
     def show(self, step: int, images: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from zoo.config.convert import plain
+from zoo.config.loader import DEFAULT
 from zoo.config.schema import Config
 from zoo.data.stream import Stream
 from zoo.logs import resources, timing
@@ -51,9 +52,10 @@ def open_logs(folder: str, request: Request, recipe: str, console: "Console") ->
     from zoo.logs.viewers import TensorBoard, WeightsAndBiases
 
     cfg = request.config
-    viewers: list[Viewer] = [TensorBoard(folder, recipe)]
+    entries = {key: plain(entry.value) for key, entry in request.resolved.items()}
+    given = {key: value for key, value in entries.items() if request.resolved[key].origin != DEFAULT}
+    viewers: list[Viewer] = [TensorBoard(folder, recipe, given)]
     if request.wandb:
-        entries = {key: plain(entry.value) for key, entry in request.resolved.items()}
         viewers.append(WeightsAndBiases(folder, request.wandb, entries))
     airank_log = airank.Writer(folder, cfg.target, cfg.warmup_epochs)
     journal = Journal(folder, [console, *viewers, airank_log, *listeners.open_listeners(folder, cfg)])
@@ -300,7 +302,7 @@ class Visualizer:
 
         job, recorder = self._job, self._recorder
         evaluation = Evaluation(job.val_set, self._config.seed, recorder.summed, recorder.predictions)
-        return {f"images/{name}": pixels for name, pixels in draw(job.spec.TASK, evaluation).items()}
+        return {f"val_images/{name}": pixels for name, pixels in draw(job.spec.TASK, evaluation).items()}
 
 
 def _histograms(kind: str, tensors: Mapping[str, np.ndarray]) -> dict[str, Histogram]:

@@ -21,7 +21,8 @@ accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_ac
 
 @pytest.fixture
 def opened(tmp_path):
-    return TensorBoard(str(tmp_path), "seed: 1\ntrain:\n  batch: 2\n"), tmp_path
+    hparams = {"optim.lr": 0.1, "train.tf32": False, "data.crop": [8, 8], "model.name": "resnet"}
+    return TensorBoard(str(tmp_path), "seed: 1\ntrain:\n  batch: 2\n", hparams), tmp_path
 
 
 def read(opened):
@@ -30,7 +31,7 @@ def read(opened):
 
     viewer, folder = opened
     viewer.close()
-    written = accumulator.EventAccumulator(str(folder / "tensorboard"), {"tensors": 0}).Reload()
+    written = accumulator.EventAccumulator(str(folder), {"tensors": 0}).Reload()
     return {
         tag: [
             (
@@ -53,12 +54,32 @@ def test_numbers_are_written_also_those_of_dictionaries(opened):
     viewer({"event": "save", "time": 3.0, "step": 40, "path": "x"})
     assert read(opened) == {
         "train/loss": [(20, 1.0, 0.5, "scalars")],
-        "train/device_memory_bytes": [(20, 1.0, 7.0, "scalars")],
-        "train/step_ms/p50": [(20, 1.0, 1.5, "scalars")],
-        "train/step_ms/count": [(20, 1.0, 3.0, "scalars")],
-        "eval/accuracy": [(40, 2.0, 0.25, "scalars")],
-        "eval/iou/road": [(40, 2.0, 0.75, "scalars")],
+        "train_system/device_memory_bytes": [(20, 1.0, 7.0, "scalars")],
+        "train_step_ms/p50": [(20, 1.0, 1.5, "scalars")],
+        "train_step_ms/count": [(20, 1.0, 3.0, "scalars")],
+        "val/accuracy": [(40, 2.0, 0.25, "scalars")],
+        "val_iou/road": [(40, 2.0, 0.75, "scalars")],
     }
+
+
+def test_tensorboard_names_runs_after_their_folders_and_shows_training_first(opened):
+    from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+    from tensorboard.plugins.hparams import metadata
+
+    viewer, folder = opened
+    viewer({"event": "begin", "time": 1.0})
+    viewer({"event": "eval", "time": 2.0, "step": 40, "accuracy": 0.25, "iou": {"road": 0.75}})
+    viewer({"event": "train", "time": 2.0, "step": 40, "loss": 0.25, "epoch": 1.0, "power": {"watts": 9.0}})
+    viewer.close()
+    written = EventMultiplexer().AddRunsFromDirectory(str(folder.parent)).Reload()
+    assert list(written.Runs()) == [folder.name]
+    tags = written.Runs()[folder.name]["tensors"]
+    groups = sorted({tag.split("/")[0] for tag in tags} - {"recipe", "_hparams_"})
+    assert groups == ["train", "train_power", "train_system", "val", "val_iou"]
+    content = written.SummaryMetadata(folder.name, metadata.SESSION_START_INFO_TAG).plugin_data.content
+    shown = metadata.parse_session_start_info_plugin_data(content).hparams
+    assert (shown["optim.lr"].number_value, shown["model.name"].string_value) == (0.1, "resnet")
+    assert (shown["train.tf32"].bool_value, shown["data.crop"].string_value) == (False, "[8, 8]")
 
 
 def test_pictures_and_histograms_in_tensorboard(opened):
@@ -132,8 +153,8 @@ def test_numbers_pictures_and_histograms(package, tmp_path):
     viewer.show(20, {"images/pairs": np.zeros((2, 5, 3), np.uint8)}, {"weights/fc": histogram})
     viewer.show(20, {}, {})
     assert [values for _, values in package.calls] == [
-        {"step": 20, "train/loss": 0.5, "train/step_ms/p50": 1.5},
-        {"step": 20, "eval/top1": 0.25, "eval/class_accuracy/cat": 1.0},
+        {"step": 20, "train/loss": 0.5, "train_step_ms/p50": 1.5},
+        {"step": 20, "val/top1": 0.25, "val_class_accuracy/cat": 1.0},
         {
             "step": 20,
             "images/pairs": ("image", (2, 5, 3)),

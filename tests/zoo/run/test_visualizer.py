@@ -64,8 +64,8 @@ def test_the_images_are_those_of_the_weights_that_count(ema):
     assert averaged is None or evaluate(averaged, 3) == 1
     tested.show(7, True)
     ((step, drawn, histograms),) = viewer.shown
-    assert (step, list(drawn), histograms) == (7, ["images/samples", "images/confusion"], {})
-    green = (drawn["images/samples"] == (0, 120, 0)).all(2).any()
+    assert (step, list(drawn), histograms) == (7, ["val_images/samples", "val_images/confusion"], {})
+    green = (drawn["val_images/samples"] == (0, 120, 0)).all(2).any()
     assert green  # both samples are right
 
 
