@@ -16,7 +16,7 @@ from zoo.data.errors import BadSample, UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import Spec, initializers, load_model_class, load_spec, named
 from zoo.models.named import NAMED_MODELS, NamedModel
-from zoo.notebook import Result, Run, override_pairs
+from zoo.notebook import Result, Run, argument_names, override_pairs
 from zoo.predict.classify import Classification
 from zoo.predict.faces import Face
 from zoo.predict.predictors import Predictor
@@ -177,6 +177,7 @@ def numpy_weights(
     return _arch_and_weights(name, num_classes, pretrained, seed, options)[1]
 
 
+@argument_names()
 def load(
     weights: str | os.PathLike[str],
     framework: str | None = None,

@@ -2,25 +2,69 @@
 
 import json
 import os
+import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import yaml
+
 from zoo.data.errors import UserError
+from zoo.logs.journal import Event, best_evaluation
 from zoo.run import cli, training
 from zoo.run.checkpoint import FOLDER
+
+OVERRIDE = re.compile(r"-o ('?)(?P<key>[\w.]+)=(?P<value>[^';,)]+?)\1(?=[\s;,)]|\.?(?:\s|$))")
+# A flag that is an argument, too, and its value, if any: a path or a placeholder.
+FLAG = re.compile(
+    r"--(amp|accept-changed-data|raw|out|resume|weights|framework|device|seed|max-steps)\b"
+    r"(?: (?=[A-Z]+\b|\S*/)(?P<value>[^\s;,:)]+))?"
+)
+
+
+@contextmanager
+def argument_names() -> Iterator[None]:
+    """Let messages of the program name arguments of the API: overrides={'optim.lr': 0.1} instead of -o optim.lr=0.1."""
+    try:
+        yield
+    except UserError as error:
+        text = OVERRIDE.sub(_as_override, str(error))
+        error.args = (FLAG.sub(_as_argument, re.sub(r"-o (?=[\w.]+:)", "overrides: ", text)),)
+        raise
+
+
+def _as_override(match: re.Match[str]) -> str:
+    try:
+        value = yaml.safe_load(match["value"])
+    except yaml.YAMLError:
+        value = match["value"]
+    return f"overrides={ {match['key']: value} }"
+
+
+def _as_argument(match: re.Match[str]) -> str:
+    name = match[1].replace("-", "_")
+    if name in ("amp", "accept_changed_data", "raw"):
+        return f"{name}=True"
+    return f"{name}={match['value']}" if match["value"] else name
+
+
+def _metrics(event: Event | None) -> dict[str, Any] | None:
+    return event and {name: value for name, value in event.items() if name not in ("event", "time", "step", "epoch")}
 
 
 class Result(NamedTuple):
     """What a training leaves.
 
     Attributes:
-        metrics: of the last evaluation, as in events.jsonl; None if this process made none.
-        folder: of the run; None in a process of another rank than 0.
+        metrics: of `checkpoint`, as in events.jsonl; None if there was no evaluation.
+        folder: of the run; None in a process of another rank than 0, whose metrics are the last ones.
+        last_metrics: of the last evaluation.
     """
 
     metrics: dict[str, Any] | None
     folder: str | None
+    last_metrics: dict[str, Any] | None
 
     @property
     def checkpoint(self) -> str:
@@ -35,6 +79,7 @@ class Run:
         recipe: value of every key of the resolved recipe, by dotted key.
     """
 
+    @argument_names()
     def __init__(
         self,
         recipe: str | os.PathLike[str] | None,
@@ -79,6 +124,7 @@ class Run:
         }
         self.recipe = {key: entry.value for key, entry in cli.request(**self._arguments).resolved.items()}
 
+    @argument_names()
     def train(self) -> Result:
         """Train to the end of the recipe, or to max_steps; return the metrics and the folder of the run.
 
@@ -90,8 +136,10 @@ class Run:
         run = training.execute(cli.request(**self._arguments)._replace(**self._flags))
         if run.exit_code:
             signal.raise_signal(run.exit_code - 128)
-        return Result(run.metrics or run.journal.last("eval"), run.folder)
+        last = run.metrics or _metrics(run.journal.last("eval"))
+        return Result(_metrics(best_evaluation(run.journal.events)) or last, run.folder, last)
 
+    @argument_names()
     def evaluate(self) -> dict[str, Any]:
         """Return the metrics of `weights`, or of the last checkpoint of the run in `resume`; write nothing.
 

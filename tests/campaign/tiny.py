@@ -173,7 +173,7 @@ def differences(run: Path, undisturbed: Path) -> list[str]:
     """Return a line for everything in which a run differs from an undisturbed one of the same recipe."""
     found = [*_events(run, undisturbed), *_checkpoints(run, undisturbed)]
     ours, theirs = (
-        {path.relative_to(folder).as_posix() for path in folder.rglob("*") if "tensorboard" not in path.parts}
+        {path.relative_to(folder).as_posix() for path in folder.rglob("*") if "tfevents" not in path.name}
         for folder in (run, undisturbed)
     )  # TensorBoard begins a new file at each start
     found += [f"left over: {name}" for name in sorted(ours - theirs)]

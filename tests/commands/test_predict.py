@@ -217,7 +217,7 @@ def test_unreadable_files_are_skipped_and_nothing_is_overwritten(image_model, tm
     "words, message",
     [
         (
-            ["--weights", "{run}/tensorboard"],
+            ["--weights", "{run}/checkpoints"],
             "has no checkpoint.json, which holds the recipe and the class names; give",
         ),
         (["--weights", "{weights}/model.safetensors"], "such as {weights}"),

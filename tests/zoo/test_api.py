@@ -1,5 +1,6 @@
 """The Python API: names, weights and errors; the cases of api_cases.py in every framework."""
 
+import os
 import re
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from tests.helpers.exported import export
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.data.errors import UserError
+from zoo.logs.journal import Journal
+from zoo.notebook import argument_names
 from zoo.run import training
 from zoo.weights import files, imagenet
 
@@ -98,16 +101,68 @@ def test_arguments_of_a_run():
     assert (run.recipe["optim.lr"], run.recipe["data.scales"], run.recipe["seed"]) == (0.5, (1.0, 0.5), 3)
     assert run.recipe["train.precision"] == "amp" and str(run.recipe["train.eval_every"]) == "2 epochs"
     for changes, options, message in (
-        ({"optim.lrr": 1}, {}, "-o optim.lrr: unknown key"),
+        ({"optim.lrr": 1}, {}, "overrides: optim.lrr: unknown key"),
         (["optim.lr=1"], {}, "overrides: expected values by key"),
         ({}, {"framework": "jax"}, "framework: expected one of torch, paddle, mindspore"),
         ({}, {"max_steps": 0}, "max_steps: must be at least 1"),
         ({}, {"weights": "nowhere"}, "nowhere"),
+        ({}, {"resume": "nowhere"}, "resume: there is no folder nowhere"),
     ):
         with pytest.raises(UserError, match=re.escape(message)):
-            zoo.Run(recipe if "weights" not in options else None, changes, **options)
+            zoo.Run(None if {"weights", "resume"} & options.keys() else recipe, changes, **options)
     with pytest.raises(UserError, match="evaluate: name what to evaluate"):
         run.evaluate()
+
+
+@pytest.mark.parametrize(
+    "message, expected",
+    [
+        ("-o optim.lrr: unknown key", "overrides: optim.lrr: unknown key"),
+        ("or give -o data.num_classes=10.", "or give overrides={'data.num_classes': 10}."),
+        (
+            "name one with -o data.verification=[a.bin], or",
+            "name one with overrides={'data.verification': ['a.bin']}, or",
+        ),
+        ("with -o 'optim.warmup=0 epochs', or", "with overrides={'optim.warmup': '0 epochs'}, or"),
+        (
+            "with --resume runs/a, or another folder with --out DIR",
+            "with resume=runs/a, or another folder with out=DIR",
+        ),
+        ("go on with --resume", "go on with resume"),
+        ("give --amp; --accept-changed-data takes them", "give amp=True; accept_changed_data=True takes them"),
+        ("zoo data check --deep, --outer", "zoo data check --deep, --outer"),  # no arguments of the API
+    ],
+)
+def test_messages_name_the_arguments_of_the_api(message, expected):
+    with pytest.raises(UserError) as caught, argument_names():
+        raise UserError(message)
+    assert str(caught.value) == expected
+
+
+def test_the_metrics_of_a_result_are_those_of_its_checkpoint(monkeypatch, tmp_path):
+    with Journal(str(tmp_path), []) as journal:
+        for step, accuracy in ((2, 0.5), (4, 0.75), (6, 0.25)):
+            journal.add("eval", step=step, epoch=step / 2, accuracy=accuracy, samples=8)
+            if step < 6:
+                journal.add("best", step=step, path="x")
+    finished = SimpleNamespace(exit_code=0, metrics=None, folder=str(tmp_path), journal=journal)
+    monkeypatch.setattr(training, "execute", lambda request: finished)
+    result = zoo.Run("configs/tsm_demo.yaml").train()
+    assert result.metrics == {"accuracy": 0.75, "samples": 8}
+    assert result.last_metrics == {"accuracy": 0.25, "samples": 8}
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_trains_with_reading_processes(tmp_path):
+    settings = {**api_cases.RUN, "data.workers": 2, "train.steps": 2}
+    (tmp_path / "script.py").write_text(
+        f"import zoo\nprint('once')\nzoo.Run('resnet50_demo', {settings}, framework='torch', out='run').train()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "script.py"], capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300
+    )
+    assert (done.returncode, done.stderr, done.stdout.count("once")) == (0, "", 1)
 
 
 def test_a_signal_stops_a_run_and_is_then_delivered(monkeypatch, tmp_path):
@@ -159,5 +214,5 @@ def test_the_examples_of_the_docs_run(tmp_path):
     assert prediction.split()[0] in api_cases.CLASSES and prediction.endswith(" 18")
     assert all(re.fullmatch(rf"({'|'.join(api_cases.CLASSES)}): 0\.\d\d", label) for label in labels)
     assert re.fullmatch(r"\d+% of the pixels are road", share) and re.fullmatch(r"cosine -?[01]\.\d\d", cosine)
-    trained = re.fullmatch(r"([0-9.]+) runs/resnet50_demo-2", next(line for line in log if line.endswith("_demo-2")))
+    trained = re.search(r"^([0-9.]+) runs/resnet50_demo-2$", done.stdout, re.M)
     assert trained and float(trained[1]) == float(log[-1])

@@ -1,5 +1,6 @@
-"""Console output of a run: a progress bar on a terminal, plain lines elsewhere."""
+"""Console output of a run: a line per epoch or evaluation, with --verbose per event; a bar on a terminal."""
 
+import statistics
 import sys
 import textwrap
 import threading
@@ -12,11 +13,13 @@ from rich.console import Console as RichConsole
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from zoo.data.errors import printable
-from zoo.logs.journal import Event
+from zoo.logs.journal import Event, best_evaluation
 
 Item = TypeVar("Item")
 WIDTH = 100  # columns of a line of training
 BAR_DELAY = 2.0  # seconds after which an evaluation or a checkpoint has a bar of its own
+SILENCE = 60.0  # seconds without a line, after which a log interval has one where no bar shows that the run goes on
+TOP5_CLASSES = 6  # fewer make it 1 or nearly so
 
 
 class Console:
@@ -25,10 +28,21 @@ class Console:
     Args:
         steps: Number of the last update.
         out: Stream to print to; default the standard output.
+        epochs: Length of the recipe; None if it counts updates.
+        metric: Name of the main metric.
+        verbose: Whether every event is printed.
     """
 
-    def __init__(self, steps: int, out: TextIO | None = None):
-        self.steps = steps
+    def __init__(
+        self,
+        steps: int,
+        out: TextIO | None = None,
+        *,
+        epochs: float | None = None,
+        metric: str = "accuracy",
+        verbose: bool = False,
+    ):
+        self.steps, self.epochs, self.metric, self.verbose = steps, epochs, metric, verbose
         self.rich = RichConsole(file=out or sys.stdout, highlight=False, soft_wrap=True)
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -41,21 +55,27 @@ class Console:
         self.task = self.bar.add_task("training", total=steps, rate="", visible=False)
         self._first: tuple[int, float] | None = None  # update and monotonic time at the end of this process's first one
         self._scaling: tuple[float, float] = (1.0, 0.0)  # loss scale and skipped updates of the last line
+        self._classes = TOP5_CLASSES  # of the data
+        self._intervals: list[tuple[float, float]] = []  # loss and samples/s of those since the last line
+        self._epoch = 0  # of the last line
+        self._line = ""  # that waits for the evaluation of its step, or for whether that is the best
+        self._printed = time.monotonic()
         self._handlers = {
             "train": self._train,
             "data_wait": self._data_wait,
             "eval": self._eval,
             "bad": self._bad,
-            "save": self._save,
             "best": self._best,
             "resume": self._resume,
             "speed": self._speed,
             "end": self._end,
             "profile": self._profile,
+            **({"save": self._save} if verbose else {}),
         }
 
     def tick(self, done: int) -> None:
         """Move the progress bar to `done` updates."""
+        self._flush()  # no evaluation has followed
         if self._first is None:
             self._first = done, time.monotonic()  # the first update compiles and allocates, and tells nothing
         if self.rich.is_terminal:
@@ -114,6 +134,7 @@ class Console:
             changed: Keys of the recipe that a resumed run changes, as `key: old -> new`.
             notes: Remarks about the data set.
         """
+        self._classes = metadata["classes"]
         for line in changed:
             self.print(f"changed since the run began: {line}")
         self.print(
@@ -141,15 +162,79 @@ class Console:
         for number, rank in enumerate(ranks):
             self.print(f"  rank {number:<4} {rank['host']:<20} {rank['device']:<30} {rank['framework']}")
 
-    def print(self, text: str) -> None:
-        """Print a line above the progress bar."""
-        self.rich.print(printable(text), markup=False)
+    def summarize(self, events: Sequence[Event], folder: str) -> None:
+        """Print a table of what a run has reached, where it is and what may follow; none without an evaluation."""
+        best, rates = best_evaluation(events), [event["samples_per_s"] for event in events if event["event"] == "train"]
+        if best is None:
+            return
+        began = next(event["time"] for event in events if event["event"] == "begin")
+        rows = {
+            "best": f"{self.metric} {best['accuracy']:.4f} at {self._place(best)}",
+            "time": duration(events[-1]["time"] - began),
+            "throughput": f"{short(statistics.median(rates), 4)} samples/s" if rates else "-",
+            "folder": folder,
+            "next": f"zoo predict FILE --weights {folder}",
+            "": f"zoo report {folder} --html",
+        }
+        for name, value in rows.items():
+            self.print(f"{name:<12}{value}", "bold" if name == "best" else "")
+
+    def print(self, text: str, style: str = "") -> None:
+        """Print a line above the progress bar; the style, as rich names it, is for a terminal."""
+        self._flush()
+        self._write(text, style)
+
+    def _write(self, text: str, style: str = "") -> None:
+        self.rich.print(printable(text), markup=False, style=style)
+        self._printed = time.monotonic()
+
+    def _flush(self, style: str = "") -> None:
+        """Print the line that waits."""
+        if self._line:
+            self._write(self._line, style)
+            self._line = ""
+            self._intervals.clear()
 
     def close(self) -> None:
+        self._flush()
         if self.rich.is_terminal:  # elsewhere it would print an empty line
             self.bar.stop()
 
     def _train(self, event: Event) -> None:
+        self._intervals.append((event["loss"], event["samples_per_s"]))
+        rate = [
+            f"{short(event['samples_per_s'], 4)}/s",
+            f"wait {event['data_wait_fraction']:.0%}",
+            f"ETA {self._eta(event['step'])}",
+        ]
+        self.bar.update(self.task, rate="  ".join(rate))
+        if self.verbose:
+            self._train_line(event, rate)
+        elif self.epochs and event["epoch"] >= self._epoch + 1:
+            self._line = self._progress(event)
+        elif not self.rich.is_terminal and time.monotonic() - self._printed >= SILENCE:
+            self._line = self._progress(event)
+            self._flush()
+
+    def _progress(self, event: Event) -> str:
+        """Return the line on all intervals since the last one."""
+        parts = [self._place(event, self.steps)]
+        if self._intervals:
+            loss, rate = (statistics.fmean(values) for values in zip(*self._intervals))
+            parts += [_loss(loss), f"{short(rate, 4)}/s"]
+        if event["step"] < self.steps:
+            parts.append(f"{self._eta(event['step'])} left")
+        self._epoch = int(event["epoch"])
+        return "  ".join(parts)
+
+    def _place(self, event: Event, total: int | None = None) -> str:
+        """Return the epoch of an event, or its step where the recipe counts updates; `total`: of all of them."""
+        if not self.epochs:
+            return f"step {event['step']}" + (f"/{total}" if total else "")
+        text = f"{event['epoch']:.2f}".removesuffix(".00")
+        return f"epoch {text:>{len(f'{self.epochs:g}')}}/{self.epochs:g}" if total else f"epoch {text}"
+
+    def _train_line(self, event: Event, rate: Sequence[str]) -> None:
         scale, skipped = event["scale"], event["skipped"]
         last_scale, last_skipped = self._scaling
         changes = [f"loss scale {scale:g}"] * (scale != last_scale)
@@ -157,16 +242,10 @@ class Console:
         if changes:
             self.print(f"step {event['step']}: {', '.join(changes)}")
             self._scaling = scale, skipped
-        rate = [
-            f"{short(event['samples_per_s'], 4)}/s",
-            f"wait {event['data_wait_fraction']:.0%}",
-            f"ETA {self._eta(event['step'])}",
-        ]
-        self.bar.update(self.task, rate="  ".join(rate))
         parts = [
             f"step {event['step']}/{self.steps}",
             f"epoch {event['epoch']:.2f}",
-            f"loss {event['loss']:.4f}" if abs(event["loss"]) < 100 else f"loss {short(event['loss'], 4)}",
+            _loss(event["loss"]),
             f"lr {short(event['lr'], 3)}",
             f"grad {short(event['grad_norm'], 3)}",
             *rate,
@@ -175,37 +254,49 @@ class Console:
         self.print(line if len(line) <= WIDTH else " ".join(parts))
 
     def _data_wait(self, event: Event) -> None:
-        self.print(event["message"])
+        self._write(event["message"], "yellow")
 
     def _eval(self, event: Event) -> None:
         unreadable = f"  ({event['bad']} unreadable, counted as wrong)" if event["bad"] else ""
-        metrics = "  ".join(
-            f"{name} {event[name]:.4f}"
-            for name in event
-            if isinstance(event[name], float) and name not in ("time", "epoch", "seconds", "accuracy")
-        )
+        if "epoch" in event and not self.verbose:
+            loss = f"  val {_loss(event['loss'])}" if "loss" in event else ""
+            self._line = f"{self._progress(event)}{loss}  {self.metric} {event['accuracy']:.4f}{unreadable}"
+            return
         after = f" after epoch {event['epoch']:.2f}" if "epoch" in event else ""
         self.print(
-            f"evaluation{after}: {metrics}  over {event['samples']} samples in {event['seconds']:.1f} s{unreadable}"
+            f"evaluation{after}: {self._metrics(event)}  over {event['samples']} samples "
+            f"in {event['seconds']:.1f} s{unreadable}"
         )
         for key, title in (("ema", "moving average"), ("train", "training samples")):
             if key in event:
-                values = (f"{name} {value:.4f}" for name, value in event[key].items() if isinstance(value, float))
-                self.print(f"  {title}: {'  '.join(values)}")
+                self.print(f"  {title}: {self._metrics(event[key])}")
         if "iou" in event:
             text = "IoU by class: " + ", ".join(f"{name} {value:.3f}" for name, value in event["iou"].items())
-            for line in textwrap.wrap(text, WIDTH, subsequent_indent="  "):
+            for line in textwrap.wrap(
+                text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            ):
                 self.print(line)
+
+    def _metrics(self, event: Event) -> str:
+        """Return the metrics of an event or a part of it; with few classes not the top-5 accuracy."""
+        hidden = ["time", "epoch", "seconds", "accuracy", *["top5"] * (self._classes < TOP5_CLASSES)]
+        return "  ".join(
+            f"{name} {value:.4f}" for name, value in event.items() if isinstance(value, float) and name not in hidden
+        )
 
     def _bad(self, event: Event) -> None:
         replacement = f"replaced by {event['replaced_by']}" if event["replaced_by"] else "counted as wrong"
-        self.print(f"unreadable sample: {event['name']}: {event['reason']}; {replacement}")
+        self._write(f"unreadable sample: {event['name']}: {event['reason']}; {replacement}", "yellow")
 
     def _save(self, event: Event) -> None:
         self.print(f"saved {event['path']}")
 
     def _best(self, event: Event) -> None:
-        self.print(f"best so far: {event['path']}")
+        if self.verbose:
+            self.print(f"best so far: {event['path']}")
+        elif self._line:
+            self._line += "  best"
+            self._flush("green")
 
     def _resume(self, event: Event) -> None:
         self.print(f"resuming from step {event['step']} ({event['path'] or 'no checkpoint was written yet'})")
@@ -232,6 +323,10 @@ class Console:
             return "?"
         first_step, first_time = self._first
         return duration((time.monotonic() - first_time) / (step - first_step) * (self.steps - step))
+
+
+def _loss(value: float) -> str:
+    return f"loss {value:.4f}" if abs(value) < 100 else f"loss {short(value, 4)}"
 
 
 def short(value: float, digits: int) -> str:

@@ -235,6 +235,12 @@ def append(events: list[Event], entry: Event) -> None:
     events.append(entry)
 
 
+def best_evaluation(events: Sequence[Event]) -> Event | None:
+    """Return the evaluation of the best checkpoint of a run; None before the first."""
+    best = next((event["step"] for event in reversed(events) if event["event"] == "best"), None)
+    return next((event for event in reversed(events) if event["event"] == "eval" and event["step"] == best), None)
+
+
 def _ends_with_newline(path: str) -> bool:
     with open(path, "rb") as file:
         file.seek(-1, os.SEEK_END)

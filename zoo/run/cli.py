@@ -52,7 +52,7 @@ examples
   %(prog)s --eval-only --weights tsm_k400.onnx                  an exported model, by ONNX Runtime alone
 
 A run writes to its folder: config.yaml (the resolved recipe), events.jsonl (every event), airank.log,
-tensorboard/ and checkpoints/. Every key of a recipe, with its meaning, is in zoo/config/schema.py,
+a file for TensorBoard, and checkpoints/. Every key of a recipe, with its meaning, is in zoo/config/schema.py,
 zoo/models/<model>/spec.py, zoo/tasks/<task>.py and data/datasets/<data set>.py; --print-config shows all of them with
 the file and line each value comes from.
 Exit codes: 0 done, 2 something to fix on your side, 130 and 143 stopped by Ctrl-C and SIGTERM after saving."""
@@ -91,6 +91,7 @@ class Request(NamedTuple):
     speed: Window | None = None  # time these updates and do nothing else
     wandb: str | None = None  # project of Weights & Biases to log to
     turns: str | None = None  # socket of the program that gives turns to several speed runs
+    verbose: bool = False  # print every event
     accept_changed_data: bool = False  # resume although the data are not those that the run was trained on
 
 
@@ -178,6 +179,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
     add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule is unchanged")
     add("--wandb", metavar="PROJECT", help="log to this project of Weights & Biases too (pip install wandb)")
+    add("--verbose", action="store_true", help="print every event: log lines, all metrics, checkpoints")
     add("--until-target", action="store_true", help="stop at the evaluation whose accuracy reaches `target`")
     add(
         "--speed",
@@ -258,6 +260,7 @@ def read(arguments: argparse.Namespace) -> Request:
         max_steps=arguments.max_steps,
         until_target=arguments.until_target,
         wandb=arguments.wandb,
+        verbose=arguments.verbose,
         speed=window,
         turns=arguments.turns,
         accept_changed_data=arguments.accept_changed_data,

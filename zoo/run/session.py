@@ -228,6 +228,8 @@ class Run:
             reason, message = self._early_end or (whole, None)
             self.journal.add("end", step=self.last_step, epoch=epoch, reason=reason, message=message)
             self.journal.sync()
+            if self.folder:
+                self.console.summarize(self.journal.events, self.folder)
 
     def evaluate_only(self) -> None:
         """Evaluate the restored tensors and print the metrics; write nothing."""

@@ -83,7 +83,8 @@ def _open(request: Request, job: Job, lock: FolderLock) -> Run:
 
     cfg, group, is_root = request.config, job.group, job.group.rank == 0
     last_step = _last_step(request, job.clock.steps)
-    console = Console(last_step, None if is_root else open(os.devnull, "w"))  # noqa: SIM115
+    out = None if is_root else open(os.devnull, "w")  # noqa: SIM115
+    console = Console(last_step, out, epochs=cfg.train.epochs, metric=job.task.PRIMARY, verbose=request.verbose)
     for note in request.notes:
         console.print(note)
     first_step, origin = restore(cfg, job, request.resume, console.print, request.eval_only)

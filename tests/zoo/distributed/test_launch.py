@@ -124,7 +124,7 @@ def test_a_run_prints_rank_0_and_keeps_all_output(demo_sets, tmp_path):
     arguments = train_arguments(demo_sets, "tsm", "run", "torch", "--max-steps", 2)[1:]
     done = start("1x2", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "step 2/2" in done.stdout and len(losses(tmp_path / "run")) == 2
+    assert "best        top1" in done.stdout and len(losses(tmp_path / "run")) == 2
     logs = next((tmp_path / "logs").iterdir())
     assert {"rank-0000.log", "rank-0001.log"} <= set(os.listdir(logs))
     assert (logs / "rank-0000.log").read_text() in done.stdout

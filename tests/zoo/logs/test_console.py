@@ -1,4 +1,4 @@
-"""Console output of events, as plain lines."""
+"""Console output of events: a line per epoch, with `verbose` per event, and the table at the end."""
 
 import io
 
@@ -37,16 +37,141 @@ TRAIN = {
 EVAL = {"event": "eval", "accuracy": 0.125, "top1": 0.125, "loss": 2.0, "samples": 160, "bad": 0, "seconds": 0.59}
 
 
+BAD = {"name": "x.jpg", "reason": "cut off", "replaced_by": 7}
+
+
 @pytest.fixture
 def console(monkeypatch):
-    times = iter((100.0, 110.0))
+    times = iter((100.0, 110.0))  # of the first two updates
+    console = Console(640, io.StringIO(), verbose=True)
     monkeypatch.setattr("zoo.logs.console.time.monotonic", lambda: next(times, 110.0))
-    return Console(640, io.StringIO())
+    return console
 
 
 def lines(console):
     console.close()
     return console.rich.file.getvalue().splitlines()
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("zoo.logs.console.time", clock)
+    return clock
+
+
+def brief(out=None, **settings):
+    return Console(640, out or io.StringIO(), **{"epochs": 16, "metric": "top1", **settings})
+
+
+def play(console, clock, *events, seconds=1.0):
+    """Let updates pass up to the step of each event; each takes so many seconds."""
+    done = 0
+    for event in events:
+        while done < event["step"]:
+            done += 1
+            clock.now += seconds
+            console.tick(done)
+        console(event)
+
+
+def at(name, step, /, **values):
+    kind = {"train": TRAIN, "eval": EVAL}.get(name, {})
+    return {**kind, "event": name, "step": step, "epoch": step / 40, **values}
+
+
+def test_a_line_per_epoch_with_the_mean_of_its_log_intervals(clock):
+    console = brief()
+    play(
+        console,
+        clock,
+        at("train", 20, loss=3.0, samples_per_s=100.0),
+        at("train", 40, loss=1.0, samples_per_s=200.0),
+        at("save", 40, path="x"),
+        at("eval", 40, top1=0.5, accuracy=0.5),
+        at("best", 40, path="x"),
+        at("train", 60, loss=0.5),
+        at("train", 80, loss=0.5),
+        at("eval", 80, top1=0.25, accuracy=0.25, bad=3),
+        at("eval", 640, top1=0.75, accuracy=0.75),
+        at("best", 640, path="x"),
+    )
+    assert lines(console) == [
+        "epoch  1/16  loss 2.0000  150/s  10m00s left  val loss 2.0000  top1 0.5000  best",
+        "epoch  2/16  loss 0.5000  161.8/s  9m20s left  val loss 2.0000  top1 0.2500  (3 unreadable, counted as wrong)",
+        "epoch 16/16  val loss 2.0000  top1 0.7500  best",
+    ]
+
+
+def test_an_epoch_without_an_evaluation_has_a_line_too(clock):
+    console = brief(metric="accuracy")
+    play(console, clock, at("train", 30), at("train", 60), at("train", 90, loss=1234.5), at("bad", 95, **BAD))
+    console.print("stopped by signal 15")
+    assert lines(console) == [
+        "epoch 1.50/16  loss 2.0625  161.8/s  9m40s left",
+        "epoch 2.25/16  loss 1234  161.8/s  9m10s left",
+        "unreadable sample: x.jpg: cut off; replaced by 7",
+        "stopped by signal 15",
+    ]
+
+
+def test_a_recipe_of_updates_has_a_line_per_evaluation_and_a_minute(clock):
+    console = brief(epochs=None)
+    play(console, clock, *(at("train", step) for step in range(20, 200, 20)), at("eval", 190, accuracy=0.5), seconds=2)
+    assert [line.split("  ")[0] for line in lines(console)] == [f"step {n}/640" for n in (40, 80, 120, 160, 190)]
+
+
+def test_a_terminal_shows_the_epochs_alone_with_colors_unless_refused(clock, monkeypatch):
+    events = [*(at("train", step) for step in range(20, 60, 20)), at("eval", 50), at("best", 50, path="x")]
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for refused in (False, True):
+        if refused:
+            monkeypatch.setenv("NO_COLOR", "1")
+        terminal = type("Terminal", (io.StringIO,), {"isatty": lambda self: True})()
+        console = brief(terminal, epochs=None)
+        monkeypatch.setattr(console.bar, "start", lambda: None)  # its own thread draws
+        play(console, clock, *events, seconds=60)
+        console._flush()
+        written = terminal.getvalue()
+        assert ("\x1b[32m" in written) is not refused and written.count("step") == 1
+
+
+def test_the_table_at_the_end(clock):
+    console = brief()
+    begin, end = {"event": "begin", "time": 10.0}, {"event": "end", "time": 175.0, "step": 80, "epoch": 2.0}
+    rates = [at("train", step, samples_per_s=rate) for step, rate in ((20, 9.0), (40, 100.0), (60, 101.0))]
+    evals = [at("eval", 40, accuracy=0.75), at("best", 40, path="x"), at("eval", 80, accuracy=0.5)]
+    console.summarize([begin, *rates, *evals, end], "runs/x")
+    assert lines(console) == [
+        "best        top1 0.7500 at epoch 1",
+        "time        2m45s",
+        "throughput  100 samples/s",
+        "folder      runs/x",
+        "next        zoo predict FILE --weights runs/x",
+        "            zoo report runs/x --html",
+    ]
+    console = brief()
+    console.summarize([begin, *rates, end], "runs/x")  # of a run that is timed
+    assert lines(console) == []
+
+
+def test_no_top5_with_fewer_than_six_classes(console):
+    for classes in (5, 6):
+        console.describe({**METADATA, "classes": classes}, [], [])
+        console({**EVAL, "top5": 1.0})
+    found = [line for line in lines(console) if line.startswith("evaluation")]
+    assert "top5" not in found[0] and "top5 1.0000" in found[1]
 
 
 def test_train_lines_with_the_time_left_from_the_second_update(console):
@@ -73,7 +198,7 @@ def test_evaluations(console):
     console(EVAL)
     others = {"ema": {"top1": 0.25, "samples": 160}, "train": {"top1": 0.5, "samples": 8}}
     console({**EVAL, "time": 1.0, "step": 20, "epoch": 0.5, "bad": 3, "iou": {"road": 0.5}, **others})
-    console({**EVAL, "iou": {f"class {number}": 0.5 for number in range(20)}})
+    console({**EVAL, "iou": {f"traffic-light {number}": 0.5 for number in range(20)}})
     found = lines(console)
     assert found[:5] == [
         "evaluation: top1 0.1250  loss 2.0000  over 160 samples in 0.6 s",
@@ -83,7 +208,8 @@ def test_evaluations(console):
         "  training samples: top1 0.5000",
         "IoU by class: road 0.500",
     ]
-    assert max(map(len, found[6:])) <= 100 and len(found) == 10 and found[-1].endswith("class 19 0.500")
+    assert max(map(len, found[6:])) <= 100 and found[-1].endswith("traffic-light 19 0.500")
+    assert not any(line.endswith("-") for line in found)  # no word is broken
 
 
 def test_the_summary_of_a_run(console):

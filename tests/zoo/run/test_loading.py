@@ -165,7 +165,7 @@ def test_an_interval_is_a_difference():
 
 @pytest.mark.slow
 def test_a_run_whose_reader_is_killed_ends_with_a_message_and_leaves_nothing_behind(clips, tmp_path):
-    words = command(clips, "--out", tmp_path / "run", data__workers=2, train__epochs=100_000)
+    words = command(clips, "--verbose", "--out", tmp_path / "run", data__workers=2, train__epochs=100_000)
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     try:
         while not any(line.startswith("step 2/") for line in iter(process.stdout.readline, "")):
