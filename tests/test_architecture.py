@@ -31,7 +31,7 @@ LAYERS = (
     {"zoo.data.packs"},
     {"zoo.data.audit"},
     {"zoo.data.datasets"},
-    {"zoo.data.demo", "zoo.data.preparing"},
+    {"zoo.data.demo", "zoo.data.preparing", "zoo.data.importing"},
     {"zoo.cuda_libraries", "zoo.program", "zoo.table"},
     {"zoo.frameworks"},
     {"zoo.losses"},

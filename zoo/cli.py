@@ -18,6 +18,8 @@ COMMANDS = {
     "compare": ("zoo.commands.compare", "compare frameworks update by update"),
     "compare seeds": ("zoo.commands.seeds", "compare frameworks by the metrics of several seeds"),
     "data prepare": ("zoo.commands.prepare", "check a data set and write copies that load faster"),
+    "data import": ("zoo.commands.import_labels", "masks from labels of LabelMe, COCO, CVAT and VOC"),
+    "data align": ("zoo.commands.align", "cut faces out of photos, aligned"),
     "data check": ("zoo.commands.check_data", "find missing classes, copies and unreadable files"),
     "launch": ("zoo.commands.launch", "train in several processes, on one host or many"),
     "doctor": ("zoo.commands.doctor", "examine what works on this machine"),

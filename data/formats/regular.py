@@ -114,19 +114,20 @@ JSON_FREE_BYTES, JSON_EXPANSION = (
 )  # limit of the estimate: the greater of the first, and so many times the size
 
 
-def parse_json(text: str, finite: bool = False) -> Any:
+def parse_json(text: str, finite: bool = False, expansion: int = JSON_EXPANSION) -> Any:
     """Return the value of a JSON text.
 
     Args:
         text: in JSON, also with the numbers NaN, Infinity and -Infinity of Python.
         finite: refuse numbers that are not finite.
+        expansion: limit of the estimated memory, in sizes of the text.
 
     Raises:
         ValueError: the text is not JSON, exceeds the budget, or has a number that is refused.
     """
     items = text.count(",") + text.count("[")
     size = len(text) * BYTES_PER_CHARACTER + items * BYTES_PER_ITEM + text.count("{") * BYTES_PER_OBJECT
-    if size > max(JSON_FREE_BYTES, JSON_EXPANSION * len(text)):
+    if size > max(JSON_FREE_BYTES, expansion * len(text)):
         raise ValueError("it would take more memory than a file of its size should")
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite) if finite else json.loads(text)

@@ -4,9 +4,12 @@ import argparse
 import itertools
 import json
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from zoo.data import durable
 from zoo.data.errors import UserError, printable
 
 STANDARD_OUTPUT = "-"
@@ -82,3 +85,35 @@ def free_folder(path: str) -> str:
     """Return a path that does not exist: the given one, or else with -2, -3 ... at its end."""
     numbered = (f"{path}-{number}" for number in itertools.count(2))
     return next(folder for folder in itertools.chain([path], numbered) if not os.path.lexists(folder))
+
+
+@contextmanager
+def new_folder(path: str, option: str) -> Iterator[str]:
+    """Make a folder completely or not at all.
+
+    Args:
+        path: of the folder.
+        option: that names it, for messages.
+
+    Yields:
+        An empty folder beside it, which gets its name when the block ends, and is removed when the block fails.
+
+    Raises:
+        UserError: it exists, or cannot be written.
+    """
+    path = os.path.abspath(path)
+    require_new(path, option)
+    partial = f"{path}.partial"
+    try:
+        os.mkdir(partial)
+    except OSError as error:
+        raise UserError(f"{partial}: {error.strerror}; if it is left from an interrupt, remove it") from None
+    try:
+        yield partial
+        os.sync()
+        os.rename(partial, path)
+        durable.sync_folder(os.path.dirname(path))
+    except OSError as error:
+        raise UserError(f"{option} {path}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

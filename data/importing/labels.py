@@ -1,0 +1,304 @@
+"""Labels of LabelMe, COCO, CVAT and VOC, read into scenes. What is invalid or has no area is told and left out."""
+
+import base64
+import math
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from pathlib import PureWindowsPath
+from typing import Any, NamedTuple, TypeVar
+from xml.etree import ElementTree
+from xml.parsers import expat
+
+import numpy as np
+
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import images, regular
+from zoo.data.formats.lists import read_lines, read_names, walk
+from zoo.data.importing import shapes
+from zoo.data.importing.shapes import CIRCLE, SQUARE, Region, Shape
+from zoo.data.parsing import parsing
+
+T = TypeVar("T")
+Tell = Callable[[str, str], None]  # is called with what is left out, or the file that holds it, and why
+FORMATS = """\
+  LabelMe   a folder of JSON files, one per image, or one such file
+  COCO      a JSON file of instances, or of panoptic segments with the folder of their PNG files beside it
+  CVAT      the XML file of "CVAT for images 1.1"
+  VOC       a folder with JPEGImages and SegmentationClass, and perhaps labelmap.txt or class_names.txt"""
+BOXES = "holds boxes of VOC, and a box is no mask; VOC's masks are PNG files in SegmentationClass"
+IGNORED = "__ignore__"  # LabelMe's name for what is neither a class nor background
+VOC_CLASSES = (
+    *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
+    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+)
+VOC_BORDER = 0xC0E0E0  # the color (224, 224, 192), as _colors returns it
+JSON_EXPANSION = 40  # limit of memory, in sizes of a file: polygons may be short numbers, of which there are many
+XML_BYTES, XML_FREE_BYTES, XML_EXPANSION = 256, 128 << 20, 16  # memory of an element; limits as for JSON
+
+
+class Scene(NamedTuple):
+    """The labels of an image.
+
+    Attributes:
+        source: what names them in messages, and the mask that is written.
+        image: path of the image as the labels state it, relative to their folder.
+        size: width and height as the labels state them, perhaps None.
+        embedded: the content of the image within the labels, in base64.
+    """
+
+    source: str
+    image: str
+    size: tuple[int | None, int | None]
+    shapes: list[Shape]
+    embedded: str | None = None
+
+
+class Labels(NamedTuple):
+    """The labels of a data set.
+
+    Attributes:
+        folder: of the images, unless the user names another.
+        scenes: reads the labels in order, once for every call.
+        declared: names of all classes in their order; none where the labels do not state it.
+    """
+
+    folder: str
+    scenes: Callable[[Tell], Iterator[Scene]]
+    declared: Iterable[str] = ()
+
+
+def open_labels(path: str) -> Labels:
+    """Find out the format of a file or folder of labels. Raises UserError."""
+    if not os.path.exists(path):
+        raise UserError(f"{path}: no such file or folder; labels are\n{FORMATS}")
+    with parsing(f"{path}: cannot be read as labels", "export them anew"):
+        if os.path.isdir(path):
+            found = _open_folder(path)
+        else:
+            found = (_open_cvat if path.lower().endswith(".xml") else _open_json)(path)
+    if found is None:
+        raise UserError(f"{path}: holds labels of no format that can be imported; labels are\n{FORMATS}")
+    return found
+
+
+def _open_folder(path: str) -> Labels | None:
+    if os.path.isdir(os.path.join(path, "SegmentationClass")):
+        return _open_voc(path)
+    files = [os.path.relpath(os.path.join(folder, name), path) for folder, names in walk(path) for name in names]
+    found = [file for file in files if file.lower().endswith(".json")]
+    if not found and any(file.lower().endswith(".xml") for file in files):
+        raise UserError(f"{path}: {BOXES}; labels of CVAT are a file, name that")
+    return _labelme(path, found) if found else None
+
+
+def _open_json(path: str) -> Labels | None:
+    content, folder = _load_json(path), os.path.dirname(path)
+    if "shapes" in content:
+        return _labelme(folder, [os.path.basename(path)])
+    if "images" not in content or "annotations" not in content:
+        return None
+    names = {one["id"]: _name(one["name"]) for one in content["categories"]}
+    by_image = defaultdict[Any, list[Any]](list)
+    for one in content["annotations"]:
+        by_image[one["image_id"]].append(one)
+    entries = [(_slashes(one["file_name"]), (one, by_image.pop(one["id"], []))) for one in content["images"]]
+    entries += [(f"image {key}", (None, found)) for key, found in by_image.items()]
+    read = partial(_coco_scene, names=names, folder=os.path.splitext(path)[0])
+    return Labels(folder, partial(_each, entries, read), [names[key] for key in sorted(names)])
+
+
+def _labelme(folder: str, files: list[str]) -> Labels:
+    return Labels(folder, partial(_each, [(file, os.path.join(folder, file)) for file in files], _labelme_scene))
+
+
+def _labelme_scene(source: str, path: str, tell: Tell) -> Iterator[Scene]:
+    content = _load_json(path)
+    if not isinstance(content, dict) or "shapes" not in content:
+        raise BadSample("JSON file that is not LabelMe's")
+    found = list(_each([(source, one) for one in content["shapes"]], _labelme_shape, tell))
+    image = os.path.join(os.path.dirname(source), _slashes(content["imagePath"]))
+    yield Scene(source, image, (content.get("imageWidth"), content.get("imageHeight")), found, content.get("imageData"))
+
+
+def _labelme_shape(source: str, entry: Any, tell: Tell) -> Iterator[Shape]:
+    label, kind, points = _name(entry["label"]), entry.get("shape_type") or "polygon", shapes.as_points(entry["points"])
+    if kind == "mask":
+        yield Shape(label, partial(_png_region, entry["mask"], points))
+    elif kind == "circle":
+        radius = math.dist(*points)
+        yield _polygon(label, shapes.outline(CIRCLE, np.stack([points[0] - radius, points[0] + radius])))
+    elif kind == "rectangle" and len(points) == 2:
+        yield _polygon(label, shapes.outline(SQUARE, points))
+    elif kind in ("polygon", "oriented_rectangle", "rectangle"):
+        yield _polygon(label, points)
+    else:
+        raise BadSample(f"{kind}, which has no area")
+
+
+def _png_region(text: str, corners: np.ndarray, height: int, width: int) -> Region:
+    """Decode the mask of a box."""
+    left, top = corners.min(axis=0).astype(int).tolist()
+    return Region(top, left, images.decode_stored(images.parse(base64.b64decode(text))).any(axis=2))
+
+
+def _coco_scene(source: str, pair: Any, tell: Tell, names: dict[Any, str], folder: str) -> Iterator[Scene]:
+    entry, annotations = pair
+    if entry is None:
+        raise BadSample(f"image that is not listed, but has annotations: {len(annotations)}")
+    read = partial(_coco_shape, names=names, folder=folder)
+    found = list(_each([(source, one) for one in annotations], read, tell))
+    yield Scene(source, source, (entry["width"], entry["height"]), found)
+
+
+def _coco_shape(source: str, one: Any, tell: Tell, names: dict[Any, str], folder: str) -> Iterator[Shape]:
+    if "segments_info" in one:
+        parent = folder if os.path.isdir(folder) else os.path.dirname(folder)
+        map_of_ids = cache(partial(_colors, os.path.join(parent, below(_slashes(one["file_name"])))))
+        for segment in one["segments_info"]:
+            label = _name(names.get(segment["category_id"]))
+            yield Shape(label, partial(shapes.of_value, map_of_ids, segment["id"]))
+        return
+    label, mask = _name(names.get(one["category_id"])), one.get("segmentation")
+    if not mask:
+        raise BadSample("box without a mask")
+    order = -math.inf if one.get("iscrowd") else -float(one.get("area") or 0)
+    if isinstance(mask, dict):
+        yield Shape(label, partial(shapes.coco_runs, mask["counts"], mask["size"]), order)
+    else:
+        yield from (_polygon(label, shapes.as_points(part), order) for part in mask)
+
+
+def _open_cvat(path: str) -> Labels | None:
+    root = _parse_xml(regular.read(path))
+    if root.tag == "annotation":
+        raise UserError(f"{path}: {BOXES}")
+    if root.find("track") is not None:
+        raise UserError(f'{path}: holds tracks of a video; export the labels as "CVAT for images 1.1"')
+    entries = [(_slashes(one.attrib["name"]), one) for one in root.findall("image")]
+    names = dict.fromkeys(_name(one.text) for one in root.findall("meta//labels/label/name"))
+    return Labels(os.path.dirname(path), partial(_each, entries, _cvat_scene), names) if entries else None
+
+
+def _cvat_scene(source: str, entry: ElementTree.Element, tell: Tell) -> Iterator[Scene]:
+    found = list(_each([(source, one) for one in entry], _cvat_shape, tell))
+    yield Scene(source, source, (int(entry.attrib["width"]), int(entry.attrib["height"])), found)
+
+
+def _cvat_shape(source: str, entry: ElementTree.Element, tell: Tell) -> Iterator[Shape]:
+    def numbers(keys: str) -> np.ndarray:
+        return shapes.as_points([given[key] for key in keys.split()])
+
+    given = entry.attrib
+    label, order, degrees = _name(given["label"]), float(given.get("z_order", 0)), float(given.get("rotation", 0))
+    if entry.tag == "polygon":
+        yield _polygon(label, shapes.as_points([pair.split(",") for pair in given["points"].split(";")]), order)
+    elif entry.tag == "box":
+        yield _polygon(label, shapes.outline(SQUARE, numbers("xtl ytl xbr ybr"), degrees), order)
+    elif entry.tag == "ellipse":
+        center, radii = numbers("cx cy rx ry")
+        yield _polygon(label, shapes.outline(CIRCLE, np.stack([center - radii, center + radii]), degrees), order)
+    elif entry.tag == "mask":
+        left, top, width, height = numbers("left top width height").astype(int).ravel().tolist()
+        counts = np.array(given["rle"].split(","), np.int64)
+        yield Shape(label, lambda *_: Region(top, left, shapes.runs(counts, (height, width))), order)
+    else:
+        raise BadSample(f"{entry.tag}, which has no area")
+
+
+def _parse_xml(content: bytes) -> ElementTree.Element:
+    """Parse XML without a DOCTYPE, whose entities may expand to any length. Raises BadSample, and errors of expat."""
+    size = len(content) * 4 + (content.count(b"<") - content.count(b"</")) * XML_BYTES
+    if size > max(XML_FREE_BYTES, XML_EXPANSION * len(content)):
+        raise BadSample("it would take more memory than a file of its size should")
+    builder, parser = ElementTree.TreeBuilder(), expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
+    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = builder.data, _refuse_types
+    parser.Parse(content, True)
+    return builder.close()
+
+
+def _refuse_types(*_: object) -> None:
+    raise BadSample("it has a DOCTYPE, which labels do not need")
+
+
+def _open_voc(path: str) -> Labels:
+    label_map, list_of_names = (os.path.join(path, name) for name in ("labelmap.txt", "class_names.txt"))
+    if os.path.isfile(label_map):
+        rows = [line.split(":") for line in read_lines(label_map, "the label map").values() if line[0] != "#"]
+        colors = {_packed([int(level) for level in row[1].split(",")]): _name(row[0]) for row in rows}
+    else:
+        names = read_names(list_of_names) if os.path.isfile(list_of_names) else VOC_CLASSES
+        colors = {_voc_color(value): name for value, name in enumerate(name for name in names if name != IGNORED)}
+    masks, pictures = (os.path.join(path, name) for name in ("SegmentationClass", "JPEGImages"))
+    files = [(name, os.path.join(masks, name)) for name in sorted(os.listdir(masks)) if name.endswith(".png")]
+    by_stem = {os.path.splitext(name)[0]: name for name in os.listdir(pictures)} if os.path.isdir(pictures) else {}
+    read = partial(_voc_scene, colors={VOC_BORDER: IGNORED, **colors}, by_stem=by_stem)
+    return Labels(pictures, partial(_each, files, read), colors.values())
+
+
+def _voc_scene(source: str, path: str, tell: Tell, colors: dict[int, str], by_stem: dict[str, str]) -> Iterator[Scene]:
+    ids, stem = _colors(path), source.removesuffix(".png")
+    (height, width), used = ids.shape, np.unique(ids).tolist()
+    for one in used:
+        if one not in colors:
+            raise BadSample(f"mask with the color {one & 255},{one >> 8 & 255},{one >> 16}, which is no class")
+    found = [Shape(colors[one], partial(shapes.of_value, lambda: ids, one)) for one in used]
+    yield Scene(source, by_stem.get(stem, f"{stem}.jpg"), (width, height), found)
+
+
+def _voc_color(value: int) -> int:
+    """Return the color of a value in VOC's palette: its bits in turn, from the highest of red, green and blue down."""
+    bits = [(value >> bit & 1) << 7 - bit // 3 for bit in range(8)]
+    return _packed([sum(bits[color::3]) for color in range(3)])
+
+
+def _packed(color: list[int]) -> int:
+    red, green, blue = color
+    return red | green << 8 | blue << 16
+
+
+def _colors(path: str) -> np.ndarray:
+    """Read the colors of a PNG as numbers, red + 256 green + 65536 blue: int32 (H, W). Raises BadSample."""
+    red, green, blue = np.moveaxis(images.decode_stored(images.read(path)).astype(np.int32), -1, 0)
+    return red | green << 8 | blue << 16
+
+
+def _polygon(label: str, points: np.ndarray, order: float = 0) -> Shape:
+    return Shape(label, partial(shapes.polygon, points), order)
+
+
+def _each(entries: Iterable[tuple[str, Any]], read: Callable[..., Iterable[T]], tell: Tell) -> Iterator[T]:
+    """Yield what is read from entries of any type, each with the name of its source; tell which cannot be read."""
+    for source, entry in entries:
+        try:
+            with parsing("invalid labels", kind=BadSample):
+                found = list(read(source, entry, tell))
+        except BadSample as error:
+            tell(source, str(error))
+            continue
+        yield from found
+
+
+def _load_json(path: str) -> Any:
+    return regular.parse_json(regular.read(path).decode("utf-8-sig"), True, JSON_EXPANSION)
+
+
+def _name(label: Any) -> str:
+    """Return the name of a label on one line. Raises BadSample."""
+    name = " ".join(label.split()) if isinstance(label, str) else ""
+    if not name:
+        raise BadSample("shape without a name of a class")
+    return name
+
+
+def _slashes(path: str) -> str:
+    """Return a path with slashes, whatever system wrote it."""
+    return PureWindowsPath(path).as_posix()
+
+
+def below(path: str) -> str:
+    """Return a path that stays below the folder that it is joined to: its last name, if it would leave that."""
+    path = os.path.normpath(path)
+    return os.path.basename(path) if path.startswith(("..", "/")) or ":" in path else path

@@ -1,0 +1,199 @@
+"""Turn labels of LabelMe, COCO, CVAT or PASCAL VOC into images with masks, which train at once.
+
+The labels stay as they are. What cannot become pixels of a mask is left out and named.
+"""
+
+import argparse
+import base64
+import math
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+
+import cv2
+import numpy as np
+
+from zoo import program
+from zoo.commands.new_file import new_folder, write_new
+from zoo.data import audit
+from zoo.data.batch import IGNORE_INDEX
+from zoo.data.datasets import cityscapes
+from zoo.data.errors import BadSample, UserError, printable
+from zoo.data.formats import images, masks, regular
+from zoo.data.importing.labels import FORMATS, IGNORED, Labels, Scene, Tell, below, open_labels
+from zoo.data.importing.shapes import paint
+from zoo.data.parsing import parsing
+from zoo.predict.overlay import write_labels
+from zoo.table import csv_text, table
+
+EPILOG = f"""\
+labels
+{FORMATS}
+
+examples
+  %(prog)s labels --out scenes                               LabelMe's files beside their images
+  %(prog)s instances.json --images photos --out scenes       labels of COCO, images elsewhere
+  %(prog)s annotations.xml --out scenes --classes road,car   labels of CVAT, two of their classes
+
+Exit codes: 0 done, 1 done, but something was left out (left_out.csv lists it), 2 an error to fix on your side."""
+BACKGROUND = "background"
+MEANINGS = {"_background_": BACKGROUND, "ignore": IGNORED, "void": IGNORED}  # of labels
+LEFT_OUT, MAX_REASONS = "left_out.csv", 20
+JPEG_QUALITY = 95  # of images that are turned, as LabelMe has it
+RECIPE, KEYS = "deeplabv3plus_demo", ("data.name=cityscapes", "train.eval_batch=1")  # for images of different sizes
+
+
+def main(argv: list[str]) -> int:
+    """Run the command line and return the exit code."""
+    parser = program.parser(__doc__, EPILOG)
+    add = parser.add_argument
+    add("labels", metavar="LABELS", help="file or folder of labels")
+    add("--images", metavar="DIR", help="folder of the images; default that of the labels")
+    add("--out", metavar="FOLDER", required=True, help="a new folder for images, masks and classes.txt")
+    add("--classes", metavar="A,B,...", help="the classes in their order; all others are left out")
+    add("--rest", choices=(BACKGROUND, "ignore"), default=BACKGROUND, help="pixels without a label; default background")
+    add("--keep-empty", action="store_true", help="keep images without a label")
+    arguments = parser.parse_args(argv)
+    left_out: list[dict[str, str]] = []
+    with new_folder(arguments.out, "--out") as folder:
+        labels = open_labels(arguments.labels)
+        values, classes = number_classes(labels, arguments)
+
+        def tell(source: str, reason: str) -> None:
+            left_out.append({"source": source, "reason": reason})
+
+        pixels = write_scenes(labels, values, masks.class_colors(classes), arguments, folder, tell)
+        if not pixels:
+            raise UserError(f"{arguments.labels}: no image can be imported; {': '.join(left_out[0].values())}")
+        write_new("".join(f"{name}\n" for name in classes), os.path.join(folder, "classes.txt"), "--out")
+        write_new(csv_text(left_out, ("source", "reason")), os.path.join(folder, LEFT_OUT), "--out")
+    print(printable("\n".join(report(arguments.out, classes, np.array(list(pixels.values())), left_out))))
+    return 1 if left_out else 0
+
+
+def number_classes(labels: Labels, arguments: argparse.Namespace) -> tuple[dict[str, int], list[str]]:
+    """Return the value of every label, and the classes: background, then those declared, then others by name.
+
+    Raises:
+        UserError: there are no labels, fewer than two classes, or too many for a mask.
+    """
+    told = ["it has none"]
+    found = {shape.label for scene in labels.scenes(lambda *row: told.append(": ".join(row))) for shape in scene.shapes}
+    if not found:
+        raise UserError(f"{arguments.labels}: no label can be imported; {told[:2][-1]}")
+    names = [MEANINGS.get(name, name) for name in (*labels.declared, *sorted(found)) if name in found]
+    names = sorted((name for name in names if name != IGNORED), key=lambda name: name != BACKGROUND)
+    names = list(dict.fromkeys(arguments.classes.split(",") if arguments.classes else names))
+    names[:0] = [BACKGROUND] * (arguments.rest == BACKGROUND and BACKGROUND not in names)
+    if not 2 <= len(names) <= IGNORE_INDEX:
+        listed = ", ".join(names[:9])
+        raise UserError(
+            f"{len(names)} classes ({listed}), but masks are of 2 to {IGNORE_INDEX}; see --classes and --rest"
+        )
+    values = {**{name: value for value, name in enumerate(names)}, IGNORED: IGNORE_INDEX}
+    return {**values, **{name: values[meaning] for name, meaning in MEANINGS.items() if meaning in values}}, names
+
+
+def write_scenes(
+    labels: Labels, values: dict[str, int], colors: np.ndarray, arguments: argparse.Namespace, folder: str, tell: Tell
+) -> dict[str, np.ndarray]:
+    """Write images and masks.
+
+    Args:
+        labels: of the images.
+        values: of the pixels of a label.
+        colors: of the classes, which viewers show the masks in.
+        arguments: of the command line.
+        folder: that is written to.
+        tell: is called with what is left out, and why.
+
+    Returns:
+        The pixels of every value in every mask, int32 (256,), by the name of the image.
+    """
+    pixels, palette = dict[str, np.ndarray](), np.zeros((256, 3), np.uint8)
+    palette[: len(colors)] = colors
+    rest = values[BACKGROUND] if arguments.rest == BACKGROUND else IGNORE_INDEX
+    for scene in labels.scenes(tell):
+        name = os.path.splitext(below(scene.source))[0]
+        try:
+            if name in pixels:
+                raise BadSample("image of the same name as an earlier one")
+            with parsing("image that cannot be read", kind=BadSample):
+                content, extension, size = read_image(scene, arguments.images or labels.folder)
+            mask, lost = paint(scene.shapes, size, values, rest)
+            for reason in lost:
+                tell(scene.source, reason)
+            counts, is_empty = np.bincount(mask.ravel(), minlength=256), len(lost) == len(scene.shapes)
+            if (is_empty and not arguments.keep_empty) or counts[IGNORE_INDEX] == mask.size:
+                raise BadSample("image without any label")
+        except BadSample as error:
+            tell(scene.source, str(error))
+            continue
+        paths = [os.path.join(folder, "images", name + extension), os.path.join(folder, "masks", f"{name}.png")]
+        for path in paths:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(paths[0], "xb") as file:
+            file.write(content)
+        write_labels(paths[1], mask, palette)
+        pixels[name] = counts.astype(np.int32)
+    return pixels
+
+
+def read_image(scene: Scene, folder: str) -> tuple[bytes, str, images.Size]:
+    """Read the image of a scene as it was labeled: upright, unless its labels state the size that is stored.
+
+    Returns:
+        The content of its file, the extension, and the size.
+
+    Raises:
+        BadSample: it is missing, cannot be decoded, or has another size.
+    """
+    path = os.path.join(folder, below(scene.image))
+    path = path if os.path.isfile(path) else os.path.join(folder, os.path.basename(path))
+    if not os.path.isfile(path) and not scene.embedded:
+        raise BadSample("image that is not in its folder; --images names another")
+    encoded = images.read(path) if os.path.isfile(path) else images.parse(base64.b64decode(scene.embedded or ""))
+    if math.prod(encoded.size) > regular.MASK.free:
+        raise BadSample(f"image of more than {regular.MASK.free} pixels")
+    pixels, stated = images.decode_stored(encoded), scene.size if None not in scene.size else encoded.size
+    extension, usual = os.path.splitext(path)[1], ".jpg" if encoded.is_jpeg else ".png"
+    if stated == encoded.size and encoded.orientation != images.UPRIGHT:
+        upright = np.ascontiguousarray(encoded.upright(pixels)[:, :, ::-1])
+        return cv2.imencode(usual, upright, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes(), usual, encoded.size
+    if stated != encoded.stored:
+        raise BadSample("image of another size than its labels state")
+    return encoded.content, extension if extension.lower() in images.EXTENSIONS else usual, encoded.stored
+
+
+def report(out: str, classes: list[str], pixels: np.ndarray, left_out: list[dict[str, str]]) -> Iterator[str]:
+    """Yield the lines of the report, with the command that trains.
+
+    Args:
+        out: the folder.
+        classes: their names.
+        pixels: of every value in every mask, int32 (images, 256).
+        left_out: rows of source and reason.
+    """
+    share, shown = pixels.sum(axis=0) / pixels.sum(), pixels > 0
+    named = [*enumerate(classes), (IGNORE_INDEX, "(ignored)")]
+    rows = [(value, name, shown[:, value].sum(), f"{share[value]:.2%}") for value, name in named]
+    yield from table(rows, ("value", "class", "images", "pixels"))
+    if left_out:
+        first = {row["reason"]: row["source"] for row in reversed(left_out)}
+        counts = Counter(row["reason"] for row in left_out).most_common(MAX_REASONS)
+        yield "left out:"
+        yield from table([(count, reason, first[reason]) for reason, count in counts], ("count", "what", "first in"))
+        yield f"all {len(left_out)} in {os.path.join(out, LEFT_OUT)}"
+    keys = [f"data.root={out}", *KEYS]
+    if (shown[:, IGNORE_INDEX] & ~shown[:, 1:IGNORE_INDEX].any(axis=1)).any():
+        keys.append("data.void_masks=true")  # masks of 0 and 255 alone
+    try:
+        found = audit.examine(*cityscapes.load(cityscapes.Settings(root=out, void_masks=True)))
+        if found:
+            yield from audit.lines(found, audit.KEY)
+            keys += [f"{audit.KEY}=true"] * bool(found.problems)
+    except UserError as error:
+        yield f"not to be trained yet: {error}"
+    yield f"{len(pixels)} images with masks: {out}"
+    yield "next: " + shlex.join(["zoo", "train", "-c", RECIPE, *(word for key in keys for word in ("-o", key))])
