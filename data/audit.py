@@ -99,6 +99,8 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
         warnings.append(
             f"there is one class alone, {train.class_name(0)}: a model cannot be wrong; is data.root too high?"
         )
+    if alike := _look_alike(train.classes):
+        warnings.append(f"classes whose names look alike: {_first(alike)}")
     if train.pixels is not None and val.pixels is not None:
         unseen = np.flatnonzero((train.pixels > 0) & (val.pixels == 0)).tolist()
         if unseen:
@@ -245,6 +247,14 @@ def _differences(inventories: tuple[Inventory, Inventory]) -> Iterator[str]:
     if not inventories[0].may_miss:
         for label in np.flatnonzero(~has[0] & ~has[1]):
             yield f"{inventories[0].class_name(label)}: no sample in train or val (label {label})"
+
+
+def _look_alike(classes: Sequence) -> list[str]:
+    """Return names that differ by case, underscores or the form of their letters alone: `Cat and cat`."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for name in () if isinstance(classes, range) else dict.fromkeys(classes):
+        groups[unicodedata.normalize("NFKC", name).casefold().replace("_", " ").strip()].append(name)
+    return [" and ".join(names) for names in groups.values() if len(names) > 1]
 
 
 def _samples(inventory: Inventory, label: int) -> str:

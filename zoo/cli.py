@@ -49,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
         The exit code of the command; 2 if there is no such command.
     """
     argv = sys.argv[1:] if argv is None else argv
+    program.keep_printing()
     if not argv or argv[0] in HELP:
         print(usage(COMMANDS))
         return 0 if argv else 2
@@ -76,7 +77,6 @@ def run(name: str, argv: list[str]) -> int:
         The exit code of the command: 0 fine, 1 findings, 2 an error that the user can mend, 130 Ctrl-C.
     """
     program.title = typed(name)
-    program.keep_printing()
     command: Callable[[list[str]], int] = importlib.import_module(COMMANDS[name][0]).main
     try:
         return command(argv)

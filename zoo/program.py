@@ -64,13 +64,18 @@ class Output(io.RawIOBase):
 
 def keep_printing() -> None:
     """Make stdout and stderr take every character and survive their reader; not those that a test has replaced."""
-    for name in ("stdout", "stderr"):
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # closed: a file there would get what libraries print
+        pass
+    os.close(descriptor)
+    for descriptor, name in enumerate(("stdout", "stderr"), 1):
         stream = getattr(sys, name)
-        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
-            stream.flush()
-            raw = io.BufferedWriter(Output(stream.fileno()))
-            lines = stream.line_buffering or name == "stderr"
-            setattr(sys, name, io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=lines))
+        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper | None):
+            raw, encoding = io.BufferedWriter(Output(descriptor)), "utf-8"
+            lines = name == "stderr"
+            if stream:
+                stream.flush()
+                lines, encoding = lines or stream.line_buffering, stream.encoding
+            setattr(sys, name, io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=lines))
 
 
 def parser(description: str | None, epilog: str = "", **options: Any) -> Parser:

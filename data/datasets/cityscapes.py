@@ -1,6 +1,7 @@
 """Cityscapes in its official layout, and custom images with masks in any of the usual folder layouts."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -34,6 +35,7 @@ class Settings(SegmentationSettings):
     """The `data:` section of a recipe on Cityscapes or on custom images with masks."""
 
     root: str = "datasets/cityscapes"
+    allow_outside_root: bool = False  # custom data: let lists name files by absolute paths or with `..`
     labels: Literal["labelIds", "labelTrainIds"] = "labelIds"  # which masks of Cityscapes are read
     names: str | None = None  # custom data: class names, one per line; default <root>/classes.txt if it exists
     num_classes: Annotated[int, Range(2, masks.IGNORE_INDEX)] | None = None  # custom data without names
@@ -72,8 +74,8 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[Segmentati
     turned = [one.path for split_stats in stats for one in split_stats if one.turned]
     if turned:
         notes.append(
-            f"warning: {len(turned)} of the images that were looked at have an EXIF orientation, such as that of "
-            f"{turned[0]}; it is ignored, since masks have none"
+            f"warning: {len(turned)} of the pairs that were looked at have an EXIF orientation, such as {turned[0]} or "
+            "its image; it is ignored, and pixels are paired as they are stored"
         )
     counts = [masks.validate(split_stats, label_map, len(classes)) for split_stats in stats]
     pixels = [
@@ -160,7 +162,7 @@ def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -
         raise UserError(f"data.labels: is for Cityscapes, but there is no leftImg8bit in {root}; leave it out")
     lists = {split: common.first_existing(root, [name.format(split) for name in LISTS]) for split in splits}
     if all(lists.values()):
-        return [_listed_pairs(root, str(path)) for path in lists.values()], False
+        return [_listed_pairs(settings, str(path), notes) for path in lists.values()], False
     notes += [f"warning: {path} is not read: the other split has no list" for path in lists.values() if path]
     folders = "images", "masks"
     for of_images, of_masks in CUSTOM_LAYOUTS:
@@ -180,15 +182,16 @@ def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -
     return list(common.divide(settings, pairs, files, [0] * len(pairs), notes).values()), True
 
 
-def _listed_pairs(root: str, path: str) -> list[Pair]:
+def _listed_pairs(settings: Settings, path: str, notes: list[str]) -> list[Pair]:
     """Return the pairs of a list, whose lines are `image mask`, or the name of both. Raises UserError naming a line."""
+    root = settings.root
     of_images, of_masks = next(
         (folders for folders in UNSPLIT_LAYOUTS if os.path.isdir(os.path.join(root, folders[0]))), UNSPLIT_LAYOUTS[0]
     )
     by_stem: tuple[dict[str, str], dict[str, str]] | None = None
     pairs = []
     for number, line in read_lines(path, "this list").items():
-        words = line.split()
+        words = re.split(r"\s*\t\s*", line) if "\t" in line else line.split()  # blanks belong to names beside a tab
         pair = (words[0], words[-1])
         if len(words) == 1:
             by_stem = by_stem or (
@@ -197,14 +200,17 @@ def _listed_pairs(root: str, path: str) -> list[Pair]:
             )
             stem = os.path.splitext(line)[0] if line.lower().endswith(images.EXTENSIONS) else line
             pair = by_stem[0].get(stem, f"{of_images}/{stem}"), by_stem[1].get(stem, f"{of_masks}/{stem}.png")
-        check_inside(path, pair, False)
+        check_inside(path, pair, settings.allow_outside_root)
         missing = [name for name in pair if not os.path.isfile(os.path.join(root, name))]
         if missing or len(words) > 2:
-            reason = f"there is no {missing[0]} in {root}" if missing else "expected `image mask` without other blanks"
+            expected = "expected `image mask`, with a tab between them if names have blanks"
+            reason = expected if len(words) > 2 else f"there is no {missing[0]} in {root}"
             raise UserError(f"{path}:{number}: {reason}; correct this line, or remove the lists to use folders")
         pairs.append(pair)
     if not pairs:
         raise UserError(f"{path}: the list is empty; a line reads `image mask`, both relative to {root}, or a name")
+    if len(pairs) > len(set(pairs)):
+        notes.append(f"warning: {path}: {len(pairs) - len(set(pairs))} lines repeat an earlier one; each counts")
     return pairs
 
 

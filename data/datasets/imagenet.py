@@ -25,6 +25,7 @@ from zoo.data.formats.lists import (
     ClassNames,
     LabeledPath,
     check_inside,
+    check_same_labels,
     class_folders,
     class_names_from_folders,
     is_number,
@@ -201,10 +202,11 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
     if is_divided:
         lists = {"train": common.find_list(settings, "train", LIST_FILES)}
     class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
-    listed = {split: _read_list(settings, split, path) for split, path in lists.items() if path}
+    notes: list[str] = []
+    listed = {split: _read_list(settings, split, path, notes) for split, path in lists.items() if path}
     for split, entries in listed.items() if class_names is None else ():
         folders = _in_label_order(folders, str(lists[split]), entries)
-    notes: list[str] = []
+    check_same_labels(listed.values())
     found = {split: listed.get(split) or _read_folders(settings, split, folders, notes) for split in lists}
     names = class_names.names if class_names else folders or class_names_from_folders([*chain(*found.values())])
     for split, path in lists.items():
@@ -278,16 +280,17 @@ def _read_folders(settings: Settings, split: str, folders: tuple[str, ...], note
     if os.path.isdir(folder):
         files = sum(entry.is_file() and not entry.name.startswith(".") for entry in os.scandir(folder))
         held = f"{files} files that are in no class folder" if files else "no class folder with images"
-        found = f"{folder}: there is no list of labels, and this folder holds {held}"
+        found = "; ".join([f"{folder}: there is no list of labels, and this folder holds {held}", *notes])
     raise UserError(
         f"{found}; put {list_name} (lines `relative/path.JPEG label`) into {root}, name a list with "
         f"-o data.{split}_list=FILE, or make folders {split}/<class>/ with images (files ending in "
-        f"{', '.join(images.EXTENSIONS)}){common.hold_out_remedy(settings)}{similar_path(folder)}"
+        f"{', '.join(images.EXTENSIONS)}){common.hold_out_remedy(settings)}"
+        + ("" if os.path.isdir(folder) else similar_path(folder))
     )
 
 
-def _read_list(settings: Settings, split: str, path: str) -> list[LabeledPath]:
-    entries = read_list(path, folders=False)
+def _read_list(settings: Settings, split: str, path: str, notes: list[str]) -> list[LabeledPath]:
+    entries = read_list(path, folders=False, notes=notes)
     check_inside(path, (entry.path for entry in entries), settings.allow_outside_root)
     if not any(os.path.isfile(os.path.join(settings.root, entry.path)) for entry in entries[: common.PROBED_PATHS]):
         # Paths of Caffe's val.txt are relative to val/.

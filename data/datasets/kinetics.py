@@ -24,6 +24,7 @@ from zoo.data.formats.lists import (
     FRAME_TEMPLATE,
     LabeledPath,
     check_inside,
+    check_same_labels,
     class_folders,
     class_names_from_folders,
     read_folders,
@@ -316,6 +317,7 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
         classes = tuple(sorted({name for folder in folders for name in class_folders(root, folder)}))
     notes: list[str] = []
     found = {split: _find_clips(settings, split, path, classes, notes) for split, path in lists.items()}
+    check_same_labels(found[split] for split, path in lists.items() if path)
     if not classes:
         classes = class_names_from_folders([*chain(*found.values())])
     for split, entries in found.items():
@@ -351,13 +353,13 @@ def _find_clips(
         if not entries:
             folder = os.path.join(settings.root, name)
             similar = "" if os.path.isdir(folder) else similar_path(folder)
+            found = "; ".join([f"there is neither {split}.list nor a video in {split}/<class>/", *notes])
             raise UserError(
-                f"{settings.root}: there is neither {split}.list nor a video in {split}/<class>/; "
-                f"add one of them, name a list with -o data.{split}_list=FILE{common.hold_out_remedy(settings)}"
-                f"{similar}"
+                f"{settings.root}: {found}; add one of them, name a list with -o data.{split}_list=FILE"
+                f"{common.hold_out_remedy(settings)}{similar}"
             )
         return entries
-    entries = read_list(path, settings.suffix)
+    entries = read_list(path, settings.suffix, notes=notes)
     check_inside(path, (entry.path for entry in entries), settings.allow_outside_root)
     remedy = "paths must be relative to data.root, and data.suffix is appended to them"
     common.require_paths(path, settings.root, entries, remedy)

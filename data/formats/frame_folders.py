@@ -9,7 +9,7 @@ import numpy as np
 
 from zoo.data import cache, stages
 from zoo.data.errors import BadSample
-from zoo.data.formats import images, regular
+from zoo.data.formats import headers, images, regular
 from zoo.data.formats.video import FrameSampler, sample_indices
 from zoo.data.transforms.geometry import Size
 
@@ -72,7 +72,7 @@ def decode_images(encoded: Sequence[EncodedFrame]) -> list[np.ndarray]:
 
 def plain_size(encoded: EncodedFrame) -> Size | None:
     """Return width and height of an ordinary JPEG file that is stored upright; None for another file."""
-    header = images.jpeg_header(encoded.content)
+    header = headers.jpeg_header(encoded.content)
     return (header.width, header.height) if header and not header.may_be_rotated else None
 
 

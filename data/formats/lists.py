@@ -44,7 +44,7 @@ class ClassNames(NamedTuple):
     folders: tuple[str, ...]
 
 
-def read_list(path: str, suffix: str = "", folders: bool = True) -> list[LabeledPath]:
+def read_list(path: str, suffix: str = "", folders: bool = True, notes: list[str] | None = None) -> list[LabeledPath]:
     """Read lines `relpath label` (files) or, if `folders`, `relpath num_frames label`; paths may contain blanks.
 
     A list is one of frame folders if every line ends in two integers.
@@ -53,6 +53,7 @@ def read_list(path: str, suffix: str = "", folders: bool = True) -> list[Labeled
         path: the list.
         suffix: appended to every path of the list.
         folders: whether the list may name folders of numbered frames.
+        notes: receives a warning of lines that repeat others.
 
     Raises:
         UserError: the list cannot be read or a line is malformed; the message names file and line.
@@ -64,7 +65,8 @@ def read_list(path: str, suffix: str = "", folders: bool = True) -> list[Labeled
         raise UserError(f"{path}: the list is empty; a line reads {line_format}, the path relative to data.root")
     has_frames = folders and _lists_frame_folders(path, lines, suffix)
     columns = 2 if has_frames else 1
-    entries, first = [], dict[str, tuple[int, int]]()  # path -> label, and the line that gives it
+    entries, repeated = list[LabeledPath](), list[str]()
+    first: dict[str, tuple[int, int]] = {}  # path -> label, and the line that gives it
     for number, line in lines.items():
         # Split from the right: folder names of Kinetics classes may contain blanks.
         words = line.lstrip("\ufeff").strip().rsplit(None, columns)
@@ -73,13 +75,38 @@ def read_list(path: str, suffix: str = "", folders: bool = True) -> list[Labeled
                 f"{path}:{number}: expected {line_format} with label an integer from 0, got {line[:MAX_QUOTED]!r}"
             )
         entry = LabeledPath(words[0] + suffix, int(words[-1]), int(words[1]) if has_frames else None)
-        label, other = first.setdefault(entry.path, (entry.label, number))
+        label, other = first.setdefault(os.path.normpath(entry.path), (entry.label, number))
+        if other != number:
+            repeated.append(entry.path)
         if label != entry.label:
             raise UserError(
                 f"{path}:{number}: {entry.path} has label {entry.label} here and {label} in line {other}; remove one"
             )
         entries.append(entry)
+    if repeated and notes is not None:
+        notes.append(
+            f"warning: {path}: {len(repeated)} lines repeat an earlier one, such as that of {repeated[0]}; each counts"
+        )
     return entries
+
+
+def check_same_labels(lists: Iterable[Iterable[LabeledPath]]) -> None:
+    """Refuse lists of several splits that number the same class folders in different ways.
+
+    Folders say nothing unless each has one label, and each label one folder, in every list.
+    """
+    known: dict[str, int] = {}
+    for entries in lists:
+        pairs = {(os.path.basename(os.path.dirname(entry.path)), entry.label) for entry in entries}
+        labels = dict(pairs)
+        if not len(pairs) == len(labels) == len(set(labels.values())):
+            return
+        for folder, label in labels.items():
+            if known.setdefault(folder, label) != label:
+                raise UserError(
+                    f"the lists give the files in {folder} the label {known[folder]} in one split and {label} in "
+                    "another; write them with the same labels"
+                )
 
 
 def read_lines(path: str, subject: str) -> dict[int, str]:
@@ -155,6 +182,12 @@ def is_hidden(name: str) -> bool:
     return name.startswith((".", "@")) or name in SYSTEM_NAMES
 
 
+def _refuse_folder(error: OSError) -> None:
+    """Raise UserError for a folder that exists and cannot be read: its files would be left out without a word."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise UserError(f"{error.filename}: cannot be read ({error.strerror}); make this folder readable, or remove it")
+
+
 def walk(folder: str, seen: dict[tuple[int, int], str] | None = None) -> Iterator[tuple[str, list[str]]]:
     """Yield a folder and those below with the names of their files, sorted, without hidden ones; links are followed.
 
@@ -163,10 +196,11 @@ def walk(folder: str, seen: dict[tuple[int, int], str] | None = None) -> Iterato
         seen: what earlier walks have read; extended.
 
     Raises:
-        UserError: a link leads to a folder that is read already: its files would count twice, or without end.
+        UserError: a folder cannot be read, or a link leads to one that is read already: its files would count twice, or
+            without end.
     """
     seen = {} if seen is None else seen
-    for path, subfolders, files in os.walk(folder, followlinks=True):
+    for path, subfolders, files in os.walk(folder, onerror=_refuse_folder, followlinks=True):
         status = os.stat(path)
         known = seen.setdefault((status.st_dev, status.st_ino), path)
         if known != path:
@@ -188,7 +222,7 @@ def read_folders(
         root, split: of the folders. Folders and files come as from `walk`.
         classes: names by label.
         extensions: in lower case.
-        notes: receives a message on files with other extensions.
+        notes: receives a message on files with other extensions, or beside the class folders.
 
     Raises:
         UserError: a class folder is not in `classes`, or a link leads to a folder that is read already.
@@ -199,6 +233,8 @@ def read_folders(
         label_of[name] = label
         label_of.setdefault(normalize_name(name), label)
     entries = []
+    _, beside = next(walk(os.path.join(root, split)), ("", []))
+    others.update(map(_kind, beside))
     for name in class_folders(root, split):
         class_label = label_of.get(name, label_of.get(normalize_name(name)))
         if class_label is None:
@@ -211,19 +247,34 @@ def read_folders(
             relative = os.path.relpath(folder, root)
             wanted = [file for file in files if file.lower().endswith(extensions)]
             entries += [LabeledPath(os.path.join(relative, file), class_label) for file in wanted]
-            others.update(os.path.splitext(file)[1].lower() or file for file in set(files).difference(wanted))
+            others.update(map(_kind, set(files).difference(wanted)))
     if others and notes is not None:
         listed = ", ".join(f"{count} {extension}" for extension, count in others.most_common(MAX_EXTENSIONS))
-        notes.append(f"{os.path.join(root, split)}: {others.total()} files of other kinds are ignored: {listed}")
+        place = os.path.join(root, split)
+        notes.append(f"{place}: {others.total()} files of other kinds or in no class folder are ignored: {listed}")
     return entries
 
 
+def _kind(file: str) -> str:
+    """Return the extension of a file, or its name if it has none."""
+    return os.path.splitext(file)[1].lower() or file
+
+
 def class_folders(root: str, split: str) -> list[str]:
-    """Return the sorted names of the visible folders in <root>/<split>; none if that is not a folder."""
-    folder = os.path.join(root, split)
-    if not os.path.isdir(folder):
+    """Return the sorted names of the visible folders in <root>/<split>; none if that is not a folder.
+
+    Raises:
+        UserError: the folder cannot be read, or holds a link that leads nowhere, perhaps to a class.
+    """
+    try:
+        entries = [entry for entry in os.scandir(os.path.join(root, split)) if not is_hidden(entry.name)]
+    except OSError as error:
+        _refuse_folder(error)
         return []
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not is_hidden(entry.name))
+    for entry in entries:
+        if entry.is_symlink() and not os.path.exists(entry.path):
+            raise UserError(f"{entry.path}: this link leads nowhere; mend it, or remove it")
+    return sorted(entry.name for entry in entries if entry.is_dir())
 
 
 def class_names_from_folders(entries: Sequence[LabeledPath]) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ class MaskStats(NamedTuple):
 
     path: str
     counts: np.ndarray  # int64 (256,)
-    turned: bool = False  # the image's metadata say that it is not upright
+    turned: bool = False  # its metadata, or those of its image, say that it is not upright
 
 
 def class_indices(num_classes: int) -> LabelMap:
@@ -298,14 +298,15 @@ def _scan_pair(root: str, pair: Pair) -> MaskStats | None:
     image_path, mask_path = (os.path.join(root, path) for path in pair)
     try:
         values = read_values(mask_path)
-        image = images.read(image_path)
+        image, mask = images.read(image_path), images.read(mask_path)
         check_sizes(image.stored, values.shape[::-1])
     except InvalidMask as error:
         raise UserError(f"{mask_path}: {error}") from None
     except BadSample:
         return None
     counts = cv2.calcHist([values], [0], None, [256], [0, 256])  # (256, 1), in OpenCV 5 (256,)
-    return MaskStats(mask_path, counts.ravel().astype(np.int64), image.orientation != images.UPRIGHT)
+    turned = {image.orientation, mask.orientation} != {images.UPRIGHT}
+    return MaskStats(mask_path, counts.ravel().astype(np.int64), turned)
 
 
 def _refuse_black_and_white(splits: Sequence[Sequence[MaskStats]]) -> None:

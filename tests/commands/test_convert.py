@@ -248,16 +248,41 @@ def test_a_malicious_pickle_is_not_executed(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "model.", "net."]
+    "prefix",
+    [
+        "module.",
+        "backbone.",
+        "module.net.",
+        "_orig_mod.",
+        "module._orig_mod.",
+        "_fsdp_wrapped_module.",
+        "model.encoder.",
+    ],
 )
-@pytest.mark.parametrize("key", ["state_dict", "model"])
+@pytest.mark.parametrize("key", ["state_dict", "model", "net"])
 def test_wrappers_of_a_model_are_left_out_and_named(prefix, key, tmp_path, capsys):
     """As DataParallel, torch.compile, Lightning and torchvision's references save it, arguments beside."""
     wrapped = {prefix + name: tensor for name, tensor in state_dict().items()}
     content = {key: wrapped, "epoch": 90, "args": argparse.Namespace(lr=0.1), "optimizer": {"state": {}}}
+    torch.save(content, tmp_path / "in.ckpt")  # Lightning's extension, too
+    assert run(tmp_path / "in.ckpt", tmp_path / "out.safetensors") == 0
+    tensors, _ = files.read(str(tmp_path / "out.safetensors"))
+    assert_equal(tensors, small_resnet())
+    printed = capsys.readouterr().out
+    assert "left out of the names: " in printed and "names of torchvision; resnet with" in printed
+    assert all(part in printed for part in prefix.split("."))
+
+
+def test_a_part_that_is_wrapped_and_averages_of_weights(tmp_path, capsys):
+    """By torch.compile or checkpointing, and swa_utils' AveragedModel."""
+    wrapped = {name.replace("layer1.0.", "layer1.0._orig_mod."): tensor for name, tensor in state_dict().items()}
+    wrapped = {f"module.{name}": tensor for name, tensor in wrapped.items()}
+    other = {name: tensor + 1 for name, tensor in state_dict().items()}
+    content = {"model": {"n_averaged": torch.tensor(3), **wrapped}, "model_ema": other, "epoch": 90}
     torch.save(content, tmp_path / "in.pth")
     assert run(tmp_path / "in.pth", tmp_path / "out.safetensors") == 0
     tensors, _ = files.read(str(tmp_path / "out.safetensors"))
     assert_equal(tensors, small_resnet())
     printed = capsys.readouterr().out
-    assert f"the prefix {prefix} of all names is left out" in printed and "names of torchvision; resnet with" in printed
+    assert "left out of the names: module., n_averaged, _orig_mod" in printed
+    assert "note: the file holds other weights too (model_ema), which are not converted" in printed

@@ -266,5 +266,14 @@ def test_a_single_class_is_a_warning(tmp_path):
 def test_names_that_look_alike_are_told_apart(tmp_path):
     for split, name in (("train", "caf\u00e9"), ("val", "cafe\u0301")):
         touch(tmp_path, *(f"{split}/{folder}/{number}.jpg" for folder in (name, "tea") for number in range(2)))
-    (problem,) = examine("image", tmp_path).problems
-    assert problem.endswith("the same letters in other bytes (Unicode NFC and NFD)")
+    found = examine("image", tmp_path)
+    assert [problem.endswith("the same letters in other bytes (Unicode NFC and NFD)") for problem in found.problems]
+    assert "classes whose names look alike: 1 (cafe\u0301 and caf\u00e9)" in found.warnings
+
+
+def test_classes_of_one_split_that_look_alike(tmp_path):
+    touch(
+        tmp_path,
+        *(f"{split}/{name}/{split}.jpg" for split in ("train", "val") for name in ("Cat", "a_b", "a b", "cat")),
+    )
+    assert "classes whose names look alike: 2 (Cat and cat, a b and a_b)" in examine("image", tmp_path).warnings

@@ -58,6 +58,32 @@ def test_stderr_may_go_too(broken):
     assert (done.returncode, done.stdout) == (0, "done\n")
 
 
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_no_file_takes_the_place_of_a_closed_stream(closed, tmp_path):
+    """It would get what libraries print."""
+    code = f"""
+import os, sys
+from zoo import program
+program.keep_printing()
+with open({str(tmp_path / "file")!r}, "w") as file:
+    os.write(2, b"of a library")
+    print("out"), print("err", file=sys.stderr, flush=True)
+    file.write(str(file.fileno()))
+"""
+    command = f"exec '{sys.executable}' -c \"$CODE\" {' '.join(f'{number}>&-' for number in closed)}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CODE": code}
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 0 and int((tmp_path / "file").read_text()) > 2
+    assert done.stdout == ("" if 1 in closed else "out\n")
+    assert done.stderr == ("" if 2 in closed else "of a libraryerr\n")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["data", "--help"], ["train", "--help"]])
+def test_help_without_a_reader(words, broken):
+    done = run(f"from zoo import cli; raise SystemExit(cli.main({words}))", broken)
+    assert done.returncode == 0 and "Error" not in done.stderr
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "gbk", "utf-8"])
 def test_every_character_is_printed(encoding):
     code = "from zoo import program; program.keep_printing(); print('caf\\udce9 \\u65e5 \\u0416', flush=True)"

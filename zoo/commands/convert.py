@@ -120,10 +120,10 @@ def convert(arguments: argparse.Namespace) -> None:
     require_new(arguments.out, "--out")
 
     source = faces.read_checkpoint(arguments.source, arguments.head)
-    unwrapped, prefix = names.without_wrappers(source.tensors)
+    unwrapped, left_out = names.without_wrappers(source.tensors)
     source = source._replace(tensors=unwrapped)
-    if prefix:
-        print(f"{arguments.source}: the prefix {prefix} of all names is left out")
+    if left_out:
+        print(f"{arguments.source}: left out of the names: {left_out}")
     origin = names.detect(source.tensors) if arguments.origin == "auto" else arguments.origin
     record = recorded.read(arguments.source) if origin == "canonical" else recorded.NOTHING
     model = arguments.model or conversion.default_model(origin, source.tensors, record.model)
@@ -159,11 +159,11 @@ def convert(arguments: argparse.Namespace) -> None:
         options["shift_direction"] = "past" if arguments.keep_direction else "future"
         options["shift_div"] = arguments.shift_div or conversion.DEFAULT_SHIFT_DIV
     data = record.data or origins.data_settings(model, origin, options)
-    notes += origins.notes(model, origin, options, data, has_head, arguments.to)
+    of_source = recorded.entry(arguments.source, source.metadata, "notes", list)
+    notes = [*of_source, *notes, *origins.notes(model, origin, options, data, has_head, arguments.to)]
     for note in notes:
         print(f"note: {note}")
 
-    notes = [*recorded.entry(arguments.source, source.metadata, "notes", list), *notes]
     metadata = conversion.metadata(model, origin, options, data, notes, arguments.source, source.paths)
     save(arguments.out, FROM_CANONICAL[arguments.to](tensors), {**source.metadata, **metadata})
     print(f"wrote {arguments.out}")

@@ -1,5 +1,6 @@
 """The data of a run: loaded, checked, and compared with those of the checkpoint that it goes on from."""
 
+import inspect
 import json
 import os
 import time
@@ -118,16 +119,19 @@ def _load_for_evaluation(dataset: Any, cfg: Config) -> tuple[Any, Any]:
     try:
         train_set, val_set = dataset.load(cfg.data)
     except UserError as error:
+        if "splits" not in inspect.signature(dataset.load).parameters:  # they come from the same files
+            raise
         try:
             train_set, val_set = dataset.load(cfg.data, ("val",))
-        except (UserError, TypeError):  # TypeError: splits of this data set come from the same files
+        except UserError:
             raise error from None
         train_set.notes += (f"without a training split: {str(error).partition(';')[0]}",)
     classes, trained = val_set.classes, recorded.read(cfg.weights).classes if cfg.weights else ()
     if isinstance(classes, range) or not trained or tuple(classes) == trained:
         return train_set, val_set
     unknown = [name for name in classes if name not in trained]
-    if unknown and len(classes) != len(trained):
+    moved = any(name in trained and name != there for name, there in zip(classes, trained))
+    if unknown and (moved or len(classes) != len(trained)):  # else they may be other names of the same classes
         raise UserError(
             f"{cfg.weights} was not trained on the class {unknown[0]!r} of {cfg.data.root}; remove its samples, or "
             f"rename it{similar_name(unknown[0], trained)}"

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -88,7 +89,7 @@ def read(path: str, rows: Mapping[str, RowRange] | None = None) -> tuple[dict[st
             safetensors file only that range is read.
 
     Returns:
-        The tensors, and the metadata of a safetensors file; of mmsegmentation's files `classes` and `palette` in JSON.
+        The tensors, and the metadata of a safetensors file; of PyTorch's files what pth.read returns.
 
     Raises:
         UserError: The file is missing, truncated, of another type, or a pickle of more than named tensors; or it is
@@ -105,7 +106,7 @@ def read(path: str, rows: Mapping[str, RowRange] | None = None) -> tuple[dict[st
             f"{path} is an exported model, whose weights are part of its graph; give the checkpoint that it was "
             "exported from"
         )
-    if str(path).endswith(TORCH):
+    if str(path).endswith(TORCH) or zipfile.is_zipfile(path):  # those of Lightning end in .ckpt
         from zoo.weights import pth  # unpickling, which a run does without
 
         tensors, metadata = pth.read(path)

@@ -19,7 +19,8 @@ differences other than names.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import takewhile
 from re import Match
 from typing import Any
 
@@ -89,18 +90,24 @@ PADDLESEG: tuple[Rule, ...] = (
 
 
 def without_wrappers(tensors: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return tensors by their names within a model that was wrapped when it was saved, and the prefix left out.
+    """Return tensors by their names within a model that was wrapped when it was saved, and what is left out.
 
-    DataParallel adds `module.` to all names, torch.compile `_orig_mod.`, modules of Lightning the name of an attribute.
+    DataParallel adds `module.` to all names, modules of Lightning the name of an attribute; torch.compile, FSDP and
+    checkpointing add a part to the names of what they wrap, averages of weights a counter.
     """
-    prefix = ""
-    while wrapper := next((each for each in WRAPPERS if _begins(tensors, prefix + each)), ""):
-        prefix += wrapper
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}, prefix
-
-
-def _begins(names: Collection[str], prefix: str) -> bool:
-    return bool(names) and all(name.startswith(prefix) for name in names)
+    left_out = [name for name in tensors if name == AVERAGES_COUNTER]
+    found: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        parts = name.split(".")
+        left_out += [part for part in parts if part in WRAPPER_PARTS and part not in left_out]
+        if name != AVERAGES_COUNTER:
+            found[".".join(part for part in parts if part not in WRAPPER_PARTS)] = tensor
+    first, last = (edge(found, default="").split(".")[:-1] for edge in (min, max))
+    # base_model tells that it is mit-han-lab's
+    common = takewhile(lambda parts: parts[0] == parts[1] != "base_model", zip(first, last))
+    prefix = "".join(f"{part}." for part, _ in common)
+    left_out = [prefix, *left_out] if prefix else left_out
+    return {name.removeprefix(prefix): tensor for name, tensor in found.items()}, ", ".join(left_out)
 
 
 def detect_segmenter(names: Iterable[str]) -> str | None:
@@ -223,7 +230,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "plsc2": PADDLE_NORM + ((r"\._weight$", ".weight"),),
     "canonical": (),
 }
-WRAPPERS = ("module.", "_orig_mod.", "model.", "net.")
+WRAPPER_PARTS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+AVERAGES_COUNTER = "n_averaged"  # of torch.optim.swa_utils
 ORIGINS = tuple(RULES)
 
 

@@ -80,10 +80,10 @@ def read(path: str, entry: str | None = None) -> tuple[dict[str, np.ndarray], di
 
     Args:
         path: A file of torch.save, with any extension.
-        entry: Key of the state dict in a file that holds more. Default: `state_dict` or `model`, else all.
+        entry: Key of the state dict in a file that holds more. Default: `state_dict` or `model`, else the only one.
 
     Returns:
-        The tensors, and of mmsegmentation's files the metadata `classes` and `palette` in JSON.
+        The tensors, and metadata in JSON: of mmsegmentation's files `classes` and `palette`, of others perhaps `notes`.
 
     Raises:
         UserError: The file is damaged, needs code to be run, or holds anything but named dense tensors.
@@ -233,10 +233,21 @@ def _select(content: Any, entry: str | None) -> tuple[Any, dict[str, str]]:
         return (content if entry is None else None), {}
     if entry is not None:
         return content.get(entry), {}
-    for key in ("state_dict", "model"):  # the latter of torchvision's references
-        if isinstance(content.get(key), dict):
-            return content[key], _class_metadata(content.get("meta"))
-    return content, {}
+    models = [key for key, value in content.items() if _is_state_dict(value)]
+    usual = [
+        key for key in ("state_dict", "model") if isinstance(content.get(key), dict)
+    ]  # torchvision's is the latter
+    chosen = (usual or models if len(models) == 1 else usual)[:1]
+    if not chosen:
+        return content, {}
+    others = ", ".join(str(key) for key in models if key not in chosen)
+    note = f"the file holds other weights too ({others}), which are not converted; save them alone to convert them"
+    metadata = _class_metadata(content.get("meta")) | ({"notes": json.dumps([note])} if others else {})
+    return content[chosen[0]], metadata
+
+
+def _is_state_dict(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(item, Tensor) for item in value.values())
 
 
 def _class_metadata(meta: Any) -> dict[str, str]:

@@ -325,6 +325,16 @@ def test_a_line_of_a_list_that_is_wrong_is_named(line, message, tmp_path):
     assert message in error_message(tmp_path, num_classes=3)
 
 
+def test_lines_with_tabs_and_absolute_paths(tmp_path):
+    write_custom(tmp_path, "a 1", "b")
+    (tmp_path / "val.txt").write_text(f"{tmp_path}/images/b.jpg {tmp_path}/masks/b.png\n")
+    (tmp_path / "train.txt").write_text("images/a 1.jpg\t masks/a 1.png\n" * 2)
+    assert "data.allow_outside_root=true" in error_message(tmp_path, num_classes=3)
+    train, val = load(tmp_path, num_classes=3, allow_outside_root=True)
+    assert path_pairs(train) == [["images/a 1.jpg", "masks/a 1.png"]] * 2 and "1 lines repeat" in train.notes[0]
+    assert path_pairs(val) == [[f"{tmp_path}/images/b.jpg", f"{tmp_path}/masks/b.png"]]
+
+
 def test_a_list_of_one_split_is_not_read_and_named(tmp_path):
     write_custom(tmp_path, "a", "bb", "ccc")
     (tmp_path / "train.txt").write_text("a\nbb\n")
@@ -344,4 +354,6 @@ def test_images_whose_metadata_turn_them_are_named(tmp_path):
     exif[0x0112] = 3
     Image.open(tmp_path / "images/b.jpg").save(tmp_path / "images/b.jpg", exif=exif)
     warning = load(tmp_path, num_classes=3)[0].notes[-1]
-    assert "1 of the images that were looked at" in warning and "masks/b.png" in warning
+    assert "1 of the pairs that were looked at" in warning and "masks/b.png" in warning
+    Image.open(tmp_path / "masks/c.png").save(tmp_path / "masks/c.png", exif=exif)
+    assert "2 of the pairs that were looked at" in load(tmp_path, num_classes=3)[0].notes[-1]

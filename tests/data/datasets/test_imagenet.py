@@ -219,7 +219,8 @@ def test_a_flat_val_folder_without_labels(tmp_path):
         ([], ["neither train_list.txt nor a folder train/", "data.train_list"]),
         (["train/"], ["train", "no class folder"]),
         (["train/.hidden/a.JPEG", "train/readme"], ["no class folder"]),
-        (["train/n01440764.tar", "train/n01443537.tar"], ["2 files that are in no class folder"]),
+        (["train/n01440764.tar", "train/n01443537.tar"], ["2 files that are in no class folder", "2 .tar"]),
+        ([f"train/{TENCH}/a.heic"], ["no class folder with images", "are ignored: 1 .heic"]),
         ([f"train/{TENCH}/a.JPEG"], ["neither val_list.txt nor a folder val/", "data.val_list"]),
         ([f"train/{TENCH}/._b.JPEG", f"train/{FISH}/c.txt"], ["/train", "no class folder with images", ".jpeg"]),
         ([f"train/{TENCH}/a.JPEG", f"val/{TENCH}/"], ["/val", "no class folder with images"]),
@@ -228,7 +229,7 @@ def test_a_flat_val_folder_without_labels(tmp_path):
 def test_incomplete_layouts(paths, parts, tmp_path):
     write_files(tmp_path, *paths)
     message = error_message(tmp_path)
-    assert str(tmp_path) in message
+    assert str(tmp_path) in message and "did you mean" not in message
     for part in parts:
         assert part in message
 
@@ -243,6 +244,7 @@ def test_errors_in_lists(tmp_path):
         "elsewhere/x.JPEG 0\n": "data.root",
         f"val/{TENCH}/w.JPEG 2\n": "label 2",
         f"val/{TENCH}/w.JPEG 0\nval/{FISH}/v.JPEG 0\n": "data.names",
+        f"val/{TENCH}/w.JPEG 0\n./val/{TENCH}/w.JPEG 1\n": ":2:",
     }
     for content, part in cases.items():
         path = text(tmp_path, "val_list.txt", content)
@@ -284,6 +286,23 @@ def test_labels_of_a_list_and_folders_of_other_names(tmp_path):
     write_files(tmp_path, "val/0/a.png", "val/eleven/a.png")
     _, val = load(tmp_path)
     assert [val.classes[label] for _, label in pairs(val)] == ["0", "eleven"]
+
+
+def test_lists_of_both_splits_have_the_same_labels(tmp_path):
+    write_files(tmp_path, *(f"{split}/{name}/a.png" for split in ("train", "val") for name in ("cat", "dog")))
+    text(tmp_path, "train_list.txt", "train/cat/a.png 0\ntrain/dog/a.png 1\n")
+    text(tmp_path, "val_list.txt", "val/cat/a.png 1\nval/dog/a.png 0\n")
+    assert "in one split" in error_message(tmp_path)
+
+
+@pytest.mark.parametrize("extension, kind", [("avif", "AVIF"), ("pgm", "PPM"), ("pbm", "PPM"), ("JFIF", "JPEG")])
+def test_rarer_files_are_found_and_read(extension, kind, tmp_path):
+    for name in ("train/a/x", "val/a/x"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        image = make_image(color=(200, 200, 200)).convert("1" if extension == "pbm" else "L")
+        image.save(f"{tmp_path / name}.{extension}", kind)
+    train, val = load(tmp_path)
+    assert val.sample(0, np.random.default_rng())["image"].mean() > 150 and len(train) == 1
 
 
 def test_samples_with_and_without_antialias(tmp_path):

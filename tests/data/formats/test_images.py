@@ -2,22 +2,19 @@
 
 import io
 import struct
-import zlib
 
 import cv2
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
-from PIL.PngImagePlugin import PngInfo
 
 from zoo.data.errors import BadSample
 from zoo.data.formats import images
-from zoo.data.formats.images import JPEG_END, JPEG_START, PNG_END
 from zoo.data.transforms.clips import center_box
 from zoo.data.transforms.geometry import Geometry, short_side_size
 
 BILINEAR = Image.Resampling.BILINEAR
-pytestmark = pytest.mark.filterwarnings(r"ignore:::PIL\.")  # pytest resets the filter of data/formats/images.py
+pytestmark = pytest.mark.filterwarnings(r"ignore:::PIL\.")  # pytest resets the filter of data/formats/headers.py
 
 
 def smooth(width=120, height=90, seed=0):
@@ -110,6 +107,7 @@ FORMATS = {
     "PNG": {},
     "JPEG": {"quality": 98, "subsampling": 0},
     "WEBP": {"lossless": True},
+    "AVIF": {"quality": 100, "subsampling": "4:4:4"},
     **{f"TIFF {compression}": {"compression": compression} for compression in (None, "tiff_lzw", "tiff_deflate")},
 }
 
@@ -128,7 +126,7 @@ def test_every_format_is_turned_once(name, orientation):
     stored.save(file, kind, **keys, **FORMATS[name])
     encoded = images.parse(file.getvalue())
     assert (encoded.size, encoded.stored) == ((60, 40), stored.size)
-    tolerance = 8 if kind == "JPEG" else 0
+    tolerance = 8 if kind in ("JPEG", "AVIF") else 0
     assert max_difference(images.decode(encoded, Geometry(size=(60, 40))), upright) <= tolerance
     assert max_difference(images.decode_stored(encoded), np.asarray(stored)) <= tolerance
 
@@ -271,131 +269,6 @@ def test_files_that_are_not_images(tmp_path):
     assert "not a regular file" in reason(tmp_path / "folder.jpg")
 
 
-PIXELS = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
-
-
-def encode_jpeg(width, height, mode="RGB", **options):
-    coarse = np.random.default_rng(width).uniform(0, 255, (5, 6, 3)).astype(np.float32)
-    pixels = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
-    noisy = np.clip(pixels + np.random.default_rng(1).normal(0, 9, pixels.shape), 0, 255).astype(np.uint8)
-    content = io.BytesIO()
-    Image.fromarray(noisy).convert(mode).save(content, "JPEG", **{"quality": 88, **options})
-    return content.getvalue()
-
-
-def encode_png(image=None, **options):
-    content = io.BytesIO()
-    (image or Image.fromarray(PIXELS)).save(content, "PNG", **options)
-    return content.getvalue()
-
-
-def chunk(name, content):
-    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-
-
-def insert(encoded, *chunks):
-    """Insert chunks after the header."""
-    end = encoded.index(b"IDAT") - 4
-    return encoded[:end] + b"".join(chunks) + encoded[end:]
-
-
-def info(keyword, text, add=PngInfo.add_itxt, **options):
-    metadata = PngInfo()
-    add(metadata, keyword, text, **options)
-    return metadata
-
-
-@pytest.mark.parametrize("rgb", [images.RGB, 0], ids=["new OpenCV", "old OpenCV"])
-@pytest.mark.parametrize("scale", [1, 2, 4, 8])
-def test_pixels_of_jpeg_are_those_of_pillow(scale, rgb, monkeypatch):
-    monkeypatch.setattr(images, "RGB", rgb)
-    variants = [{"subsampling": f"4:{ratio}"} for ratio in ("4:4", "2:2", "1:1")]
-    variants += [{}, {"progressive": True}, {"mode": "L"}, {"restart_marker_blocks": 3}, {"keep_rgb": True}]
-    for options in variants:
-        for width, height in ((120, 90), (97, 65), (17, 13), (8, 16)):
-            content = encode_jpeg(width, height, **options)
-            assert images.jpeg_header(content)[:3] == (width, height, False)
-            image = Image.open(io.BytesIO(content))
-            if scale > 1:
-                image.draft(None, (max(width // scale, 1), max(height // scale, 1)))
-            if image.size != (-(-width // scale), -(-height // scale)):
-                continue  # Pillow takes a larger scale for tiny images
-            assert np.array_equal(images.decode_ordinary(content, scale), np.asarray(image.convert("RGB"))), options
-
-
-@pytest.mark.parametrize("orientation", [3, 6])
-def test_an_orientation_is_reported_and_not_applied(orientation):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    content = encode_jpeg(40, 24, exif=exif)
-    assert images.jpeg_header(content)[:3] == (40, 24, True)
-    assert images.decode_ordinary(content).shape == (24, 40, 3)
-
-
-def test_jpeg_files_for_pillow():
-    intact = encode_jpeg(64, 48)
-    scan_first = JPEG_START + b"\xff\xda\0\x02" + JPEG_END
-    arithmetic = intact.replace(b"\xff\xc0\0\x11", b"\xff\xc9\0\x11")
-    twelve_bits = intact.replace(b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c")
-    empty = intact.replace(b"\xff\xc0\0\x11\x08\0\x30", b"\xff\xc0\0\x11\x08\0\0")
-    endless = JPEG_START + b"\xff\xe0\0\x02" * (images.MAX_SEGMENTS + 1) + intact[2:]
-    others = [b"", encode_png(), encode_jpeg(9, 9, "CMYK"), intact + b"trailing", intact[:-2], scan_first, endless]
-    others += [arithmetic, twelve_bits, empty, JPEG_START + JPEG_END, JPEG_START + b"\xff\xe0\0\0" + JPEG_END]
-    assert [images.jpeg_header(content) for content in others] == [None] * len(others)
-    assert all(images.jpeg_header(intact[:length]) is None for length in range(len(intact)))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        encode_png(),
-        encode_png(dpi=(72, 72)),
-        encode_png(pnginfo=info("Software", "x", PngInfo.add_text)),
-        encode_png(compress_level=0),
-        insert(encode_png(), chunk(b"gAMA", struct.pack(">I", 100_000))),
-    ],
-    ids=range(5),
-)
-def test_pixels_of_png_are_those_of_pillow(content):
-    assert images.png_size(content) == (40, 30) and np.array_equal(images.decode_ordinary(content), PIXELS)
-    assert np.array_equal(np.asarray(Image.open(io.BytesIO(content))), PIXELS)
-
-
-def test_png_files_for_pillow():
-    image, exif, intact = Image.fromarray(PIXELS), Image.Exif(), encode_png()
-    exif[0x0112] = 6
-    deep = intact.replace(b"\x08\x02\0\0\0", b"\x10\x02\0\0\0", 1)
-    others = [b"", encode_jpeg(9, 9), intact + b"x", encode_png(exif=exif), deep]
-    others += [encode_png(image.convert(mode)) for mode in ("L", "P", "RGBA", "LA", "1")]
-    others += [encode_png(transparency=(1, 2, 3)), encode_png(pnginfo=info("XML:com.adobe.xmp", "<x/>"))]
-    others += [encode_png(pnginfo=info("Software", "x", zip=True))]
-    others += [encode_png(pnginfo=info("Raw profile type exif", "x", PngInfo.add_text))]
-    others += [encode_png(save_all=True, append_images=[Image.fromarray(PIXELS[::-1])])]
-    others += [insert(intact, chunk(b"zTXt", b"Raw profile type exif\0\0abc"))]
-    assert [images.png_size(content) for content in others] == [None] * len(others)
-    for length in range(len(intact) - len(PNG_END)):
-        cut = intact[:length] + PNG_END
-        assert not images.png_size(intact[:length]) and (
-            not images.png_size(cut) or images.decode_ordinary(cut) is None
-        )
-
-
-def test_what_cannot_be_decoded_is_none():
-    damaged = bytearray(encode_png())
-    damaged[len(damaged) // 2] ^= 0xFF  # the checksum finds it
-    for content in (b"", b"no image", bytes(damaged), encode_jpeg(64, 48)[:200] + JPEG_END):
-        assert images.decode_ordinary(content) is None
-
-
-def test_a_photo_with_a_video_behind_it_is_read():
-    """As phones store them: bytes of the video look like many scans."""
-    file = io.BytesIO()
-    Image.fromarray(np.kron(noisy(400, 300), np.ones((10, 10, 1), np.uint8))).save(file, "JPEG", quality=85)
-    photo, video = file.getvalue(), np.random.default_rng(0).integers(0, 256, 10 << 20, np.uint8).tobytes()
-    assert (photo + video).count(images.JPEG_SCAN) > images.MAX_SCANS
-    assert np.array_equal(images.decode_stored(images.parse(photo + video)), images.decode_stored(images.parse(photo)))
-
-
 def test_a_wrong_color_profile_is_neither_damage_nor_printed(capfd):
     pixels, file = noisy(), io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG", icc_profile=b"no profile" * 20)
@@ -411,3 +284,22 @@ def test_netpbm_files_of_16_bits(kind):
     content = f"{kind}\n48 32\n65535\n".encode() + pixels.astype(">u2").tobytes()
     found = images.decode_stored(images.parse(content))
     assert max_difference(found, np.stack([values >> 8] * 3, axis=-1)) <= (kind == "P6")
+
+
+def gray_tiff(values, bits, photometric):
+    """Return a TIFF file of gray samples of 12 or 16 bits, not compressed; photometric: 0 if zero is white."""
+    height, width = values.shape
+    pairs = values.reshape(-1, 2).astype(np.uint16)
+    packed = np.stack([pairs[:, 0] >> 4, (pairs[:, 0] & 15) << 4 | pairs[:, 1] >> 8, pairs[:, 1] & 255], 1)
+    content = packed.astype(np.uint8).tobytes() if bits == 12 else values.astype("<u2").tobytes()
+    tags = {256: width, 257: height, 258: bits, 259: 1, 262: photometric, 273: 0, 277: 1, 278: height}
+    tags = {**tags, 273: 14 + 12 * (len(tags) + 1), 279: len(content)}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + content
+
+
+@pytest.mark.parametrize("bits, photometric", [(12, 1), (16, 1), (16, 0)])
+def test_gray_tiff_files_are_neither_dark_nor_negative(bits, photometric):
+    values = np.arange(256).repeat(4).reshape(16, 64)
+    encoded = images.parse(gray_tiff(values << bits - 8, bits, photometric))
+    assert np.array_equal(images.decode_stored(encoded)[:, :, 1], values if photometric else 255 - values)

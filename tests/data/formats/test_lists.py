@@ -1,5 +1,9 @@
 """Lists, class folders and files of class names in their usual variants."""
 
+import errno
+import os
+from functools import partial
+
 import pytest
 
 from tests.helpers.files import touch, write_list
@@ -7,6 +11,8 @@ from zoo.data.errors import UserError
 from zoo.data.formats.lists import (
     LabeledPath,
     check_inside,
+    check_same_labels,
+    class_folders,
     class_names_from_folders,
     normalize_name,
     read_folders,
@@ -129,7 +135,7 @@ def test_paths_that_lead_elsewhere(name):
 
 
 def test_links_to_folders_are_followed_once_and_files_of_other_kinds_are_named(tmp_path):
-    names = ("a/1.mp4", "a/1.heic", "a/2.HEIC", "a/@eaDir/1.mp4/small.mp4", "b/._3.mp4", "../more/2.mp4")
+    names = ("a/1.mp4", "a/1.heic", "a/2.HEIC", "a/@eaDir/1.mp4/small.mp4", "b/._3.mp4", "n01.tar", "../more/2.mp4")
     for name in names:
         touch(tmp_path / "train", name)
     (tmp_path / "train/a/more").symlink_to(tmp_path / "more")
@@ -139,7 +145,8 @@ def test_links_to_folders_are_followed_once_and_files_of_other_kinds_are_named(t
         ("train/a/1.mp4", 0),
         ("train/a/more/2.mp4", 0),
     ]
-    assert notes == [f"{tmp_path}/train: 2 files of other kinds are ignored: 2 .heic"]
+    what = "3 files of other kinds or in no class folder are ignored: 2 .heic, 1 .tar"
+    assert notes == [f"{tmp_path}/train: {what}"]
     for link, target in (("a/up", "a"), ("b/again", "a/more"), ("c", "a")):
         (tmp_path / "train" / link).symlink_to(tmp_path / "train" / target)
         with pytest.raises(UserError, match=f"train/{link}: leads to .*train/{target}, which is read already"):
@@ -147,7 +154,49 @@ def test_links_to_folders_are_followed_once_and_files_of_other_kinds_are_named(t
         (tmp_path / "train" / link).unlink()
 
 
+def test_a_class_folder_that_cannot_be_read_is_no_class_less(tmp_path, monkeypatch):
+    touch(tmp_path, "train/a/1.mp4", "train/b/deep/2.mp4")
+    scandir = os.scandir
+
+    def refuse(path, closed):
+        if os.path.basename(path) == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    for closed in ("train", "b", "deep"):
+        monkeypatch.setattr(os, "scandir", partial(refuse, closed=closed))
+        with pytest.raises(UserError, match=rf"/{closed}: cannot be read \(Permission denied\)"):
+            read_folders(str(tmp_path), "train", ["a", "b"])
+    monkeypatch.setattr(os, "scandir", scandir)
+    (tmp_path / "train/c").symlink_to(tmp_path / "disk that is not mounted")
+    with pytest.raises(UserError, match=r"train/c: this link leads nowhere"):
+        class_folders(str(tmp_path), "train")
+
+
 def test_a_path_with_two_labels_is_refused(tmp_path):
     path = write_list(tmp_path, "a.mp4 0\nb.mp4 1\n\na.mp4 0\nb.mp4 2\n")
     with pytest.raises(UserError, match=":5: b.mp4 has label 2 here and 1 in line 2"):
         read_list(path)
+    path = write_list(tmp_path, "a/1.mp4 0\n./a//1.mp4 1\n")
+    with pytest.raises(UserError, match=":2: ./a//1.mp4 has label 1 here and 0 in line 1"):
+        read_list(path)
+
+
+def test_a_path_that_is_listed_twice_is_named(tmp_path):
+    notes = []
+    assert len(read_list(write_list(tmp_path, "a/1.mp4 0\nb.mp4 1\n./a/1.mp4 0\n"), notes=notes)) == 3
+    assert len(notes) == 1 and "1 lines repeat an earlier one, such as that of ./a/1.mp4" in notes[0]
+
+
+def entries(*labels, folders="abc"):
+    return [LabeledPath(f"x/{folder}/{label}.mp4", label) for folder, label in zip(folders, labels)]
+
+
+def test_lists_that_number_folders_in_two_ways(tmp_path):
+    with pytest.raises(UserError, match="files in a the label 0 in one split and 1 in another"):
+        check_same_labels([entries(0, 1, 2), entries(1, 0, 2)])
+    with pytest.raises(UserError, match="files in b the label 1 in one split and 2 in another"):
+        check_same_labels([entries(0, 1), entries(2, folders="b")])
+    check_same_labels([entries(0, 1, 2), entries(1, 2, folders="bc")])
+    check_same_labels([entries(0, 1, 2), entries(1, 0, 2, folders="aab")])  # these folders are no classes
+    check_same_labels([entries(0, 0, 2), entries(1, 0, 2)])

@@ -11,7 +11,7 @@ from PIL import Image
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import masks
 
-pytestmark = pytest.mark.filterwarnings(r"ignore:::PIL\.")  # pytest resets the filter of data/formats/images.py
+pytestmark = pytest.mark.filterwarnings(r"ignore:::PIL\.")  # pytest resets the filter of data/formats/headers.py
 RAMP = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8)
 
 

@@ -42,7 +42,7 @@ def labels(split):
         (("dog", "owl"), CLASSES, [1, 2]),
         (("cat", "dog", "owl"), ("owl", "cat", "dog"), [1, 2, 0]),
         (("cat", "dog"), (), [0, 1]),  # weights without names
-        (("katze", "hund", "eule"), CLASSES, [0, 1, 2]),  # as many by other names: a warning elsewhere
+        (("katze", "hund", "eule"), CLASSES, [0, 1, 2]),  # as many by other names: weights.py warns
     ],
 )
 def test_labels_are_those_of_the_weights(classes, trained, expected, tmp_path, monkeypatch):
@@ -58,6 +58,29 @@ def test_labels_are_those_of_the_weights(classes, trained, expected, tmp_path, m
 def test_a_class_that_the_weights_do_not_know_is_refused(tmp_path, monkeypatch):
     write(tmp_path, "dog", "owls")
     with pytest.raises(UserError, match="not trained on the class 'owls' .*did you mean owl"):
+        load(monkeypatch, tmp_path, CLASSES)
+
+
+def test_a_new_name_that_moves_the_others_is_refused(tmp_path, monkeypatch):
+    """By number, a dog would be a cat."""
+    write(tmp_path, "dog", "kitten")
+    with pytest.raises(UserError, match="not trained on the class 'kitten'"):
+        load(monkeypatch, tmp_path, ("cat", "dog"))
+
+
+def test_a_mistake_in_a_data_set_is_none_of_the_user(monkeypatch, tmp_path):
+    """And no sign that it has one way to load its splits."""
+
+    def broken(settings, splits=("train", "val")):
+        if splits == ("val",):
+            raise TypeError("a mistake")
+        raise UserError("no training split")
+
+    monkeypatch.setattr(imagenet, "load", broken)
+    with pytest.raises(TypeError, match="a mistake"):
+        load(monkeypatch, tmp_path, CLASSES)
+    monkeypatch.setattr(imagenet, "load", lambda settings: broken(settings))
+    with pytest.raises(UserError, match="no training split"):
         load(monkeypatch, tmp_path, CLASSES)
 
 
