@@ -98,7 +98,7 @@ def check_same_labels(lists: Iterable[Iterable[LabeledPath]]) -> None:
     known: dict[str, int] = {}
     for entries in lists:
         pairs = {(os.path.basename(os.path.dirname(entry.path)), entry.label) for entry in entries}
-        labels = dict(pairs)
+        labels = dict(sorted(pairs))
         if not len(pairs) == len(labels) == len(set(labels.values())):
             return
         for folder, label in labels.items():
@@ -234,7 +234,7 @@ def read_folders(
         label_of.setdefault(normalize_name(name), label)
     entries = []
     _, beside = next(walk(os.path.join(root, split)), ("", []))
-    others.update(map(_kind, beside))
+    others.update(map(_kind, beside if split else ()))  # root has lists and other files, too
     for name in class_folders(root, split):
         class_label = label_of.get(name, label_of.get(normalize_name(name)))
         if class_label is None:
