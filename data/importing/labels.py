@@ -13,7 +13,7 @@ from xml.parsers import expat
 
 import numpy as np
 
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, UserError, printable
 from zoo.data.formats import images, regular
 from zoo.data.formats.lists import read_lines, read_names, walk
 from zoo.data.importing import shapes
@@ -90,7 +90,7 @@ def _open_folder(path: str) -> Labels | None:
     found = [file for file in files if file.lower().endswith(".json")]
     if not found and any(file.lower().endswith(".xml") for file in files):
         raise UserError(f"{path}: {BOXES}; labels of CVAT are a file, name that")
-    return _labelme(path, found) if found else None
+    return _labelme(path, found) if len(found) > 1 else _open_json(os.path.join(path, found[0])) if found else None
 
 
 def _open_json(path: str) -> Labels | None:
@@ -178,7 +178,10 @@ def _open_cvat(path: str) -> Labels | None:
         raise UserError(f'{path}: holds tracks of a video; export the labels as "CVAT for images 1.1"')
     entries = [(_slashes(one.attrib["name"]), one) for one in root.findall("image")]
     names = dict.fromkeys(_name(one.text) for one in root.findall("meta//labels/label/name"))
-    return Labels(os.path.dirname(path), partial(_each, entries, _cvat_scene), names) if entries else None
+    folder = os.path.dirname(path)
+    exported = os.path.join(folder, "images")  # by CVAT, beside the labels
+    folder = exported if os.path.isdir(exported) else folder
+    return Labels(folder, partial(_each, entries, _cvat_scene), names) if entries else None
 
 
 def _cvat_scene(source: str, entry: ElementTree.Element, tell: Tell) -> Iterator[Scene]:
@@ -287,7 +290,7 @@ def _load_json(path: str) -> Any:
 
 def _name(label: Any) -> str:
     """Return the name of a label on one line. Raises BadSample."""
-    name = " ".join(label.split()) if isinstance(label, str) else ""
+    name = " ".join(printable(label).split()) if isinstance(label, str) else ""
     if not name:
         raise BadSample("shape without a name of a class")
     return name

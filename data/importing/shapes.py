@@ -11,13 +11,15 @@ import cv2
 import numpy as np
 
 from zoo.data.errors import BadSample
+from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
 MAX_COORDINATE = 1e7  # pixels
 MAX_CROSSINGS = 1 << 22  # of the edges of a polygon with rows of pixels: 200 MB
 MAX_SHAPES = (1 << 16) - 1  # of an image, whose pixels hold the number of a shape
 SQUARE = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)], np.float64)
-CIRCLE = np.stack([np.cos(angles := np.arange(720) * (np.pi / 360)), np.sin(angles)], axis=1)  # within 1e-5
+ANGLES = np.arange(720) * (np.pi / 360)
+CIRCLE = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)  # within 1e-5
 
 
 class Region(NamedTuple):
@@ -123,6 +125,7 @@ def polygon(points: np.ndarray, height: int, width: int) -> Region:
 def runs(counts: object, shape: tuple[int, int]) -> np.ndarray:
     """Return bool `shape` from the lengths of its runs, row by row, the first one outside. Raises BadSample."""
     lengths = np.asarray(counts, np.int64)
+    regular.check_pixels(*shape)
     if lengths.ndim != 1 or (lengths < 0).any() or lengths.sum() != shape[0] * shape[1]:
         raise BadSample("runs that do not make up their mask")
     return np.repeat(np.arange(len(lengths)) % 2 == 1, lengths).reshape(shape)

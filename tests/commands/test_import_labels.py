@@ -319,10 +319,11 @@ def test_broken_labels_end_in_one_message_and_write_nothing(tmp_path, run, name)
 def test_a_good_image_beside_bad_ones(tmp_path, run):
     labels = tmp_path / "labels"
     labelme(labels, "a", ("car", BOX), ("car", [[1, 1], [2, 2]]))
-    labelme(labels, "b", ("car", BOX), imageHeight=HEIGHT + 1)
+    labelme(labels, "b", ("car", BOX), ("\ud800\x1b", BOX[::-1]), imageHeight=HEIGHT + 1)
     (labels / "c.json").write_text("{")
     (labels / "package.json").write_text("{}")
     code, _, out = run(labels)
+    assert (out / "classes.txt").read_text().split() == ["background", r"\ud800\x1b", "car"]
     reasons = dict(left_out(out))
     assert (
         code == 1

@@ -40,6 +40,7 @@ Exit codes: 0 done, 1 done, but something was left out (left_out.csv lists it), 
 BACKGROUND = "background"
 MEANINGS = {"_background_": BACKGROUND, "ignore": IGNORED, "void": IGNORED}  # of labels
 LEFT_OUT, MAX_REASONS = "left_out.csv", 20
+PROGRESS = 1000  # images from line to line
 JPEG_QUALITY = 95  # of images that are turned, as LabelMe has it
 RECIPE, KEYS = "deeplabv3plus_demo", ("data.name=cityscapes", "train.eval_batch=1")  # for images of different sizes
 
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> int:
         values, classes = number_classes(labels, arguments)
 
         def tell(source: str, reason: str) -> None:
-            left_out.append({"source": source, "reason": reason})
+            left_out.append({"source": printable(source), "reason": printable(reason)})
 
         pixels = write_scenes(labels, values, masks.class_colors(classes), arguments, folder, tell)
         if not pixels:
@@ -82,9 +83,11 @@ def number_classes(labels: Labels, arguments: argparse.Namespace) -> tuple[dict[
     found = {shape.label for scene in labels.scenes(lambda *row: told.append(": ".join(row))) for shape in scene.shapes}
     if not found:
         raise UserError(f"{arguments.labels}: no label can be imported; {told[:2][-1]}")
-    names = [MEANINGS.get(name, name) for name in (*labels.declared, *sorted(found)) if name in found]
-    names = sorted((name for name in names if name != IGNORED), key=lambda name: name != BACKGROUND)
-    names = list(dict.fromkeys(arguments.classes.split(",") if arguments.classes else names))
+    names = [name for name in (*labels.declared, *sorted(found)) if name in found]
+    names.sort(key=lambda name: MEANINGS.get(name, name) != BACKGROUND)
+    if arguments.classes:
+        names = [name.strip() for name in arguments.classes.split(",") if name.strip()]
+    names = [name for name in dict.fromkeys(MEANINGS.get(name, name) for name in names) if name != IGNORED]
     names[:0] = [BACKGROUND] * (arguments.rest == BACKGROUND and BACKGROUND not in names)
     if not 2 <= len(names) <= IGNORE_INDEX:
         listed = ", ".join(names[:9])
@@ -115,7 +118,7 @@ def write_scenes(
     palette[: len(colors)] = colors
     rest = values[BACKGROUND] if arguments.rest == BACKGROUND else IGNORE_INDEX
     for scene in labels.scenes(tell):
-        name = os.path.splitext(below(scene.source))[0]
+        name = os.path.splitext(printable(below(scene.source)))[0]
         try:
             if name in pixels:
                 raise BadSample("image of the same name as an earlier one")
@@ -137,6 +140,8 @@ def write_scenes(
             file.write(content)
         write_labels(paths[1], mask, palette)
         pixels[name] = counts.astype(np.int32)
+        if len(pixels) % PROGRESS == 0:
+            print(f"{len(pixels):,} images", flush=True)
     return pixels
 
 
