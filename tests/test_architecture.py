@@ -32,7 +32,7 @@ LAYERS = (
     {"zoo.data.audit"},
     {"zoo.data.datasets"},
     {"zoo.data.demo", "zoo.data.preparing", "zoo.data.importing"},
-    {"zoo.cuda_libraries", "zoo.program", "zoo.table"},
+    {"zoo.cuda_libraries", "zoo.program", "zoo.table", "zoo.templates"},
     {"zoo.frameworks"},
     {"zoo.losses"},
     {"zoo.models", "zoo.config", "zoo.tasks"},
@@ -41,7 +41,7 @@ LAYERS = (
     {"zoo.predict", "zoo.distributed", "zoo.logs"},
     {"zoo.visualization"},
     {"zoo.run"},
-    {"zoo.compare", "zoo.doctor", "zoo.export"},
+    {"zoo.compare", "zoo.doctor", "zoo.export", "zoo.visualization.page"},
     {"zoo.commands"},
     {"zoo.bench"},
     {"zoo"},  # cli.py and the Python API

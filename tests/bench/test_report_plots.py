@@ -13,7 +13,7 @@ from zoo.bench.commands.report import TEMPLATE, Section
 from zoo.bench.report import plots, runs, tables
 from zoo.bench.report.results import group, labels
 from zoo.bench.report.runs import Case
-from zoo.bench.templates import render
+from zoo.templates import render
 
 FRAMEWORKS = ("torch", "paddle", "mindspore")
 ONE = [training_events()]

@@ -1,5 +1,7 @@
 """Images side by side and below each other, with lines of text."""
 
+import base64
+import io
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,6 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 GAP = 4  # pixels between images
 FONT_SIZE, LINE = 14, 20  # pixels
+QUALITY = 88  # of JPEG
 TEXT_COLOR, BACKGROUND = (20, 20, 20), 255
 RIGHT, WRONG, NEUTRAL = (0, 120, 0), (190, 0, 0), TEXT_COLOR  # colors of captions
 
@@ -56,6 +59,13 @@ def label(text: str, width: int | None = None, color: tuple[int, int, int] = NEU
     canvas = Image.new("RGB", (width or int(font.getlength(text)) + 1, LINE), (BACKGROUND,) * 3)
     ImageDraw.Draw(canvas).text((0, LINE // 2), text, color, font, anchor="lm")
     return np.asarray(canvas)
+
+
+def data_address(image: np.ndarray) -> str:
+    """Return an image (H, W, 3) as an address for HTML, which holds it as JPEG."""
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "JPEG", quality=QUALITY)
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _pad(image: np.ndarray, height: int, width: int) -> np.ndarray:

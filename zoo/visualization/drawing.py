@@ -1,6 +1,7 @@
 """Images of an evaluation: samples with their predictions, as each task draws them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from zoo.data.formats import masks
 from zoo.predict.overlay import blend
 from zoo.tasks.face import THRESHOLDS
 from zoo.visualization import canvas
-from zoo.visualization.evaluation import Evaluation
+from zoo.visualization.evaluation import Evaluation, Prediction
 
 IMAGE_SIDE, FRAME_SIDE = 224, 128  # longer side, in pixels
 COLUMNS = 4  # of images
@@ -16,6 +17,7 @@ MAX_FRAMES = 16  # of a strip; more are left out evenly
 SCENE_SIDE = 384  # longer side, in pixels
 PAIRS = 4  # of a kind
 FACE_SIDE = 112  # of an image, in pixels
+COLORS = {True: canvas.RIGHT, False: canvas.WRONG, None: canvas.NEUTRAL}
 KINDS = (  # title, whether the person is the same, whether the most similar pairs are drawn
     ("same person, most alike", True, True),
     ("same person, least alike", True, False),
@@ -24,10 +26,30 @@ KINDS = (  # title, whether the person is the same, whether the most similar pai
 )
 
 
+class Tile(NamedTuple):
+    """A sample as it is shown.
+
+    Attributes:
+        pixels: uint8 (H, W, 3).
+        text: what is predicted.
+        is_right: whether it is; None where it is neither right nor wrong.
+        name: of the sample.
+    """
+
+    pixels: np.ndarray
+    text: str
+    is_right: bool | None = None
+    name: str = ""
+
+    def captioned(self) -> np.ndarray:
+        """Return the image below its text."""
+        return canvas.caption(self.pixels, self.text, COLORS[self.is_right])
+
+
 def draw_classes(evaluation: Evaluation) -> Mapping[str, np.ndarray]:
     """Draw `samples`, and `confusion` if the classes are few enough to count it."""
     images = {}
-    tiles = [_sample_tile(evaluation, index, logits) for index, logits in evaluation.predictions]
+    tiles = [class_tile(evaluation, prediction).captioned() for prediction in evaluation.predictions]
     if tiles:
         is_clip = len(evaluation.dataset.fields[0].shape) - (evaluation.dataset.views > 1) > 3
         images["samples"] = canvas.grid(tiles, 1 if is_clip else COLUMNS)
@@ -36,19 +58,21 @@ def draw_classes(evaluation: Evaluation) -> Mapping[str, np.ndarray]:
     return images
 
 
-def _sample_tile(evaluation: Evaluation, index: int, logits: np.ndarray) -> np.ndarray:
+def class_tile(evaluation: Evaluation, prediction: Prediction, frames_shown: int = MAX_FRAMES) -> Tile:
     """Draw a sample with its label and the most probable class.
 
     Args:
         evaluation: of the sample.
-        index: of the sample.
-        logits: of its views, (V, K).
+        prediction: its logits are those of its views, (V, K).
+        frames_shown: of a clip, at most.
     """
-    sample, classes = evaluation.sample(index), evaluation.dataset.classes
+    index, logits = prediction
+    sample, classes, name = evaluation.sample(index), evaluation.dataset.classes, evaluation.dataset.name(index)
     if sample is None:
-        return canvas.label(f"{evaluation.dataset.name(index)} cannot be read", IMAGE_SIDE, canvas.WRONG)
+        return _unreadable(name)
     image, target = evaluation.image(sample), int(sample["label"])
-    frames = image[None] if image.ndim == 3 else image[:: -(-len(image) // MAX_FRAMES)]
+    step = -(-len(image) // frames_shown)
+    frames = image[None] if image.ndim == 3 else image[step // 2 :: step]
     size = canvas.fit(frames.shape[1:3], IMAGE_SIDE if image.ndim == 3 else FRAME_SIDE)
     strip = canvas.row([canvas.resize(frame, size) for frame in frames])
     mean = logits.astype(np.float64).mean(0)
@@ -57,8 +81,12 @@ def _sample_tile(evaluation: Evaluation, index: int, logits: np.ndarray) -> np.n
         predicted, probability = int(mean.argmax()), exponentials.max() / exponentials.sum()
     text = f"{_name(classes, predicted)} {probability:.2f}"
     if predicted == target:
-        return canvas.caption(strip, text, canvas.RIGHT)
-    return canvas.caption(strip, f"{text}, is {_name(classes, target)}", canvas.WRONG)
+        return Tile(strip, text, True, name)
+    return Tile(strip, f"{text}, is {_name(classes, target)}", False, name)
+
+
+def _unreadable(name: str) -> Tile:
+    return Tile(np.full((canvas.LINE, IMAGE_SIDE, 3), canvas.BACKGROUND, np.uint8), "cannot be read", False, name)
 
 
 def _name(classes: Sequence, label: int) -> str:
@@ -67,42 +95,52 @@ def _name(classes: Sequence, label: int) -> str:
 
 def draw_scenes(evaluation: Evaluation) -> Mapping[str, np.ndarray]:
     """Draw `samples`, a row each: image, labels, prediction; and `confusion`."""
-    names = [str(name) for name in evaluation.dataset.classes]
-    colors = np.zeros((256, 3), np.uint8)  # pixels without a label are black
-    colors[: len(names)] = masks.class_colors(names)
-    rows = [_scene_row(evaluation, index, labels[0], colors) for index, labels in evaluation.predictions]
-    matrix = canvas.confusion_matrix(evaluation.state["confusion"], names)
+    rows = []
+    for prediction in evaluation.predictions:
+        tile = scene_tile(evaluation, prediction)
+        rows.append(tile._replace(text=f"{tile.name}: {tile.text}").captioned())
+    matrix = canvas.confusion_matrix(evaluation.state["confusion"], evaluation.dataset.classes)
     return {**({"samples": canvas.column(rows)} if rows else {}), "confusion": matrix}
 
 
-def _scene_row(evaluation: Evaluation, index: int, predicted: np.ndarray, colors: np.ndarray) -> np.ndarray:
-    """Draw a scene.
+def scene_tile(evaluation: Evaluation, prediction: Prediction) -> Tile:
+    """Draw a scene, its labels and the predicted ones side by side.
 
     Args:
         evaluation: of the scene.
-        index: of the scene.
-        predicted: the class of each pixel, uint8 (H, W).
-        colors: of all labels, uint8 (256, 3).
+        prediction: the class of each pixel, uint8 (1, H, W).
     """
+    index, (predicted,) = prediction
     sample, name = evaluation.sample(index), evaluation.dataset.name(index)
     if sample is None:
-        return canvas.label(f"{name} cannot be read", SCENE_SIDE, canvas.WRONG)
+        return _unreadable(name)
+    names = [str(name) for name in evaluation.dataset.classes]
+    colors = np.zeros((256, 3), np.uint8)  # pixels without a label are black
+    colors[: len(names)] = masks.class_colors(names)
     label = sample["label"]
     labelled = label != masks.IGNORE_INDEX
     size = canvas.fit(predicted.shape, SCENE_SIDE)
     image = canvas.resize(evaluation.image(sample), size)
     overlays = [blend(image, canvas.resize_labels(labels, size), colors) for labels in (label, predicted)]
     right = np.mean(label[labelled] == predicted[labelled]) if labelled.any() else np.nan
-    return canvas.caption(canvas.row([image, *overlays]), f"{name}: image, labels, prediction ({right:.0%} right)")
+    return Tile(canvas.row([image, *overlays]), f"image, labels, prediction ({right:.0%} right)", None, name)
 
 
 def draw_pairs(evaluation: Evaluation) -> Mapping[str, np.ndarray]:
-    """Draw `pairs`, a row for each of KINDS, from the distances of all pairs of all ranks."""
+    """Draw `pairs`, a row for each of KINDS."""
+    rows = []
+    for title, tiles in pair_tiles(evaluation).items():
+        rows += [canvas.label(title), canvas.row([tile.captioned() for tile in tiles])]
+    return {"pairs": canvas.column(rows)} if rows else {}
+
+
+def pair_tiles(evaluation: Evaluation) -> dict[str, list[Tile]]:
+    """Draw the pairs of KINDS, by the distances of all pairs of all ranks."""
     state = evaluation.state
     distance, same = state["distance"], state["same"] > 0
     readable = (state["seen"] > 0) & np.isfinite(distance)
     accepted = distance < _thresholds(evaluation, distance, same, readable)
-    rows = []
+    found = {}
     for title, is_same, most_alike in KINDS:
         candidates = np.flatnonzero(readable & (same == is_same))
         order = np.argsort(distance[candidates] if most_alike else -distance[candidates], kind="stable")
@@ -111,8 +149,8 @@ def draw_pairs(evaluation: Evaluation) -> Mapping[str, np.ndarray]:
             for index in candidates[order[:PAIRS]]
         ]
         if tiles:
-            rows += [canvas.label(title), canvas.row(tiles)]
-    return {"pairs": canvas.column(rows)} if rows else {}
+            found[title] = tiles
+    return found
 
 
 def _thresholds(evaluation: Evaluation, distance: np.ndarray, same: np.ndarray, readable: np.ndarray) -> np.ndarray:
@@ -126,8 +164,8 @@ def _thresholds(evaluation: Evaluation, distance: np.ndarray, same: np.ndarray, 
     return thresholds
 
 
-def _pair_tile(evaluation: Evaluation, index: int, distance: float, is_right: bool) -> np.ndarray:
-    """Draw a pair with the cosine of its embeddings; the color tells whether the best threshold gets it right."""
+def _pair_tile(evaluation: Evaluation, index: int, distance: float, is_right: bool) -> Tile:
+    """Draw a pair with the cosine of its embeddings, and whether the best threshold gets it right."""
     sample = evaluation.sample(index)
     images = (
         np.zeros((2, FACE_SIDE, FACE_SIDE, 3), np.uint8)
@@ -135,10 +173,8 @@ def _pair_tile(evaluation: Evaluation, index: int, distance: float, is_right: bo
         else sample[evaluation.dataset.fields[0].name]
     )
     size = canvas.fit(images.shape[1:3], FACE_SIDE)
-    text, color = ("right", canvas.RIGHT) if is_right else ("wrong", canvas.WRONG)
-    return canvas.caption(
-        canvas.row([canvas.resize(image, size) for image in images]), f"cosine {1 - distance / 2:.2f}, {text}", color
-    )
+    text = f"cosine {1 - distance / 2:.2f}, {'right' if is_right else 'wrong'}"
+    return Tile(canvas.row([canvas.resize(image, size) for image in images]), text, is_right)
 
 
 TASKS: Mapping[str, Callable[[Evaluation], Mapping[str, np.ndarray]]] = {

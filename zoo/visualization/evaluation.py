@@ -1,6 +1,7 @@
 """What the images of an evaluation are drawn from: some samples, their predictions and the metric's state."""
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,9 +10,11 @@ from zoo.data import order
 from zoo.data.batch import Batch
 from zoo.data.dataset import Dataset
 from zoo.data.errors import BadSample
+from zoo.data.formats.masks import IGNORE_INDEX
 from zoo.tasks import TaskMetric
 
 Prediction = tuple[int, np.ndarray]  # index of a sample in its split, outputs of its views (V, ...)
+SampleLoss = Callable[[np.ndarray, np.ndarray], float]  # of outputs (V, ...) and label; 0 if nothing is wrong
 
 
 class Evaluation(NamedTuple):
@@ -42,6 +45,20 @@ class Evaluation(NamedTuple):
         return sample[field.name][0] if self.dataset.views > 1 else sample[field.name]
 
 
+def loss_of_mistake(logits: np.ndarray, label: np.ndarray) -> float:
+    """Return the cross-entropy of the logits of a sample's views (V, K), 0 where its class is predicted."""
+    mean = logits.astype(np.float64).mean(0)
+    if label < 0 or mean.argmax() == label:
+        return 0.0
+    return float(np.logaddexp.reduce(mean) - mean[label])
+
+
+def wrong_pixels(predicted: np.ndarray, label: np.ndarray) -> float:
+    """Return the share of the labelled pixels of a scene whose predicted class (1, H, W) is wrong."""
+    labelled = label != IGNORE_INDEX
+    return float((predicted[0] != label)[labelled].mean()) if labelled.any() else 0.0
+
+
 class Recorder:
     """Metric that keeps some predictions, and otherwise is the metric of the task; see zoo.tasks.TaskMetric.
 
@@ -49,7 +66,9 @@ class Recorder:
     same in every evaluation with as many ranks and samples per batch.
     """
 
-    def __init__(self, metric: TaskMetric, samples: int, world_size: int, count: int):
+    def __init__(
+        self, metric: TaskMetric, samples: int, world_size: int, count: int, sample_loss: SampleLoss | None = None
+    ):
         """Keep nothing yet.
 
         Args:
@@ -57,10 +76,12 @@ class Recorder:
             samples: of the split.
             world_size: number of ranks; this one is rank 0.
             count: number of samples to keep.
+            sample_loss: by which as many of the worst are kept, too; None for none of them.
         """
         self.predictions: list[Prediction] = []
         self.summed: Mapping[str, np.ndarray] = {}  # the state over all ranks, when the evaluation is over
         self._metric, self._samples, self._world_size, self._count = metric, samples, world_size, count
+        self._loss, self._worst = sample_loss, list[tuple[float, int, np.ndarray]]()  # a heap
         self._batches = 0  # so far
         self.state = metric.state
 
@@ -73,9 +94,19 @@ class Recorder:
                 row = position - first
                 index = first * self._world_size + row  # see zoo.data.stream.EvaluationBatches
                 self.predictions.append((index, outputs[row * views : (row + 1) * views].copy()))
+        for row in np.flatnonzero(batch["valid"]).tolist():
+            own = outputs[row * views : (row + 1) * views]
+            if self._loss and (loss := self._loss(own, batch["label"][row])):
+                keep = heapq.heappush if len(self._worst) < self._count else heapq.heappushpop
+                keep(self._worst, (loss, -(first * self._world_size + row), own.copy()))
         self._batches += 1
         self._metric.update(outputs, batch)
         self.state = self._metric.state
+
+    @property
+    def worst(self) -> list[Prediction]:
+        """The worst predictions of this rank, the worst first."""
+        return [(-index, outputs) for _, index, outputs in sorted(self._worst, key=lambda kept: kept[:2])[::-1]]
 
     def result(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Compute the metrics from a state that was summed over ranks."""

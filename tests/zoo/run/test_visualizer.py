@@ -38,6 +38,9 @@ class Split:
     def sample(self, index, rng):
         return {"image": np.full((4, 4, 3), index, np.uint8), "label": np.asarray(0)}
 
+    def name(self, index):
+        return f"sample {index}"
+
 
 def visualizer_of(viewers, ema=None, **train):
     config = SimpleNamespace(

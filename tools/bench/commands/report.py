@@ -13,11 +13,11 @@ from zoo.bench.report.plots import Plot
 from zoo.bench.report.results import Result
 from zoo.bench.report.runs import COMPLETE, MIXED, Run, natural
 from zoo.bench.report.tables import Table
-from zoo.bench.templates import render
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 from zoo.table import csv_text
 from zoo.table import table as lines_of
+from zoo.templates import render
 
 EPILOG = """\
 A PATH is a run's folder, a folder above runs (such as a benchmark matrix), or an AI-Rank log of another project,
@@ -26,6 +26,7 @@ docs/benchmarking.md defines the numbers.
 
 examples
   %(prog)s runs/tsm_demo
+  %(prog)s runs/tsm_demo --html
   %(prog)s runs/matrix --html report.html --json report.json --csv tables --png plots
   %(prog)s runs/paddle/GPUx8_AMP.log runs/torch/GPUx8_AMP.log --target 0.711 --samples 234619
 
@@ -43,6 +44,8 @@ def main(argv: list[str] | None = None) -> int:
         UserError: an argument is wrong, there is nothing to read, or the results cannot be compared.
     """
     arguments = parse(argv)
+    if arguments.html == "":
+        return _write_page(arguments)
     if arguments.html or arguments.png:
         plots.require()
     require_new(arguments.json, "--json")
@@ -66,6 +69,15 @@ def main(argv: list[str] | None = None) -> int:
             write(arguments.html, render(TEMPLATE, warnings=warnings, sections=sections, runs=all_runs))
     except OSError as error:
         raise UserError(f"{error.filename2 or error.filename} cannot be written: {error.strerror}") from None
+    return 0
+
+
+def _write_page(arguments: argparse.Namespace) -> int:
+    if len(arguments.paths) != 1 or not os.path.isdir(arguments.paths[0]):
+        raise UserError("--html: without a file it writes the page of a run; name the folder of one, or a FILE")
+    from zoo.visualization.page import write_page  # and what evaluates, which tables do without
+
+    print(f"written: {write_page(Path(arguments.paths[0]))}")
     return 0
 
 
@@ -143,7 +155,14 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("paths", nargs="+", metavar="PATH", help="folder of a run, folder above runs, or AI-Rank log")
     add_json_argument(parser)
     add("--csv", metavar="DIR", help="write a file for each table, with full precision")
-    add("--html", metavar="FILE", help="write one page with tables and plots, which needs no other file")
+    add(
+        "--html",
+        metavar="FILE",
+        nargs="?",
+        const="",
+        help="write one page with tables and plots, which needs no other file; without FILE the page of one run: "
+        "curves, and what its best checkpoint predicts, to RUN/report.html",
+    )
     add("--png", metavar="DIR", help="write the plots")
     add("--peak-tflops", type=positive, metavar="T", help="peak of a card or processor in TFLOP/s, for the MFU")
     add("--target", type=fraction, metavar="A", help="target of AI-Rank logs, a fraction")

@@ -120,6 +120,7 @@ class Run(NamedTuple):
         settings: beside its case, as they were at its begin.
         changed: names of the settings that resumes changed.
         losses: training loss; metrics: main metric of each evaluation.
+        steps: updates done; began: when, in Unix seconds.
     """
 
     path: str
@@ -139,6 +140,8 @@ class Run(NamedTuple):
     changed: Sequence[str] = ()
     losses: Sequence[Point] = ()
     metrics: Sequence[Point] = ()
+    steps: int | None = None
+    began: float | None = None
 
 
 def find(folder: str) -> list[str]:
@@ -194,6 +197,8 @@ def _read(folder: str) -> Run:
         changed=changed,
         losses=points(events, "train", "loss"),
         metrics=points(events, "eval", "accuracy"),
+        steps=max((event["step"] for event in events if event.get("step") is not None), default=None),
+        began=begin.get("time"),
         **{key: begin.get(key) for key in ("metric", "protocol", "checksum", "compute", "flops_per_sample")},
     )
 

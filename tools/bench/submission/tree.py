@@ -12,9 +12,9 @@ import yaml
 from zoo.bench.submission import rules, runs
 from zoo.bench.submission.rules import Listed
 from zoo.bench.submission.runs import PATH_KEYS, Run
-from zoo.bench.templates import render
 from zoo.data.errors import UserError
 from zoo.table import table
+from zoo.templates import render
 
 DEMO_FILE, DEMO_TITLE = "DEMO.md", "# A demo, not a submission"
 SYSTEM = "linux"

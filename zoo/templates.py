@@ -7,6 +7,12 @@ from typing import Any
 from zoo.data.errors import UserError
 
 
+def require() -> None:
+    """Raise UserError if Jinja is not installed."""
+    if importlib.util.find_spec("jinja2") is None:
+        raise UserError("this needs Jinja: pip install 'vision-zoo[plot]'")
+
+
 def render(path: Path, **values: Any) -> str:
     """Fill in a template; values in HTML are escaped.
 
@@ -17,8 +23,7 @@ def render(path: Path, **values: Any) -> str:
     Raises:
         UserError: Jinja is not installed.
     """
-    if importlib.util.find_spec("jinja2") is None:
-        raise UserError("this needs Jinja: pip install 'vision-zoo[plot]'")
+    require()
     import jinja2
 
     environment = jinja2.Environment(

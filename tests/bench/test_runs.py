@@ -1,0 +1,40 @@
+"""zoo runs: runs of several protocols as a table, those that can be compared side by side."""
+
+import json
+
+from tests.helpers.cli import call_zoo
+from tests.helpers.report_runs import training_events, write
+
+
+def test_runs_of_equal_protocols_are_listed_together_and_the_best_comes_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert call_zoo("runs") == 2 and "runs does not exist" in capsys.readouterr().err
+    write(tmp_path / "runs/a", training_events((0.5, 0.6)))
+    write(tmp_path / "runs/deep/b", training_events((0.7,), framework="paddle"))
+    write(tmp_path / "runs/c", training_events((0.9, 0.8), protocol="k400/10x3@256", recipe="other"))
+    write(tmp_path / "runs/d", training_events((0.4,))[:3])
+    write(tmp_path / "runs/e", [])
+    assert call_zoo("runs", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["runs"]
+    assert [(row["run"], row["best"]) for row in rows] == [
+        ("runs/e", None), ("runs/c", 0.9), ("runs/deep/b", 0.7), ("runs/a", 0.6), ("runs/d", None)
+    ]  # fmt: skip
+    by_name = {row["run"]: row for row in rows}
+    assert (by_name["runs/deep/b"]["framework"], by_name["runs/c"]["recipe"]) == ("paddle", "other")
+    assert (by_name["runs/a"]["steps"], by_name["runs/a"]["time"], by_name["runs/a"]["began"]) == (200, 40.5, 100.0)
+    assert (by_name["runs/a"]["state"], by_name["runs/d"]["state"]) == ("complete", "incomplete: step 50 of 750")
+    assert call_zoo("runs", "runs/a", "runs/c") == 0
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.split() == [
+        "run",
+        "recipe",
+        "framework",
+        "protocol",
+        "metric",
+        "best",
+        "steps",
+        "time",
+        "began",
+        "state",
+    ]
+    assert first.split()[0] == "runs/c" and second.split()[4:8] == ["top1", "0.6", "200", "0m40s"]

@@ -1,0 +1,257 @@
+"""The page of a run in one file: curves, what the best checkpoint predicts rightly and wrongly, recipe, environment."""
+
+import io
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo import templates
+from zoo.data import durable
+from zoo.data.errors import UserError
+from zoo.data.formats import masks, regular
+from zoo.logs import journal
+from zoo.logs.console import TOP5_CLASSES, duration
+from zoo.logs.journal import Event
+from zoo.run import cli, start
+from zoo.run.checkpoint import FOLDER
+from zoo.run.folder import RECIPE
+from zoo.visualization import canvas, drawing
+from zoo.visualization.charts import Chart, chart
+from zoo.visualization.evaluation import Evaluation, Prediction, Recorder, loss_of_mistake, wrong_pixels
+
+FILE = "report.html"
+TEMPLATE = Path(__file__).with_name("page.html")
+SHOWN = 12  # samples, and as many of the worst
+MAX_CELLS = 32  # classes of a confusion matrix with numbers; of more the most frequent confusions are listed
+CONFUSIONS = 30
+LOSSES = {"classify": loss_of_mistake, "segment": wrong_pixels}
+
+
+class Images(NamedTuple):
+    """Images below a heading, at least `width` pixels wide where there is room."""
+
+    title: str
+    tiles: Sequence[drawing.Tile]
+    width: int
+
+
+class Evaluated(NamedTuple):
+    """What the best checkpoint predicts.
+
+    Attributes:
+        metrics: of the evaluation, printed.
+        classes: scores of each; in scenes with its color.
+        columns: names of the columns of the confusion matrix.
+        confusion: its rows: name, counts with their shares of the row; none for many classes, and faces.
+        confusions: of many classes the most frequent ones: label, prediction, count.
+        images: in order.
+        charts: of faces.
+    """
+
+    metrics: Mapping[str, str]
+    classes: Sequence[Mapping[str, Any]] = ()
+    columns: Sequence[str] = ()
+    confusion: Sequence[tuple[str, Sequence[tuple[int, float]]]] = ()
+    confusions: Sequence[tuple[str, str, int]] = ()
+    images: Sequence[Images] = ()
+    charts: Sequence[Chart] = ()
+
+
+def write_page(run_folder: Path) -> Path:
+    """Write <run>/report.html, which needs no other file; a page from before is replaced.
+
+    The best checkpoint is evaluated again, in its framework. Where that is not possible, the page says why.
+
+    Raises:
+        UserError: the folder holds no run, Jinja is missing, or the page cannot be written.
+    """
+    templates.require()
+    folder = os.fspath(run_folder)
+    events = journal.history(folder)
+    begin = next((event for event in events if event["event"] == "begin"), None)
+    if begin is None:
+        raise UserError(
+            f"{folder} is no run that has begun: its {journal.FILE} has no event `begin`; name the folder of a run"
+        )
+    evaluated, note = None, "The run has no evaluation yet."
+    if journal.best_evaluation(events):
+        try:
+            evaluated, note = _evaluate(os.path.join(folder, FOLDER, "best")), ""
+        except UserError as error:
+            note = f"The best checkpoint could not be evaluated: {error}"
+    recipe = regular.read(os.path.join(folder, RECIPE)).decode(errors="replace")
+    text = templates.render(
+        TEMPLATE,
+        name=os.path.basename(os.path.abspath(folder)),
+        summary=_summary(events, begin),
+        note=note,
+        charts=_curves(events, begin),
+        evaluated=evaluated,
+        recipe=recipe,
+        environment=_environment(begin),
+        address=canvas.data_address,
+    )
+    path = os.path.join(folder, FILE)
+    try:
+        durable.replace(path, text.encode(errors="replace"), f"{path}.writing")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from None
+    return Path(path)
+
+
+def class_scores(confusion: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return precision, recall, F1 and IoU of each class, None where they are not defined.
+
+    Args:
+        confusion: counts (K, K + 1): rows are labels, columns predictions, the last one of none of the classes.
+        names: of the classes.
+    """
+    right, labelled, predicted = np.diag(confusion), confusion.sum(1), confusion[:, :-1].sum(0)
+
+    def share(part: int, whole: int) -> float | None:
+        return float(part / whole) if whole else None
+
+    return [
+        {
+            "name": str(name),
+            "precision": share(right[i], predicted[i]),
+            "recall": share(right[i], labelled[i]),
+            "f1": share(2 * right[i], labelled[i] + predicted[i]),
+            "iou": share(right[i], labelled[i] + predicted[i] - right[i]),
+            "count": int(labelled[i]),
+        }
+        for i, name in enumerate(names)
+    ]
+
+
+def roc(distance: np.ndarray, same: np.ndarray) -> list[tuple[float, float]]:
+    """Return false and true accept rates at every threshold of the distances (P,) of readable pairs."""
+    order = np.argsort(distance, kind="stable")
+    steps = np.append(np.diff(distance[order]) > 0, True)  # equal distances are accepted together
+    accepted = [np.append(0, np.cumsum(kind[order])[steps] / kind.sum()) for kind in (~same, same)]
+    return list(zip(*(rates.tolist() for rates in accepted)))
+
+
+def _evaluate(checkpoint: str) -> Evaluated:
+    """Evaluate a checkpoint and keep what the page shows. The program is silent meanwhile."""
+    with redirect_stdout(io.StringIO()), start.start(cli.request(None, weights=checkpoint, eval_only=True)) as run:
+        job, task = run.job, run.job.spec.TASK
+        metric, *averaged = (job.task.Metric(job.val_set, run.config.task) for _ in range(1 + bool(job.plan.ema)))
+        counted = averaged[0] if averaged else metric  # which has chosen the best checkpoint
+        recorder = Recorder(counted, len(job.val_set), 1, SHOWN, LOSSES.get(task))
+        metrics = (metric, recorder) if averaged else (recorder, None)
+        found = run.evaluations.measure(metrics, lambda sample: None)
+        evaluation = Evaluation(job.val_set, run.config.seed, recorder.summed, recorder.predictions)
+        hidden = ["seconds", "accuracy"] if job.task.PRIMARY != "accuracy" else ["seconds"]
+        hidden += ["top5"] * (len(job.val_set.classes) < TOP5_CLASSES) + ["bad"] * (not found["bad"])
+        numbers = {
+            name: str(value) if isinstance(value, int) else f"{value:.4f}"
+            for name, value in {**found.get("ema", found), "bad": found["bad"]}.items()
+            if isinstance(value, int | float) and name not in hidden
+        }
+        if task == "face":
+            return _faces(evaluation, numbers)
+        return _classes(evaluation, recorder.worst, numbers, task == "segment")
+
+
+def _classes(
+    evaluation: Evaluation, worst: Sequence[Prediction], metrics: Mapping[str, str], are_scenes: bool
+) -> Evaluated:
+    """Return what is shown of a classifier, or of the pixels of scenes."""
+    draw = drawing.scene_tile if are_scenes else partial(drawing.class_tile, frames_shown=1)
+    images = [
+        Images(title, [draw(evaluation, prediction) for prediction in predictions], 420 if are_scenes else 150)
+        for title, predictions in (("Worst mistakes", worst), ("Samples", evaluation.predictions))
+        if predictions
+    ]
+    found, names = Evaluated(metrics, images=images), [str(name) for name in evaluation.dataset.classes]
+    if "confusion" not in evaluation.state:
+        return found
+    matrix = evaluation.state["confusion"]
+    rows = class_scores(matrix, names)
+    if are_scenes:
+        for row, color in zip(rows, masks.class_colors(names).tolist()):
+            row["color"] = f"rgb({', '.join(map(str, color))})"
+    columns = [*names, canvas.OTHER] if matrix[:, -1].any() else names
+    if len(names) > MAX_CELLS:
+        wrong = sorted(((count, i, j) for (i, j), count in np.ndenumerate(matrix) if count and i != j), reverse=True)
+        confusions = [(names[i], columns[j], int(count)) for count, i, j in wrong[:CONFUSIONS]]
+        return found._replace(classes=rows, confusions=confusions)
+    counts, totals = matrix[:, : len(columns)], np.maximum(matrix.sum(1, keepdims=True), 1)
+    cells = [list(zip(*pair)) for pair in zip(counts.tolist(), (counts / totals).tolist())]
+    return found._replace(classes=rows, columns=columns, confusion=list(zip(names, cells)))
+
+
+def _faces(evaluation: Evaluation, metrics: Mapping[str, str]) -> Evaluated:
+    """Return what is shown of the verification of pairs."""
+    state, lines = evaluation.state, {}
+    for name, first, count in evaluation.dataset.sets:  # type: ignore[attr-defined]
+        rows = slice(first, first + count)
+        known = (state["seen"][rows] > 0) & np.isfinite(state["distance"][rows])
+        lines[name] = roc(state["distance"][rows][known], state["same"][rows][known] > 0)
+    found = chart("True accept rate", "false accept rate", lines)
+    images = [Images(title.capitalize(), tiles, 160) for title, tiles in drawing.pair_tiles(evaluation).items()]
+    return Evaluated(metrics, images=images, charts=[found] if found else [])
+
+
+def _curves(events: Sequence[Event], begin: Event) -> list[Chart]:
+    """Return the charts of loss, learning rate and main metric."""
+    axis = "epoch" if "epoch" in str(begin.get("eval_every")) else "step"
+
+    def course(name: str, key: str) -> list[tuple[float, float]]:
+        own = [event for event in events if event["event"] == name]
+        return [(event[axis], event[key]) for event in own if isinstance(event.get(key), int | float)]
+
+    metric = begin.get("metric") or "metric"
+    charts = (
+        chart("Loss", axis, {"training": course("train", "loss"), "validation": course("eval", "loss")}),
+        chart("Learning rate", axis, {"rate": course("train", "lr")}),
+        chart(f"Validation: {metric}", axis, {metric: course("eval", "accuracy")}),
+    )
+    return [each for each in charts if each]
+
+
+def _summary(events: Sequence[Event], begin: Event) -> dict[str, str]:
+    """Return what the run is and has reached, by title."""
+    best, end = journal.best_evaluation(events), next((e for e in events if e["event"] == "end"), None)
+    evals = [event for event in events if event["event"] == "eval"]
+    rates = [event["samples_per_s"] for event in events if event["event"] == "train" and event["samples_per_s"]]
+    last, metric = events[-1], begin.get("metric")
+    return {
+        f"best {metric}": f"{best['accuracy']:.4f} at step {best['step']}, epoch {best['epoch']:.3g}" if best else "-",
+        f"last {metric}": f"{evals[-1]['accuracy']:.4f}" if evals else "-",
+        "state": "complete" if end else f"step {last.get('step', 0)} of {begin['steps']}",
+        "began": time.strftime("%Y-%m-%d %H:%M", time.localtime(begin["time"])),
+        "time": duration(last["time"] - begin["time"]),
+        "throughput": f"{np.median(rates):.4g} samples/s" if rates else "-",
+        "samples": f"{begin['train_samples']} to train on, {begin['val_samples']} to validate",
+        "model": f"{begin['model']}, {begin['parameters'] or 0:,} parameters; weights: {begin['weights']}",
+    }
+
+
+def _environment(begin: Event) -> dict[str, str]:
+    """Return where and how the run was computed, by title; what is not known is left out."""
+    host, git = (begin.get("hosts") or [{}])[0], begin.get("git") or {}
+    level = f" ({begin['level']})" if begin.get("level") else ""
+    values = {
+        "command": " ".join(begin.get("command") or ()),
+        "framework": f"{begin['framework']} {begin.get('framework_version') or ''}",
+        "device": begin["device"],
+        "computing in": f"{begin['compute']}{level}",
+        "processes": begin["ranks"],
+        "batch": begin["plan"],
+        "data": f"{begin.get('data')}, checksum {begin['checksum']}",
+        "protocol": begin.get("protocol"),
+        "seed": begin.get("seed"),
+        "processor": host.get("cpu"),
+        "system": host.get("os"),
+        "driver": host.get("driver"),
+        "commit": git and f"{git['commit']}{' with changes' if git['dirty'] else ''}",
+    }
+    return {name: str(value) for name, value in values.items() if value not in (None, "", {})}
