@@ -18,7 +18,7 @@ from PIL import Image
 
 from zoo.data import stages
 from zoo.data.errors import BadSample
-from zoo.data.formats import headers, regular
+from zoo.data.formats import headers, jpeg, regular
 from zoo.data.parsing import parsing
 from zoo.data.transforms.geometry import Box, Geometry, Size
 from zoo.data.transforms.pixels import finish, resize
@@ -178,10 +178,16 @@ def decode(encoded: EncodedImage, geometry: Geometry, reduce: bool = False) -> n
         BadSample: the pixels cannot be decoded.
     """
     assert geometry.size
-    left, top, width, height = encoded.stored_box(geometry.box or (0, 0, *encoded.size))
+    left, top, width, height = box = encoded.stored_box(geometry.box or (0, 0, *encoded.size))
     target = geometry.size[::-1] if encoded.orientation[2] else geometry.size
     with parsing(NOT_DECODED, kind=BadSample):
-        pixels, factor = decode_pixels(encoded, jpeg_scale(encoded, geometry) if reduce else 1)
+        scale, factor = jpeg_scale(encoded, geometry) if reduce else 1, 1.0
+        has_rows = geometry.box and scale == 1 and encoded.for_opencv and encoded.is_jpeg
+        pixels = jpeg.decode_box(encoded.content, box) if has_rows else None
+        if pixels is None:
+            pixels, factor = decode_pixels(encoded, scale)
+        else:
+            left, top = 0, 0
         edges = (left / factor, top / factor, (left + width) / factor, (top + height) / factor)
         return finish(encoded.upright(_resize_box(pixels, edges, target, geometry)), geometry)
 

@@ -25,6 +25,7 @@ DECODERS = {  # module -> what needs it, and the package that pip installs
     "PIL.Image": ("masks, and images that OpenCV does not read", "pillow"),
     "av": ("videos", "av"),
     "cykooz_resizer": ("data.resample=fast", "cykooz-resizer"),
+    "nvidia.nvimgcodec": ("boxes of JPEG images", "nvidia-nvimgcodec-cu13"),
     "decord": ("data.decoder=decord", "decord"),
     "nvidia.dali": ("data.loader=dali", "vision-zoo[dali]"),
 }
