@@ -4,7 +4,7 @@ import fnmatch
 import os
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
@@ -13,15 +13,18 @@ import numpy as np
 
 from zoo.config.convert import convert
 from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import images
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import Spec, initializers, load_model_class, load_spec, named
 from zoo.models.named import NAMED_MODELS, NamedModel
 from zoo.notebook import Result, Run, argument_names, override_pairs
+from zoo.predict.batches import Options
 from zoo.predict.classify import Classification
 from zoo.predict.faces import Face
-from zoo.predict.predictors import Predictor
-from zoo.predict.results import Source, TrainedModel, count_frames
+from zoo.predict.predictors import Predictor, predict
+from zoo.predict.results import Source, TrainedModel, count_frames, walk_inputs
 from zoo.predict.segment import Segmentation
+from zoo.predict.urls import is_url
 from zoo.run import trained
 from zoo.run.checkpoint import has_averages, model_file
 from zoo.run.weights import averages_note
@@ -44,7 +47,7 @@ __all__ = [
     "numpy_weights",
 ]
 Arrays = dict[str, np.ndarray]
-Input = str | os.PathLike[str] | np.ndarray
+Input = Any  # str | os.PathLike[str] | PIL.Image.Image | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -71,41 +74,74 @@ class Loaded:
     _predictor: Predictor = field(repr=False)
     _load: Callable[[], TrainedModel] = field(repr=False)
 
-    def predict(self, inputs: Input | list[Input] | tuple[Input, ...]) -> Any:
-        """Predict files or arrays, with the numbers of tools/predict.py.
+    def predict(self, inputs: Input | Sequence[Input], *, batch: int | str = "auto", workers: int = 0) -> Any:
+        """Predict files, images or arrays, with the numbers of zoo predict.
 
         Args:
-            inputs: one, or a list of them: paths of images or videos, or of folders of numbered frames; arrays uint8
-                RGB, (H, W, 3) for an image, (n, H, W, 3) for the frames of a video. They are scaled and cropped as in
-                an evaluation.
+            inputs: one, or a list or tuple of them: paths or http addresses of images or videos, folders of numbered
+                frames; folders of such, which stand for all files in them by name; images of Pillow; arrays uint8 RGB,
+                (H, W, 3) for an image, (n, H, W, 3) for the frames of a video. They are scaled and cropped as in an
+                evaluation.
+            batch: samples that are computed at once; auto: 64, at most 2 million pixels. Results differ by rounding.
+            workers: processes that read files; 0: two threads.
 
         Returns:
-            A Classification, a Segmentation or a Face, or a list of them for a list.
+            A Classification, a Segmentation or a Face, or a list of them for a list or a folder.
 
         Raises:
             UserError: a file cannot be read, or an array is none of these.
         """
-        if isinstance(inputs, list | tuple):
-            return [self._predict(source, index) for index, source in enumerate(inputs)]
-        return self._predict(inputs, 0)
+        return self._results(inputs, Options.parse(batch, workers))
 
-    def _predict(self, source: Any, index: int) -> Any:
-        checked = self._check(source)
-        try:
-            return self._predictor.result(self._load(), checked, index)
-        except BadSample as error:
-            raise UserError(f"{checked if isinstance(checked, str) else f'array {index}'}: {error}") from None
+    def features(self, inputs: Input | Sequence[Input], *, batch: int | str = "auto", workers: int = 0) -> np.ndarray:
+        """Compute the pooled features of files, images or arrays: what the classifier gets.
 
-    def _check(self, source: Any) -> Source:
-        """Return a path as text or an array. Raises UserError for anything else."""
+        Of an image it is the mean of the maps of the model's `forward_features` over all places, of a clip over all
+        frames, too. Of a face it is the embedding, of length 1.
+
+        Args:
+            inputs, batch, workers: as for `predict`; no videos of scenes.
+
+        Returns:
+            (d,), or (N, d) for a list or a folder, float32.
+
+        Raises:
+            UserError: as `predict`; an exported model gives features of faces alone.
+        """
+        if self._load().metadata["task"] == "face":
+            found = self.predict(inputs, batch=batch, workers=workers)
+            return np.asarray([each.embedding for each in found] if isinstance(found, list) else found.embedding, "f4")
+        return np.asarray(self._results(inputs, Options.parse(batch, workers), finish=_pool, features=True))
+
+    def _results(self, inputs: Any, options: Options, **keywords: Any) -> Any:
+        """Return the result of an input, or those of several. keywords: of zoo.predict.predictors.predict."""
+        several = isinstance(inputs, list | tuple)
+        checked = [self._check(each) for each in (inputs if several else [inputs])]
+        sources: list[Any] = [source for each in checked for source in (each if isinstance(each, list) else [each])]
+        found = list(predict(self._predictor, self._load(), sources, options, **keywords))
+        for index, result in enumerate(found):
+            if isinstance(result, BadSample):
+                name = sources[index] if isinstance(sources[index], str) else f"array {index}"
+                raise UserError(f"{name}: {result}")
+        return found if several or isinstance(checked[0], list) else found[0]
+
+    def _check(self, source: Any) -> Source | list[Source]:
+        """Return a path as text, an array, or the paths in a folder. Raises UserError for anything else."""
         if isinstance(source, str | os.PathLike):
             path = os.fsdecode(source)
             if not path:
                 raise UserError("predict: expected a path, got an empty one")
             template = self._predictor.frame_template(self._load().cfg.data)
-            if os.path.isdir(path) and not count_frames(path, template):
-                raise UserError(f"{path} is a folder; give a list of the files in it")
-            return path
+            if is_url(path) or not os.path.isdir(path) or count_frames(path, template):
+                return path
+            if not (inside := list(walk_inputs(path, self._predictor.extensions, template))):
+                raise UserError(f"{path}: nothing in this folder ends in {', '.join(self._predictor.extensions)}")
+            return [*inside]
+        if hasattr(source, "getexif"):  # an image of Pillow; faces and scenes are read as they are stored
+            try:
+                source = images.from_pillow(source, upright=self._load().metadata["task"] == "classify")
+            except BadSample as error:
+                raise UserError(f"predict: an image of Pillow {error}") from None
         names = {3: "(H, W, 3)", 4: "(n, H, W, 3)"}
         wanted = " or ".join(names[count] for count in self._predictor.dimensions)
         if not isinstance(source, np.ndarray):
@@ -117,6 +153,13 @@ class Loaded:
                 "list"
             )
         return np.ascontiguousarray(source)
+
+
+def _pool(_index: int, _sample: Any, maps: np.ndarray | None) -> np.ndarray:
+    """Return the mean of feature maps (n, C, h, w) over all but the channels."""
+    if maps is None:
+        raise BadSample("is a video of scenes, which has no features; give frames")
+    return maps.astype(np.float64).mean((0, 2, 3)).astype(np.float32)
 
 
 def list_models(pattern: str = "*") -> list[str]:

@@ -12,7 +12,6 @@ It takes all its randomness from `rng`, and draws before any pixel is read.
 """
 
 import importlib
-import inspect
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -61,7 +60,7 @@ class Augmentation(NamedTuple):
     @property
     def is_crop(self) -> bool:
         """Whether it returns a geometry."""
-        return next(iter(inspect.signature(self.function).parameters)) == "size"
+        return self.function.__code__.co_varnames[0] == "size"
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 import cv2
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from zoo.data import stages
 from zoo.data.errors import BadSample
@@ -198,6 +198,12 @@ def jpeg_scale(encoded: EncodedImage, geometry: Geometry) -> int:
     _, _, width, height = geometry.box or (0, 0, *encoded.size)
     factor = max(min(width // geometry.size[0], height // geometry.size[1]), 1)
     return max(scale for scale in FLAGS if scale <= factor)
+
+
+def from_pillow(image: Image.Image, upright: bool) -> np.ndarray:
+    """Return an image of Pillow as uint8 RGB (H, W, 3); upright: turned as its EXIF says. Raises BadSample."""
+    with parsing(NOT_DECODED, kind=BadSample):
+        return np.array((ImageOps.exif_transpose(image) if upright else image).convert("RGB"))
 
 
 def decode_stored(encoded: EncodedImage) -> np.ndarray:

@@ -102,40 +102,42 @@ def draw_predictions(folder: Path) -> Figure:
     return figure
 
 
-def read_results(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "predictions.json").read_text(encoding="utf-8"))
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
-def draw_clip(part: SubFigure, results: dict[str, Any]) -> None:
-    row = results["files"][0]
+def draw_clip(part: SubFigure, rows: list[dict[str, Any]]) -> None:
+    row = rows[0]
     frames = video.video_frames(row["file"], lambda count: np.linspace(0, count - 1, NUM_FRAMES).astype(int))
-    part.suptitle(f"TSM: {classes_of(row, results, ', ')}", fontsize=10)
+    part.suptitle(f"TSM: {classes_of(row, ', ')}", fontsize=10)
     for axes, frame in zip(part.subplots(1, NUM_FRAMES), frames):
         show(axes, frame)
 
 
-def draw_image(part: SubFigure, results: dict[str, Any]) -> None:
-    row = results["files"][0]
+def draw_image(part: SubFigure, rows: list[dict[str, Any]]) -> None:
+    row = rows[0]
     part.suptitle("ResNet50", fontsize=10)
     axes = part.subplots()
     show(axes, pyplot.imread(row["file"]))
-    axes.set_xlabel(classes_of(row, results, "\n"))
+    axes.set_xlabel(classes_of(row, "\n"))
 
 
-def draw_street(part: SubFigure, results: dict[str, Any]) -> None:
+def draw_street(part: SubFigure, rows: list[dict[str, Any]]) -> None:
     part.suptitle("DeepLabV3+", fontsize=10)
-    show(part.subplots(), pyplot.imread(results["files"][0]["written"]["overlay"]))
+    show(part.subplots(), pyplot.imread(rows[0]["written"]["overlay"]))
 
 
-def draw_faces(part: SubFigure, results: dict[str, Any]) -> None:
-    part.suptitle(f"ArcFace: cosine {results['cosine']:.2f}", fontsize=10)
-    for axes, row in zip(part.subplots(1, 2), results["files"]):
+def draw_faces(part: SubFigure, rows: list[dict[str, Any]]) -> None:
+    first, second = (np.array(row["embedding"]) for row in rows[:2])
+    part.suptitle(f"ArcFace: cosine {first @ second:.2f}", fontsize=10)
+    for axes, row in zip(part.subplots(1, 2), rows):
         show(axes, pyplot.imread(row["file"]))
 
 
-def classes_of(row: dict[str, Any], results: dict[str, Any], separator: str) -> str:
-    probabilities = dict(zip(results["classes"], row["probabilities"]))
-    return separator.join(f"{name} {probabilities[name]:.2f}" for name in row["top"][:NUM_CLASSES])
+def classes_of(row: dict[str, Any], separator: str) -> str:
+    found = row["predictions"][:NUM_CLASSES]
+    return separator.join(f"{each['label']} {each['probability']:.2f}" for each in found)
 
 
 def show(axes: Axes, image: np.ndarray) -> None:

@@ -1,6 +1,5 @@
 """Exported models in place of checkpoints: the same predictions, metrics and results, for every task."""
 
-import json
 import os
 import subprocess
 import sys
@@ -16,10 +15,9 @@ import zoo
 from tests.helpers.cli import call_zoo
 from tests.helpers.exported import export, with_input
 from tests.helpers.paths import ROOT
-from tests.helpers.predicting import run_predict, train
+from tests.helpers.predicting import by_name, read_results, run_predict, train
 from tests.helpers.processes import SETTINGS
 from zoo.data.errors import UserError
-from zoo.predict import results
 from zoo.weights import files
 from zoo.weights.onnx_file import State
 
@@ -48,8 +46,9 @@ def image_model(demo_sets, tmp_path_factory):
 
 
 def numbers(row):
-    """Return the numbers of a row of predictions.json."""
-    return np.array(row.get("probabilities") or row.get("shares") or row["embedding"])
+    """Return the numbers of a row of predictions.jsonl."""
+    ranked = row.get("predictions") or row.get("shares")
+    return np.array([list(each.values())[1] for each in ranked] if ranked else row["embedding"])
 
 
 def test_predictions_are_those_of_the_checkpoint(pair, tmp_path, capsys):
@@ -111,11 +110,10 @@ def decode(file):
 
 
 def compare(result, row, class_names):
-    """Compare a result with a row of predictions.json."""
+    """Compare a result with a row of predictions.jsonl."""
     if isinstance(result, zoo.Classification):
-        assert list(result.labels[:5]) == row["top"] and sorted(result.labels) == sorted(class_names)
-        expected = sorted(row["probabilities"], reverse=True)
-        np.testing.assert_allclose(result.probabilities, expected, rtol=1e-4, atol=1e-6)
+        assert list(result.labels[:5]) == list(by_name(row)) and sorted(result.labels) == sorted(class_names)
+        np.testing.assert_allclose(result.probabilities[:5], list(by_name(row).values()), rtol=1e-4, atol=1e-6)
     elif isinstance(result, zoo.Segmentation):
         labels = np.asarray(Image.open(row["written"]["labels"]))
         assert result.class_map.dtype == np.uint8 and np.array_equal(result.class_map, labels)
@@ -171,7 +169,7 @@ def test_without_a_framework(image_model, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "computing in fp32 with onnx on cpu" in done.stdout and "evaluation: top1" in done.stdout
-    assert len(json.loads((tmp_path / "out" / results.FILE_NAME).read_text())["files"]) == 8
+    assert len(read_results(tmp_path / "out")["files"]) == 8
 
 
 USES = [
@@ -223,7 +221,7 @@ def with_two_classes(metadata):
         (lambda m: replace(m, arch={**m.arch, "depth": 34}), "is for model.depth=34"),
         (lambda m: replace(m, record={**m.record, "recipe": "a: [1"}), "lacks a valid recipe"),
         (lambda m: replace(m, states=(State("a", "next_a", (1, 3)),)), "do not agree: inputs input, a against input"),
-        (with_two_classes, "its output has the shape (1, 8) instead of (1, 2)"),
+        (with_two_classes, "its output has the shape (8, 8) instead of (8, 2)"),
     ],
 )
 def test_files_that_are_not_what_they_say(image_model, change, message, tmp_path, capsys):
@@ -267,7 +265,7 @@ def test_inputs_of_a_program_that_are_none(image_model, tmp_path):
         (image[None], "give several as a list"),
         (image[:0], r"got uint8 \(0, 40, 3\)"),
         (3, "expected paths, or arrays uint8"),
-        (str(root), "is a folder; give a list of the files in it"),
+        (str(tmp_path), "nothing in this folder ends in .jpeg"),
         (str(root / "none.png"), "none.png: no such file"),
         ("", "expected a path, got an empty one"),
     ):

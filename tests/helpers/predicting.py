@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 
 from tests.helpers.cli import call_zoo
@@ -15,16 +16,27 @@ from zoo.config import loader
 from zoo.data.datasets import cityscapes, faces, imagenet, kinetics, synthetic
 from zoo.data.demo import motion, portraits, shapes
 from zoo.data.stream import open_evaluation, open_training
-from zoo.predict import results
+from zoo.predict import output
 from zoo.run import cli
 from zoo.run.checkpoint import save_checkpoint, save_evaluation
 from zoo.run.evaluation import evaluate
 from zoo.run.job import assemble, join, restore
 from zoo.run.pipeline import DecodedStream
 
+CLASSES = ("grass", "water", "köln")
+COLORS = np.array([[60, 150, 50], [40, 60, 190], [200, 120, 40]])
 COMMON = {"data.workers": 0, "train.batch": 4, "train.eval_batch": 3}
 DATASETS = (cityscapes, faces, imagenet, kinetics, synthetic, motion, portraits, shapes)
 LOAD = {dataset: dataset.load for dataset in DATASETS}
+
+
+def scene(number):
+    """Return an image of blocks in the colors of their classes, of a size of its own, and its mask."""
+    rng = np.random.default_rng(number)
+    labels = rng.integers(0, len(CLASSES), (3, 4)).repeat(14 + number, 0).repeat(15, 1).astype(np.uint8)
+    image = np.clip(COLORS[labels] + rng.normal(0, 12, (*labels.shape, 3)), 0, 255).astype(np.uint8)
+    labels[:4] = 255
+    return image, labels
 
 
 def run_script(*words, cwd=ROOT):
@@ -97,8 +109,20 @@ def evaluation_outputs(weights, *changes):
 
 
 def run_predict(capsys, out, *words):
-    """Run tools/predict.py here: its exit code, predictions.json, the lines printed but the last, and the errors."""
+    """Run zoo predict here: its exit code, what it wrote, the lines printed but the last, and the errors."""
     code = call_zoo("predict", *words, "--out", out, "--device", "cpu")
     lines, errors = capsys.readouterr()
-    record = json.loads((out / results.FILE_NAME).read_text(encoding="utf-8")) if out.exists() else None
-    return code, record, lines.splitlines()[:-1], errors
+    return code, read_results(out) if out.exists() else None, lines.splitlines()[:-1], errors
+
+
+def read_results(out):
+    """Return origin.json, and the rows of predictions.jsonl as `files`."""
+    rows = [json.loads(line) for line in (out / output.ROWS).read_text(encoding="utf-8").splitlines()]
+    return {**json.loads((out / output.ORIGIN).read_text(encoding="utf-8")), "files": rows}
+
+
+def by_name(row, kind="predictions", value="probability"):
+    """Return the values of a row by the names of the classes, whose order is checked."""
+    values = [each[value] for each in row[kind]]
+    assert values == sorted(values, reverse=True)
+    return {each["label"]: each[value] for each in row[kind]}

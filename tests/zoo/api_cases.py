@@ -106,6 +106,50 @@ def case_a_checkpoint_is_loaded_with_its_classes_and_recipe(backend):
     assert backend.run(backend.set_train(fresh, False), x).shape == (2, 2)
 
 
+def case_features_are_what_the_classifier_gets(backend):
+    """Weights x features + bias are the logits; the mean of a class activation map is the logit of its class."""
+    rng, results = np.random.default_rng(5), []
+    with tempfile.TemporaryDirectory() as folder:
+        images = rng.integers(0, 256, (2, 3, 36, 44, 3), np.uint8)
+        clips = rng.integers(0, 256, (2, 4, 40, 36, 3), np.uint8)
+        tsm = zoo.numpy_weights("tsm_r18", num_classes=3, width=8, segments=4)
+        pairs = ["model.width=8", "data.size=32", "data.segments=4"]
+        sets = (
+            (write_checkpoint(folder)[0], list(images[0])),
+            (save(os.path.join(folder, "clips"), "tsm_demo", pairs, tsm, CLASSES), list(clips)),
+        )
+        for path, inputs in sets:
+            loaded, head = zoo.load(path, backend.FRAMEWORK), safetensors.numpy.load_file(f"{path}/model.safetensors")
+            found = loaded.features(inputs)
+            logits = found.astype(np.float64) @ head["fc.weight"].T + head["fc.bias"]
+            shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+            for row, result in zip(shares, loaded.predict(inputs), strict=True):
+                assert np.allclose(
+                    [row[CLASSES.index(name)] for name in result.labels], result.probabilities, atol=1e-5
+                )
+            assert np.allclose(loaded.features(inputs[0]), found[0], atol=1e-5)
+            assert found.shape == (len(inputs), head["fc.weight"].shape[1])
+            results.append(found)
+        scenes, faces = (zoo.load(path, backend.FRAMEWORK) for path in write_other_checkpoints(folder))
+        results += [scenes.features([images[0, 0]]), faces.features(list(images[1, :2, :32, :32]))]
+    assert results[2].shape == (1, 128) and results[3].shape == (2, 16)
+    assert np.allclose(np.linalg.norm(results[3], axis=1), 1)
+
+
+def case_a_classifier_for_other_classes(backend):
+    for name, (options, shape) in SMALL.items():
+        if name == "iresnet18":
+            continue
+        x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+        model = backend.set_train(zoo.create_model(name, backend.FRAMEWORK, num_classes=5, **options), False)
+        before = backend.run(model.forward_features, x)
+        model.reset_classifier(7)
+        assert backend.run(backend.set_train(model, False), x).shape[1] == 7
+        assert np.array_equal(backend.run(model.forward_features, x), before) and before.ndim == 4
+        fresh = zoo.numpy_weights(name, num_classes=7, **options)
+        assert backend.shapes(model) == {key: array.shape for key, array in fresh.items()}, name
+
+
 def case_a_run_trains_in_this_process_again_and_again(backend):
     with tempfile.TemporaryDirectory() as folder:
         settings = {**RUN, "data.root": os.path.join(folder, "shapes")}

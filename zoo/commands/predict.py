@@ -1,34 +1,44 @@
 """Predict your own files with a trained model: classes, class maps of scenes, similarity of faces."""
 
 import argparse
+import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from zoo import program
 from zoo.commands.new_file import free_folder
+from zoo.config.convert import plain
 from zoo.data.errors import BadSample, UserError, printable
 from zoo.frameworks import FRAMEWORKS
-from zoo.predict import results
+from zoo.predict import output
 from zoo.predict import stream as streaming
 from zoo.predict import stream_report as stream_options
+from zoo.predict.batches import AUTO_SAMPLES, Options
 from zoo.predict.predictors import Predictor
+from zoo.predict.predictors import predict as predict_sources
 from zoo.predict.results import (
     DEFAULT_TOP,
-    Failure,
+    Input,
+    Request,
     Row,
+    Sample,
     TrainedModel,
     find_inputs,
     output_stems,
     walk_inputs,
 )
 from zoo.predict.stream import Shapes
-from zoo.predict.stream_report import Options
 from zoo.run import cli, trained, weights
 from zoo.run.checkpoint import FOLDER
 from zoo.run.stopping import StopSignal
+from zoo.run.trained import Trained
 from zoo.run.weights import averages_note
-from zoo.weights import onnx_file
+from zoo.weights import files, onnx_file
 
 EPILOG = """\
 The checkpoint holds its recipe and its class names; the data it was trained on is not needed. A file is read and
@@ -46,7 +56,8 @@ tools/export.py has written (.onnx) in ONNX Runtime, without a framework.
                                in embeddings.npz, too. Of two files, their similarity; with --search, the images of a
                                folder that are most similar to each file
 
-predictions.json in --out holds all results.
+predictions.jsonl in --out gets a line per file as it goes, origin.json says what computed it. The same command with the
+same --out goes on after the last whole line.
 
 A stream (--stream) is a video, a camera or an address that a causal model of clips classifies frame by frame. Frames of
 a video wait for the model; those of a camera or an address, and of a video with --realtime, are dropped and counted if
@@ -71,7 +82,12 @@ def main(argv: list[str]) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
-    add("files", metavar="FILE", nargs="*", help="image, video, folder of numbered images, or folder of such")
+    add(
+        "files",
+        metavar="FILE",
+        nargs="*",
+        help="image, video, folder of numbered images, http:// or https:// address of a file, or folder of such",
+    )
     add(
         "--weights",
         metavar="PATH",
@@ -81,7 +97,28 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--raw", action="store_true", help="take the weights of the last update, not their moving average (train.ema)")
     add("--framework", choices=FRAMEWORKS, help="default torch, whatever trained it; none for an .onnx file")
     add("--device", metavar="NAME", default="auto", help="as for train.py")
-    add("--out", metavar="DIR", help="folder for the results; default predictions/<run>, or the next free number")
+    add(
+        "--out",
+        metavar="DIR",
+        help="folder for the results, where an interrupted call goes on; default predictions/<run>, or the next free "
+        "number",
+    )
+    add(
+        "--batch",
+        metavar="N",
+        default="auto",
+        help=f"samples that are computed at once; default auto: {AUTO_SAMPLES}, at most 2 million pixels",
+    )
+    add("--workers", type=int, metavar="N", default=0, help="processes that read files; default 0: two threads")
+    add("--csv", action="store_true", help="write predictions.csv, too, with the most probable class of each file")
+    add(
+        "--explain",
+        metavar="CLASS",
+        nargs="?",
+        const="",
+        help="draw where a class is seen, by default the most probable one: a class activation map, of a scene its "
+        "probability",
+    )
     add(
         "--top",
         type=int,
@@ -111,35 +148,42 @@ def predict(arguments: argparse.Namespace) -> int:
     stream = stream_options.read_options(arguments)
     if bool(arguments.files) == bool(stream):
         raise UserError("give files or folders to predict, or a stream alone, with --stream SOURCE")
+    options = Options.parse(arguments.batch, arguments.workers, "--")
     found = trained.read(arguments.weights, arguments.framework, arguments.device, arguments.override, arguments.raw)
     predictor = found.predictor
-    album = find_album(predictor, found.spec.TASK, arguments.search, arguments.top)
-    out = choose_folder(arguments.out, arguments.weights)
+    album = find_album(found, arguments.search, arguments.top)
+    check_explained(found, arguments)
+    out = choose_folder(arguments.out, arguments.weights, bool(stream))
 
     def load() -> TrainedModel:
         if found.is_averaged:
             print(averages_note(arguments.weights))
-        return found.load()
+        return found.load(scores=arguments.explain is not None)
 
     if stream:
         shapes = streaming.state_shapes(found.model, found.cfg)
         return predict_stream(load(), shapes, found.dataset, stream, arguments.top, out)
-    paths, failures = find_inputs(arguments.files, predictor.extensions, predictor.frame_template(found.cfg.data))
-    rows = [report(failure) for failure in failures]
-    if not paths:
+    inputs = find_inputs(arguments.files, predictor.extensions, predictor.frame_template(found.cfg.data))
+    if all(each.missing for each in inputs):
+        for each in inputs:
+            report(*each)
         return 2
     model = load()
     try:
-        os.makedirs(out, exist_ok=True)
-        rows += predict_files(predictor, model, paths, arguments.top, out)
-        metadata = dict(model.metadata)
-        if predictor.compare:
-            comparison = predictor.compare(model, rows, album, arguments.top, out)
-            for line in comparison.lines:
-                print(printable(line), flush=True)
-            rows += [report(failure) for failure in comparison.failures]
-            metadata |= comparison.metadata
-        results.write_results(out, metadata, rows)
+        recipe = {key: plain(entry.value) for key, entry in found.resolved.items()}
+        wanted = {name: getattr(arguments, name) for name in ("top", "explain", "search")}
+        head = {**recipe, **model.metadata, "sha256": files.sha256(found.file), **wanted}
+        rows = output.begin(out, head, [each.path for each in inputs])
+        if rows:
+            print(f"{out} has the predictions of {len(rows)} of {len(inputs)} files; going on")
+        request = Request(arguments.top, arguments.explain)
+        if arguments.search:
+            request = request._replace(album=read_album(predictor, model, album, options))
+        rows += predict_files(predictor, model, inputs, request, options, out, len(rows))
+        for line in predictor.finish(rows, out):
+            print(printable(line), flush=True)
+        if arguments.csv:
+            output.write_table(out, rows)
     except OSError as error:
         raise UserError(f"{error.filename or out}: {error.strerror or error}") from None
     print(f"results are in {out}")
@@ -147,7 +191,7 @@ def predict(arguments: argparse.Namespace) -> int:
 
 
 def predict_stream(
-    model: TrainedModel, shapes: Shapes, dataset: str, options: Options, top: int | None, out: str
+    model: TrainedModel, shapes: Shapes, dataset: str, options: stream_options.Options, top: int | None, out: str
 ) -> int:
     """Predict a stream until it ends, or until SIGINT or SIGTERM; see zoo.predict.stream."""
     stop = StopSignal()
@@ -163,55 +207,94 @@ def predict_stream(
     return 0
 
 
-def predict_files(predictor: Predictor, model: TrainedModel, paths: list[str], top: int | None, out: str) -> list[Row]:
-    """Predict and print file by file; return their rows, unreadable files with the reason."""
+def predict_files(
+    predictor: Predictor,
+    model: TrainedModel,
+    inputs: Sequence[Input],
+    request: Request,
+    options: Options,
+    out: str,
+    first: int,
+) -> list[Row]:
+    """Predict the inputs from the first one on; print and write their rows, unreadable files with the reason."""
+    stems = output_stems([each.path for each in inputs])
+    sources = [BadSample(each.missing) if each.missing else each.path for each in inputs]
+
+    def describe(index: int, sample: Sample, found: Any) -> tuple[str, Row]:
+        path, stem = inputs[index].path, os.path.join(out, stems[index])
+        return predictor.describe(model, path, sample, found, request, stem)
+
     rows = []
-    for index, (path, stem) in enumerate(zip(paths, output_stems(paths))):
-        try:
-            prediction = predictor.predict(model, path, index, top, os.path.join(out, stem))
-        except BadSample as error:
-            rows.append(report(Failure(path, str(error))))
-            continue
-        print(printable(f"{path}: {prediction.line}"), flush=True)
-        rows.append({"file": path, **prediction.row})
+    with output.open_rows(out) as file:
+        found = predict_sources(predictor, model, sources, options, describe, first)
+        for (path, _), result in zip(inputs[first:], found):
+            if isinstance(result, BadSample):
+                rows.append(report(path, str(result)))
+            else:
+                print(printable(f"{path}: {result[0]}"), flush=True)
+                rows.append({"file": path, **result[1]})
+            file.write(json.dumps(rows[-1]) + "\n")
     return rows
 
 
-def report(failure: Failure) -> Row:
+def read_album(
+    predictor: Predictor, model: TrainedModel, paths: Sequence[str], options: Options
+) -> tuple[list[str], np.ndarray]:
+    """Return the images of an album that have an embedding, and these; print the others."""
+    print(f"searching {len(paths)} images ...", flush=True)
+    found = dict(zip(paths, predict_sources(predictor, model, paths, options)))
+    for path, result in found.items():
+        if isinstance(result, BadSample):
+            report(path, str(result))
+    units = {path: result.embedding for path, result in found.items() if not isinstance(result, BadSample)}
+    return list(units), np.array(list(units.values()))
+
+
+def report(path: str, reason: str) -> Row:
     """Print a file that has no result, and return its row."""
-    print(printable(f"error: {failure.path}: {failure.reason}"), file=sys.stderr, flush=True)
-    return failure.row
+    print(printable(f"error: {path}: {reason}"), file=sys.stderr, flush=True)
+    return {"file": path, "error": reason}
 
 
-def find_album(predictor: Predictor, task: str, folder: str | None, top: int | None) -> list[str]:
+def find_album(found: Trained, folder: str | None, top: int | None) -> list[str]:
     """List the images to search for faces; none without a folder.
 
     Raises:
         UserError: there is no image, or --search or --top does not go with the task.
     """
+    is_face, extensions = found.spec.TASK == "face", found.predictor.extensions
     if folder is None:
-        if predictor.compare and top is not None:
+        if is_face and top is not None:
             raise UserError("--top: for faces, the number of images that --search lists; give a folder with --search")
         return []
-    if not predictor.compare:
-        raise UserError(f"--search: is for models of faces, and the task of this one is {task}; leave it out")
-    paths = list(walk_inputs(folder, predictor.extensions, None))
+    if not is_face:
+        raise UserError(f"--search: is for models of faces, and this one's task is {found.spec.TASK}; leave it out")
+    paths = list(walk_inputs(folder, extensions, None))
     if not paths:
-        raise UserError(
-            f"--search: {folder} is no folder with images (files ending in {', '.join(predictor.extensions)})"
-        )
+        raise UserError(f"--search: {folder} is no folder with images (files ending in {', '.join(extensions)})")
     return paths
 
 
-def choose_folder(out: str | None, checkpoint: str) -> str:
-    """Return a new or empty folder for the results: --out, or predictions/<run>, -2, -3 ...
+def check_explained(found: Trained, arguments: argparse.Namespace) -> None:
+    """Raise UserError if --explain does not go with the model, or names none of its classes."""
+    name = arguments.explain
+    if name is not None and (not found.class_names or onnx_file.is_onnx(arguments.weights) or arguments.stream):
+        raise UserError("--explain: is for files, and for checkpoints of classes and scenes; leave it out")
+    if name and name not in found.class_names:
+        raise UserError(
+            f"--explain: {name} is none of the classes ({', '.join(found.class_names[:20])}); to explain the most "
+            "probable one, put --explain behind the files"
+        )
+
+
+def choose_folder(out: str | None, checkpoint: str, is_stream: bool) -> str:
+    """Return the folder for the results: --out, or predictions/<run>, -2, -3 ...
 
     Raises:
-        UserError: --out is not empty.
+        UserError: --out is neither empty nor a folder of predictions of files.
     """
     if out:
-        if os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
-            raise UserError(f"--out: {out} exists already and is not overwritten; choose another folder")
+        output.require_ours(out, may_go_on=not is_stream)
         return out
     path = Path(os.path.realpath(checkpoint))
     run = path.parents[1] if path.parent.name == FOLDER else path

@@ -1,15 +1,13 @@
 """Real samples as an evaluation shows them to the model that is exported."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo import data, tasks
 from zoo.data import order
-from zoo.data.datasets import segmentation
 from zoo.data.errors import BadSample, UserError
-from zoo.predict import classify, faces
 from zoo.predict.results import find_inputs
 from zoo.run.trained import Trained
 
@@ -72,30 +70,19 @@ def of_files(source: Trained, arguments: Sequence[str]) -> list[np.ndarray]:
         UserError: one cannot be read.
     """
     predictor = source.predictor
-    paths, failures = find_inputs(arguments, predictor.extensions, predictor.frame_template(source.cfg.data))
-    for failure in failures:
-        raise UserError(f"--samples {failure.path}: {failure.reason}")
+    found = find_inputs(arguments, predictor.extensions, predictor.frame_template(source.cfg.data))
     rows: list[np.ndarray] = []
-    for path in paths[:COUNT]:
+    for path, missing in sorted(found, key=lambda each: not each.missing)[:COUNT]:
         try:
-            rows += _views(source, path)
+            if missing:
+                raise BadSample(missing)
+            batch = predictor.read(source.cfg.data, source.cfg.seed, path, 0).batch
+            if not batch:
+                raise BadSample("is a video; give images")
+            rows += list(batch[source.fields[0].name])
         except BadSample as error:
             raise UserError(f"--samples {path}: {error}") from None
     return rows[:COUNT]
-
-
-def _views(source: Trained, path: str) -> Iterator[np.ndarray]:
-    """Yield the views of a file."""
-    settings = source.cfg.data
-    if source.spec.TASK == "segment":
-        yield segmentation.resize_to_fit(segmentation.read_image(path), settings.base_size, settings.eval_scales[0])
-    elif source.spec.TASK == "face":
-        yield faces.read_face(path, settings)
-    else:
-        make_split = classify.image_split if len(source.fields[0].shape) == 3 else classify.clip_split
-        split = make_split(settings, source.class_names, path)
-        views = split.sample(0, order.generator(source.cfg.seed, "evaluate", 0))[source.fields[0].name]
-        yield from views if split.views > 1 else [views]
 
 
 def batches(source: Trained, rows: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -10,7 +10,17 @@ from zoo.data import order
 from zoo.data.datasets import imagenet, kinetics
 from zoo.data.errors import BadSample
 from zoo.data.formats.lists import LabeledPath
-from zoo.predict.results import DEFAULT_TOP, Prediction, Source, TrainedModel, count_frames
+from zoo.predict import explain
+from zoo.predict.results import (
+    DEFAULT_TOP,
+    Request,
+    Row,
+    Sample,
+    Source,
+    TrainedModel,
+    count_frames,
+)
+from zoo.predict.urls import local_path
 
 Split = imagenet.ImageSplit | kinetics.ClipSplit
 MakeSplit = Callable[[Any, tuple[str, ...], str | None], Split]
@@ -43,45 +53,50 @@ def clip_split(settings: Any, class_names: tuple[str, ...], path: str | None) ->
     return kinetics.ClipSplit(settings, samples, class_names, False)
 
 
-def classify(make_split: MakeSplit, model: TrainedModel, source: Source, index: int) -> Classification:
-    """Return the classes of an image or a clip; see `probabilities`."""
-    return _ranked(model, probabilities(make_split, model, source, index))
-
-
-def classify_file(
-    make_split: MakeSplit, model: TrainedModel, path: str, index: int, top: int | None, _output: str
-) -> Prediction:
-    """Return the line and the row of a file; see `probabilities`. top: classes to list, DEFAULT_TOP if None."""
-    in_order = probabilities(make_split, model, path, index)
-    names, shares = (ranked[: top or DEFAULT_TOP] for ranked in _ranked(model, in_order))
-    line = ", ".join(f"{name} {share:.3f}" for name, share in zip(names, shares))
-    return Prediction(line, {"top": list(names), "probabilities": in_order.tolist()})
-
-
-def probabilities(make_split: MakeSplit, model: TrainedModel, source: Source, index: int) -> np.ndarray:
-    """Compute the probabilities of the classes, float64 (K,).
+def read(make_split: MakeSplit, settings: Any, seed: int, source: Source, index: int) -> Sample:
+    """Read and scale an image or a clip as an evaluation does.
 
     Args:
-        make_split: returns the split that reads and scales the source as an evaluation does.
-        model: the classifier.
+        make_split: returns the split that does.
+        settings: of the data set.
+        seed: of the recipe.
         source: the path, or decoded pixels.
         index: number of the source among all; it seeds the split's random choices.
 
     Raises:
-        BadSample: the file cannot be read, or the logits are not finite.
+        BadSample: the file cannot be read.
     """
-    path = source if isinstance(source, str) else None
-    split = make_split(model.cfg.data, model.class_names, path)
-    name, rng = split.fields[0].name, order.generator(model.cfg.seed, "evaluate", index)
-    views = split.sample(0, rng)[name] if isinstance(source, str) else split.from_pixels(source, rng)
-    batch = {name: views if split.views > 1 else np.stack([views])}
-    logits = model.trainer.predict(model.trainer.to_device(batch))
-    return softmax(logits.astype(np.float64).mean(0))  # of the mean over views, as the metric computes it
+    rng = order.generator(seed, "evaluate", index)
+    if isinstance(source, str):
+        with local_path(source) as path:
+            split = make_split(settings, (), path)
+            views = split.sample(0, rng)[split.fields[0].name]
+    else:
+        split = make_split(settings, (), None)
+        views = split.from_pixels(source, rng)
+    return Sample({split.fields[0].name: views if split.views > 1 else views[None]})
 
 
-def _ranked(model: TrainedModel, in_order: np.ndarray) -> Classification:
+def classify(model: TrainedModel, _source: Source, _sample: Sample, logits: np.ndarray) -> Classification:
+    """Return the classes by the mean over views (V, K) of the logits, as the metric computes it. Raises BadSample."""
+    in_order = softmax(logits.astype(np.float64).mean(0))
     labels = np.argsort(-in_order, kind="stable")
     return Classification(tuple(model.class_names[label] for label in labels), in_order[labels])
+
+
+def describe(
+    model: TrainedModel, source: str, sample: Sample, logits: np.ndarray, request: Request, output: str
+) -> tuple[str, Row]:
+    """Return the line and the row of a file, and write its class activation map. Raises BadSample."""
+    found = classify(model, source, sample, logits)
+    share_of = dict(zip(found.labels, map(float, found.probabilities)))
+    top = list(share_of.items())[: request.top or DEFAULT_TOP]
+    row: Row = {"predictions": [{"label": name, "probability": share} for name, share in top]}
+    if request.explain is not None:
+        name, path = request.explain or found.labels[0], f"{output}_explanation.png"
+        explain.write_activations(model, sample, name, share_of[name], path)
+        row["written"] = {"explanation": path}
+    return ", ".join(f"{name} {share:.3f}" for name, share in top), row
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -1,21 +1,21 @@
 """The predictor of each data set: which files and arrays a model trained on it is applied to, and how."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from zoo.data.batch import Field
 from zoo.data.datasets import faces, imagenet, kinetics, synthetic
-from zoo.data.errors import UserError
+from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import images
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.lists import VIDEO_EXTENSIONS
+from zoo.predict import batches, classify, segment
 from zoo.predict import faces as face_predictor
-from zoo.predict.classify import classify, classify_file, clip_split, image_split
-from zoo.predict.results import Prediction, Row, Source, TrainedModel
-from zoo.predict.segment import scene_result, segment
+from zoo.predict.batches import Options
+from zoo.predict.results import Request, Row, Sample, Source, TrainedModel
 
 
 class Predictor(NamedTuple):
@@ -24,22 +24,22 @@ class Predictor(NamedTuple):
     Attributes:
         extensions: of the files to take from folders.
         fields: settings of the data set -> fields of a training sample.
-        result: (model, path or array, number of it) -> its plain result; raises BadSample.
         dimensions: of the arrays: 3 of an image, 4 of a video.
-        predict: (model, path, number of the file, --top, path of the output without its suffix) -> result of a file;
-            raises BadSample.
-        compare: (model, rows of all files, images to search, --top, folder of the results) -> result of all together.
+        read: (settings of the data set, seed, path or array, number of it) -> sample; raises BadSample.
+        result: (model, path or array, sample, output of the model) -> its plain result; raises BadSample.
+        describe: (model, path, sample, output, request, path of the files to write without their suffix) -> line for
+            the screen, and row for predictions.jsonl; raises BadSample.
+        finish: (rows of all files, folder of the results) -> lines on all together.
         frame_template: settings of the data set -> name of a frame, where a folder of frames is one input.
     """
 
     extensions: tuple[str, ...]
     fields: Callable[[Any], tuple[Field, ...]]
-    result: Callable[[TrainedModel, Source, int], Any]
     dimensions: tuple[int, ...]
-    predict: Callable[[TrainedModel, str, int, int | None, str], Prediction]
-    compare: (
-        Callable[[TrainedModel, Sequence[Row], Sequence[str], int | None, str], face_predictor.Comparison] | None
-    ) = None
+    read: Callable[[Any, int, Source, int], Sample]
+    result: Callable[[TrainedModel, Source, Sample, Any], Any]
+    describe: Callable[[TrainedModel, str, Sample, Any, Request, str], tuple[str, Row]]
+    finish: Callable[[Sequence[Row], str], Sequence[str]] = lambda rows, out: ()
     frame_template: Callable[[Any], str | None] = lambda _: None
 
 
@@ -48,32 +48,36 @@ NO_FILES = FaceFiles("", (), np.empty(0, np.int64))
 IMAGE_CLASSIFIER = Predictor(
     images.EXTENSIONS,
     lambda settings: imagenet.ImageSplit(settings, [], (), True).fields,
-    partial(classify, image_split),
     (3,),
-    partial(classify_file, image_split),
+    partial(classify.read, classify.image_split),
+    classify.classify,
+    classify.describe,
 )
 CLIP_CLASSIFIER = Predictor(
     VIDEO_EXTENSIONS,
     lambda settings: kinetics.ClipSplit(settings, [], (), True).fields,
-    partial(classify, clip_split),
     (4,),
-    partial(classify_file, clip_split),
+    partial(classify.read, classify.clip_split),
+    classify.classify,
+    classify.describe,
     frame_template=lambda settings: settings.frame_template,
 )
 SEGMENTER = Predictor(
     images.EXTENSIONS + VIDEO_EXTENSIONS,
     lambda settings: (Field("image", (*settings.crop, 3), "uint8", settings.mean, settings.std),),
-    scene_result,
     (3, 4),
-    segment,
+    segment.read,
+    segment.scene_result,
+    segment.describe,
 )
 FACE_EMBEDDER = Predictor(
     images.EXTENSIONS,
     lambda settings: faces.FaceSplit(settings, NO_FILES, (), (), ()).fields,
-    face_predictor.face_result,
     (3,),
-    face_predictor.embed_file,
-    face_predictor.compare,
+    face_predictor.read,
+    face_predictor.face_result,
+    face_predictor.describe,
+    face_predictor.finish,
 )
 SYNTHETIC_FACE_EMBEDDER = FACE_EMBEDDER._replace(
     fields=lambda settings: synthetic.SyntheticSplit(settings, True).fields
@@ -104,3 +108,29 @@ def find_predictor(task: str, dataset: str) -> Predictor:
             "zoo/predict/predictors.py, which describes how its files are read"
         )
     return predictor
+
+
+def predict(
+    predictor: Predictor,
+    model: TrainedModel,
+    sources: Sequence[Source | BadSample],
+    options: Options,
+    finish: batches.Finish | None = None,
+    first: int = 0,
+    features: bool = False,
+) -> Generator[Any, None, None]:
+    """Yield the plain result of every source, or a BadSample, in order; see zoo.predict.batches.outcomes.
+
+    Args:
+        predictor, model: what predicts.
+        sources, options, first: as for `outcomes`.
+        finish: makes something else of a sample and its output.
+        features: compute feature maps in place of predictions.
+    """
+
+    def result(index: int, sample: Sample, output: Any) -> Any:
+        return predictor.result(model, cast(Source, sources[index]), sample, output)
+
+    read, forward = partial(predictor.read, model.cfg.data, model.cfg.seed), partial(batches.forward, model, features)
+    shape = predictor.fields(model.cfg.data)[0].shape
+    return batches.outcomes(read, forward, finish or result, sources, shape, options, first)

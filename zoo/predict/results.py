@@ -1,22 +1,22 @@
-"""Inputs and results of predictions: files, folders and frames; a row per file, predictions.json."""
+"""Inputs and results of predictions: files, folders and frames; a sample and a row per file."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.config.schema import Config
 from zoo.data.formats.lists import walk
+from zoo.predict.urls import file_name, is_url
 from zoo.trainer.protocol import Inference
 
 Source = str | np.ndarray  # a path, or decoded pixels: uint8 RGB (H, W, 3), of a video (n, H, W, 3)
-FILE_NAME = "predictions.json"
 DEFAULT_TOP = 5  # classes, or images found by a search, to list for a file
 
-Row = dict[str, Any]  # of one file in predictions.json
+Row = dict[str, Any]  # of one file in predictions.jsonl
 
 
 class TrainedModel(NamedTuple):
@@ -26,76 +26,91 @@ class TrainedModel(NamedTuple):
         cfg: the recipe.
         trainer: predicts in fp32, or as it was exported.
         class_names: of the model's outputs, in order; empty for faces.
-        metadata: what predictions.json records about the model.
+        metadata: what origin.json records about the model.
+        head: weight and bias of the classifier by canonical name; empty for faces and exported models.
     """
 
     cfg: Config
     trainer: Inference
     class_names: tuple[str, ...]
     metadata: dict[str, Any]
+    head: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
-class Prediction(NamedTuple):
-    """The result for one file: a line for the screen and a row for predictions.json."""
+class Sample(NamedTuple):
+    """What a model is given of a source.
 
-    line: str
-    row: Row
+    Attributes:
+        batch: the model's input by field name, a row for each view of the source; empty for what is read frame by
+            frame.
+        image: uint8 RGB (H, W, 3), where a result has its pixels.
+    """
 
-
-class Failure(NamedTuple):
-    """A file that has no result."""
-
-    path: str
-    reason: str
+    batch: dict[str, np.ndarray]
+    image: np.ndarray | None = None
 
     @property
-    def row(self) -> Row:
-        return {"file": self.path, "error": self.reason}
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of the image."""
+        return None if self.image is None else (self.image.shape[0], self.image.shape[1])
+
+    @property
+    def shapes(self) -> tuple[Any, ...]:
+        """What samples that are computed at once have in common: the image's size, and the shapes of the input."""
+        return self.size, *(array.shape for array in self.batch.values())
 
 
-def write_results(folder: str, metadata: Mapping[str, Any], rows: Sequence[Row]) -> None:
-    """Write predictions.json, one JSON object whose `files` take a line each; an existing file is not replaced."""
-    head, body = json.dumps(dict(metadata), indent=1)[:-2], ",\n  ".join(map(json.dumps, rows))
-    with open(os.path.join(folder, FILE_NAME), "x", encoding="utf-8") as file:
-        file.write(f'{head},\n "files": [\n  {body}\n ]\n}}\n')
+class Request(NamedTuple):
+    """What is wanted of a file beside its prediction.
+
+    Attributes:
+        top: number of classes, or of images of the album, to list; None for the usual number.
+        explain: name of the class to draw an explanation of; "" for the most probable one; None for no drawing.
+        album: paths of images to search for faces, and their embeddings (n, d) of length 1.
+    """
+
+    top: int | None = None
+    explain: str | None = None
+    album: tuple[Sequence[str], np.ndarray] | None = None
+
+
+class Input(NamedTuple):
+    """A file or address to predict, or what is not there, and the reason."""
+
+    path: str
+    missing: str = ""
 
 
 def output_stems(paths: Sequence[str]) -> list[str]:
     """Return a distinct file name for each path, without folder and extension: `name`, then `name-2` ..."""
     stems: dict[str, None] = {}
     for path in paths:
-        stem = Path(os.path.abspath(path)).stem
+        stem = Path(os.path.abspath(file_name(path))).stem
         numbered = (f"{stem}-{number}" for number in range(2, len(paths) + 2))
         stems[stem if stem not in stems else next(name for name in numbered if name not in stems)] = None
     return list(stems)
 
 
-def find_inputs(
-    arguments: Sequence[str], extensions: tuple[str, ...], frame_template: str | None
-) -> tuple[list[str], list[Failure]]:
+def find_inputs(arguments: Sequence[str], extensions: tuple[str, ...], frame_template: str | None) -> list[Input]:
     """List the inputs of a model.
 
     Args:
-        arguments: files, which are taken whatever their extension, and folders, which are searched.
+        arguments: files and addresses, which are taken whatever their extension, and folders, which are searched.
         extensions: in lower case, of the files to take from folders.
         frame_template: name of a frame, such as `img_{:05d}.jpg`, where a folder of frames is one input.
 
     Returns:
-        The paths, and a failure for each argument that stands for none.
+        The paths, with a reason in the place of each argument that stands for none.
     """
-    paths: list[str] = []
-    failures: list[Failure] = []
+    found: list[Input] = []
     for argument in arguments:
         if os.path.isdir(argument):
-            matches = list(walk_inputs(argument, extensions, frame_template))
-            reason = f"nothing in this folder ends in {', '.join(extensions)}"
+            inside = list(map(Input, walk_inputs(argument, extensions, frame_template)))
+            found += inside or [Input(argument, f"nothing in this folder ends in {', '.join(extensions)}")]
         else:
-            matches = [argument] if os.path.exists(argument) else []
-            reason = "no such file"
-        paths += matches
-        if not matches:
-            failures.append(Failure(argument, reason))
-    return paths, failures
+            is_there = is_url(argument) or os.path.exists(argument)
+            found.append(Input(argument, "" if is_there else "no such file"))
+    return found
 
 
 def walk_inputs(folder: str, extensions: tuple[str, ...], frame_template: str | None) -> Iterator[str]:

@@ -1,15 +1,18 @@
 """Class maps of images and videos: the share of each class, label and color images, overlays."""
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.data.datasets import segmentation
 from zoo.data.formats import masks
 from zoo.data.formats.lists import VIDEO_EXTENSIONS
-from zoo.predict import overlay
-from zoo.predict.results import Prediction, Row, Source, TrainedModel
+from zoo.predict import batches, explain, overlay
+from zoo.predict.results import Request, Row, Sample, Source, TrainedModel
+from zoo.predict.urls import file_name, local_path
 from zoo.weights import files
 
 
@@ -25,38 +28,68 @@ class Segmentation(NamedTuple):
     class_names: tuple[str, ...]
 
 
-def segment(model: TrainedModel, path: str, _index: int, top: int | None, output: str) -> Prediction:
-    """Segment an image or a video and write its overlay.
+def read(settings: Any, _seed: int, source: Source, _index: int) -> Sample:
+    """Read an image and scale it as an evaluation does; videos are read frame by frame. Raises BadSample."""
+    if is_video(source):
+        return Sample({})
+    if isinstance(source, str):
+        with local_path(source) as path:
+            return scaled(settings, segmentation.read_image(path))
+    return scaled(settings, source)
 
-    Args:
-        model: the segmentation model.
-        path: of the image or the video.
-        top: number of classes to list on the screen, all if None.
-        output: path of the files to write, without the suffix that tells them apart.
+
+def is_video(source: Source) -> bool:
+    """Return whether a source is a video, by the extension of its name or by its axes."""
+    return file_name(source).lower().endswith(VIDEO_EXTENSIONS) if isinstance(source, str) else source.ndim == 4
+
+
+def scaled(settings: Any, image: np.ndarray) -> Sample:
+    """Return an image (H, W, 3) at the scales of an evaluation."""
+    names, base = zip(settings.eval_images, settings.eval_scales), settings.base_size
+    return Sample({name: segmentation.resize_to_fit(image, base, ratio)[None] for name, ratio in names}, image)
+
+
+def describe(
+    model: TrainedModel, source: str, sample: Sample, output: np.ndarray | None, request: Request, stem: str
+) -> tuple[str, Row]:
+    """Return the line and the row of an image or a video, and write its overlay.
 
     Raises:
         BadSample: the file cannot be read, or its overlay cannot be encoded.
     """
-    write = segment_video if path.lower().endswith(VIDEO_EXTENSIONS) else segment_image
-    counts, row = write(model, path, masks.class_colors(model.class_names), output)
+    colors = masks.class_colors(model.class_names)
+    if output is None or sample.image is None:
+        with local_path(source) as path:
+            counts, row = segment_video(model, path, colors, stem)
+    else:
+        counts, row = draw(model, sample.image, output[0], colors, request.explain, stem)
     shares = counts / counts.sum()
-    labels = overlay.by_share(shares)[:top]
-    line = ", ".join(f"{model.class_names[label]} {overlay.percent(shares[label])}" for label in labels)
-    return Prediction(line, {"shares": shares.tolist(), **row})
+    names = [(model.class_names[label], float(shares[label])) for label in overlay.by_share(shares)]
+    line = ", ".join(f"{name} {overlay.percent(share)}" for name, share in names[: request.top])
+    return line, {"shares": [{"label": name, "share": share} for name, share in names], **row}
 
 
-def segment_image(model: TrainedModel, path: str, colors: np.ndarray, output: str) -> tuple[np.ndarray, Row]:
-    """Write the class map of an image in three ways; return the pixels of each class (K,) and the files written."""
-    image = segmentation.read_image(path)
-    labels = predict_labels(model, image)
+def draw(
+    model: TrainedModel, image: np.ndarray, output: np.ndarray, colors: np.ndarray, explained: str | None, stem: str
+) -> tuple[np.ndarray, Row]:
+    """Write the class map of an image in three ways, and perhaps the probabilities of a class.
+
+    Returns:
+        The pixels of each class (K,), and the files written.
+    """
+    labels = class_map(output)
     counts = count_pixels(model, labels)
     shares = counts / labels.size
     height, width = labels.shape
     legend = overlay.Legend(height, width, model.class_names, colors, overlay.by_share(shares))
-    written = {suffix: f"{output}_{suffix}.png" for suffix in ("classes", "labels", "overlay")}
+    written = {suffix: f"{stem}_{suffix}.png" for suffix in ("classes", "labels", "overlay")}
     overlay.write_image(written["classes"], colors[labels])
     overlay.write_labels(written["labels"], labels, colors)
     overlay.write_image(written["overlay"], legend.attach(overlay.blend(image, labels, colors), shares))
+    if explained is not None:
+        name, written["explanation"] = explained or model.class_names[shares.argmax()], f"{stem}_explanation.png"
+        heat = output[model.class_names.index(name)]
+        explain.write(written["explanation"], image[None], heat[None], name, float(heat.mean()))
     return counts, {"written": written}
 
 
@@ -74,33 +107,33 @@ def segment_video(model: TrainedModel, path: str, colors: np.ndarray, output: st
             yield legend.attach(overlay.blend(image, labels, colors), counts[-1] / labels.size), rate
 
     video = f"{output}_overlay.mp4"
+    with suppress(FileNotFoundError):  # of a call that was killed before it wrote the row
+        os.remove(video)
     with files.atomic_write(video) as temporary:
         overlay.write_video(temporary, overlays())
     return np.sum(counts, 0), {"frames": len(counts), "written": {"overlay": video}}
 
 
-def scene_result(model: TrainedModel, source: Source, _index: int) -> Segmentation:
+def scene_result(model: TrainedModel, source: Source, _sample: Sample, output: np.ndarray | None) -> Segmentation:
     """Return the classes of all pixels of an image or a video. Raises BadSample."""
-    images: Iterable[np.ndarray]
+    if output is not None:
+        return Segmentation(class_map(output[0]), model.class_names)
     if isinstance(source, str):
-        is_video = source.lower().endswith(VIDEO_EXTENSIONS)
-        images = (image for image, _ in overlay.read_video(source)) if is_video else [segmentation.read_image(source)]
+        with local_path(source) as path:
+            maps = [predict_labels(model, image) for image, _ in overlay.read_video(path)]
     else:
-        is_video = source.ndim == 4
-        images = source if is_video else [source]
-    maps = [predict_labels(model, image) for image in images]
-    return Segmentation(np.stack(maps) if is_video else maps[0], model.class_names)
+        maps = [predict_labels(model, image) for image in source]
+    return Segmentation(np.stack(maps), model.class_names)
 
 
 def predict_labels(model: TrainedModel, image: np.ndarray) -> np.ndarray:
     """Predict the class of each pixel, uint8 (H, W), of an image (H, W, 3) at the scales of an evaluation."""
-    s = model.cfg.data
-    views = {
-        name: segmentation.resize_to_fit(image, s.base_size, ratio) for name, ratio in zip(s.eval_images, s.eval_scales)
-    }
-    device_batch = model.trainer.to_device({name: view[None] for name, view in views.items()})
-    height, width = image.shape[:2]
-    return model.trainer.predict(device_batch, (height, width))[0]
+    return class_map(batches.forward(model, False, [scaled(model.cfg.data, image)])[0][0])
+
+
+def class_map(output: np.ndarray) -> np.ndarray:
+    """Return the classes, uint8 (H, W), of a prediction: these, or the probabilities of all classes (K, H, W)."""
+    return output if output.ndim == 2 else output.argmax(0).astype(np.uint8)
 
 
 def count_pixels(model: TrainedModel, labels: np.ndarray) -> np.ndarray:

@@ -133,13 +133,14 @@ class Report:
         row: Row = {
             "frame": number,
             "time": round(seconds, 6),
-            "top": [self.class_names[label] for label in labels],
-            "probabilities": [float(probabilities[label]) for label in labels],
+            "predictions": [
+                {"label": self.class_names[label], "probability": float(probabilities[label])} for label in labels
+            ],
             "latency_ms": round(1e3 * latency, 3),
             "dropped": dropped,
         }
         self.rows.write(json.dumps(row) + "\n")
-        self.caption = f"{row['top'][0]} {row['probabilities'][0]:.2f}"
+        self.caption = f"{self.class_names[labels[0]]} {probabilities[labels[0]]:.2f}"
         self.remark = f"{1e3 * latency:.0f} ms  {self.rate(now):.1f}/s"
         self._print_line(now, seconds, latency)
 

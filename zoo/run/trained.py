@@ -17,6 +17,7 @@ from zoo.predict.results import TrainedModel
 from zoo.run import cli, weights
 from zoo.run.checkpoint import has_averages, model_file
 from zoo.run.job import build_trainer
+from zoo.tasks import load_task
 from zoo.trainer import load_backend, load_onnx_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.world import Launch
@@ -81,13 +82,16 @@ class Trained:
         require_match(tensors, self.spec.shapes(self.arch), self.path)
         return tensors
 
-    def load(self) -> TrainedModel:
+    def load(self, scores: bool = False) -> TrainedModel:
         """Build the model to predict in fp32, or as it was exported.
+
+        Args:
+            scores: let a model of scenes give the probabilities of all classes.
 
         Raises:
             UserError: the weights do not match the model, or the device or what computes is missing.
         """
-        cfg = self.cfg
+        cfg, head = self.cfg, {}
         if onnx_file.is_onnx(self.path):
             if self.raw:
                 raise UserError(f"--raw: {self.path} has one kind of weights; leave it out")
@@ -99,12 +103,16 @@ class Trained:
             # A mode of torch.compile concerns training, and may need a GPU.
             mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile and True)
             cfg = replace(cfg, train=replace(cfg.train, ema=None))  # one model, and not two
-            _, inference = build_trainer(cfg, self.model, self.arch, self.fields, world, mode)
+            output = load_task(self.spec.TASK).output(cfg.task)
+            if scores and self.spec.TASK == "segment":
+                output = replace(output, probabilities=True)
+            _, inference = build_trainer(cfg, self.model, self.arch, self.fields, world, mode, output=output)
             inference.load_state_dict(self.tensors)
+            head = {name: array for name, array in self.tensors.items() if self.spec.is_head(name)}
             facts = {"framework": cfg.framework, "device": world.device}
         metadata = {"weights": self.path, "averaged": self.is_averaged, "step": self.record["step"]}
         metadata |= {"model": self.model, "task": self.spec.TASK, **facts, "classes": self.class_names}
-        return TrainedModel(self.cfg, inference, self.class_names, metadata)
+        return TrainedModel(self.cfg, inference, self.class_names, metadata, head)
 
 
 def read(path: str, framework: str | None, device: str, overrides: Sequence[str], raw: bool = False) -> Trained:

@@ -28,11 +28,13 @@ class ClassMap:
         window: height and width of the sliding windows; None for the whole image.
         stride: vertical and horizontal distance of the windows; None for two thirds of the window, rounded up.
         flip: whether the mirror image is a further pass.
+        probabilities: give those of all classes (N, K, H, W) instead.
     """
 
     window: tuple[int, int] | None = None
     stride: tuple[int, int] | None = None
     flip: bool = False
+    probabilities: bool = False
 
     def predict(self, ops: Any, arch: Any, forward: Forward, images: Sequence[Any], size: Size | None) -> Any:
         passes = [(image, mirrored) for image in images for mirrored in (False, True)[: 1 + self.flip]]
@@ -43,6 +45,8 @@ class ClassMap:
                 scores = ops.resize(scores, tuple(size), arch.align_corners)
             scores = ops.flip(scores, 3) if mirrored else scores
             total = scores if len(passes) == 1 else total + ops.softmax(scores)
+        if self.probabilities:
+            return ops.softmax(total) if len(passes) == 1 else total / len(passes)
         return ops.class_map(total)
 
     def _logits(self, ops: Any, forward: Forward, image: Any) -> Any:

@@ -154,6 +154,17 @@ class Inference(Protocol):
         """
         ...
 
+    def features(self, device_batch: DeviceBatch) -> np.ndarray:
+        """Return the maps of the model's `forward_features`, computed as those of `predict`. Waits for the device.
+
+        Args:
+            device_batch: the model's input.
+
+        Returns:
+            (N, C, h, w), of clips (N * frames, C, h, w).
+        """
+        ...
+
     def predict_frame(self, device_batch: DeviceBatch, state: Sequence[Tensor]) -> tuple[np.ndarray, Sequence[Tensor]]:
         """Return the logits of the next frame of a stream, and the state for the one after it. Waits for the device.
 

@@ -1,7 +1,5 @@
 """Inputs and results of predictions, a predictor for every data set, overlays and videos."""
 
-import json
-import os
 from fractions import Fraction
 
 import av
@@ -15,18 +13,11 @@ from zoo.data.formats import masks
 from zoo.predict import overlay
 from zoo.predict.classify import softmax
 from zoo.predict.predictors import PREDICTORS, find_predictor
-from zoo.predict.results import (
-    FILE_NAME,
-    Failure,
-    count_frames,
-    find_inputs,
-    output_stems,
-    write_results,
-)
+from zoo.predict.results import count_frames, find_inputs, output_stems
 
 
 def test_outputs_of_files_of_the_same_name_are_kept_apart():
-    assert output_stems(["a/x.png", "b/x.png", "x-2.png", "c/x.jpg", "y", "a.b.mp4"]) == [
+    assert output_stems(["a/x.png", "b/x.png", "x-2.png", "c/x.jpg", "y", "http://h/a.b.mp4?c=d.e"]) == [
         "x",
         "x-2",
         "x-2-2",
@@ -34,16 +25,6 @@ def test_outputs_of_files_of_the_same_name_are_kept_apart():
         "y",
         "a.b",
     ]
-
-
-def test_results_are_json_with_a_line_per_file_and_never_overwritten(tmp_path):
-    rows = [{"file": "a", "top": ["cat"]}, Failure("b", "no such file").row]
-    write_results(str(tmp_path), {"model": "resnet"}, rows)
-    text = (tmp_path / FILE_NAME).read_text()
-    assert json.loads(text) == {"model": "resnet", "files": rows}
-    assert sum('"file":' in line for line in text.splitlines()) == 2
-    with pytest.raises(FileExistsError):
-        write_results(str(tmp_path), {}, [])
 
 
 @pytest.fixture
@@ -56,21 +37,22 @@ def folder(tmp_path):
 
 def test_folders_are_searched_and_files_are_taken_as_they_are(folder):
     empty = str(folder / "a/c")
-    paths, failures = find_inputs([str(folder), str(folder / "a/c/d.txt"), empty, "lost"], (".png", ".jpg"), None)
-    assert [os.path.relpath(path, folder) for path in paths] == [
-        "b.PNG",
-        "a/z.jpg",
-        "x/img_00001.jpg",
-        "x/img_2.jpg",
-        "a/c/d.txt",
+    url = "https://host/a.jpg?size=3"
+    found = find_inputs([empty, str(folder), "lost", url, str(folder / "a/c/d.txt")], (".png", ".jpg"), None)
+    names = ("b.PNG", "a/z.jpg", "x/img_00001.jpg", "x/img_2.jpg")
+    assert found == [
+        (empty, "nothing in this folder ends in .png, .jpg"),
+        *((str(folder / name), "") for name in names),
+        ("lost", "no such file"),
+        (url, ""),
+        (str(folder / "a/c/d.txt"), ""),
     ]
-    assert failures == [(empty, "nothing in this folder ends in .png, .jpg"), ("lost", "no such file")]
 
 
 def test_folders_of_frames_are_inputs(folder):
-    paths, _ = find_inputs([str(folder)], (".mp4",), "img_{:05d}.jpg")
-    assert paths == [str(folder / "x")] and count_frames(paths[0], "img_{:05d}.jpg") == 2
-    assert count_frames(paths[0], None) == count_frames("lost", "img_{:05d}.jpg") == 0
+    ((path, _),) = find_inputs([str(folder)], (".mp4",), "img_{:05d}.jpg")
+    assert path == str(folder / "x") and count_frames(path, "img_{:05d}.jpg") == 2
+    assert count_frames(path, None) == count_frames("lost", "img_{:05d}.jpg") == 0
 
 
 def test_every_data_set_has_a_predictor_that_describes_its_model_input():

@@ -51,10 +51,13 @@ class Model(nn.Cell):
         self.fc = nn.Dense(arch.features, arch.embedding)
         self.features = norm(arch, arch.embedding)
 
-    def construct(self, image: Tensor, dropout: Tensor | None = None) -> Tensor:
+    def forward_features(self, image: Tensor) -> Tensor:
+        """Return the maps that fc gets flattened: (N, 3, H, W) -> (N, 8 * width, H/16, W/16)."""
         x = self.prelu(self.bn1(self.conv1(image)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        x = self.bn2(x).flatten(start_dim=1)
+        return self.bn2(self.layer4(self.layer3(self.layer2(self.layer1(x)))))
+
+    def construct(self, image: Tensor, dropout: Tensor | None = None) -> Tensor:
+        x = self.forward_features(image).flatten(start_dim=1)
         if dropout is not None:
             x = x * (dropout / (1 - self.dropout_rate))
         return self.features(self.fc(x)[:, :, None, None]).flatten(start_dim=1)

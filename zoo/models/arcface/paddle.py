@@ -52,10 +52,13 @@ class Model(nn.Layer):
         self.fc = nn.Linear(arch.features, arch.embedding)
         self.features = norm(arch, arch.embedding)
 
-    def forward(self, image: paddle.Tensor, dropout: paddle.Tensor | None = None) -> paddle.Tensor:
+    def forward_features(self, image: paddle.Tensor) -> paddle.Tensor:
+        """Return the maps that fc gets flattened: (N, 3, H, W) -> (N, 8 * width, H/16, W/16)."""
         x = self.prelu(self.bn1(self.conv1(image)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        x = self.bn2(x).flatten(1)
+        return self.bn2(self.layer4(self.layer3(self.layer2(self.layer1(x)))))
+
+    def forward(self, image: paddle.Tensor, dropout: paddle.Tensor | None = None) -> paddle.Tensor:
+        x = self.forward_features(image).flatten(1)
         if dropout is not None:
             x = x * (dropout.astype(x.dtype) / (1 - self.dropout_rate))
         return self.features(self.fc(x).unsqueeze([2, 3])).flatten(1)

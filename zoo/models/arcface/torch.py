@@ -52,10 +52,13 @@ class Model(nn.Module):
         self.fc = nn.Linear(arch.features, arch.embedding)
         self.features = norm(arch, arch.embedding)
 
-    def forward(self, image: torch.Tensor, dropout: torch.Tensor | None = None) -> torch.Tensor:
+    def forward_features(self, image: torch.Tensor) -> torch.Tensor:
+        """Return the maps that fc gets flattened: (N, 3, H, W) -> (N, 8 * width, H/16, W/16)."""
         x = self.prelu(self.bn1(self.conv1(image)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        x = self.bn2(x).flatten(1)
+        return self.bn2(self.layer4(self.layer3(self.layer2(self.layer1(x)))))
+
+    def forward(self, image: torch.Tensor, dropout: torch.Tensor | None = None) -> torch.Tensor:
+        x = self.forward_features(image).flatten(1)
         if dropout is not None:
             x = x * (dropout / (1 - self.dropout_rate))
         return self.features(self.fc(x)[:, :, None, None]).flatten(1)

@@ -31,6 +31,16 @@ class Model(nn.Cell):
             return (logits,)
         return logits, resize(self.aux(middle, aux_dropout), size, self.align_corners)
 
+    def forward_features(self, image: Tensor) -> Tensor:
+        """Return the maps of the backbone: (N, 3, H, W) -> (N, features, H/16, W/16) at an output stride of 16."""
+        return self.backbone(image)[2]
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the classifiers by some for other classes, with the framework's own initial values."""
+        for head in (self.head, self.aux):
+            if head is not None:
+                head.classifier = nn.Conv2d(head.classifier.in_channels, num_classes, 1, 1, "pad", 0, has_bias=True)
+
 
 class Backbone(nn.Cell):
     """Dilated ResNet: (N, 3, H, W) -> the outputs of layer1 (a quarter of the size), layer3 and layer4."""

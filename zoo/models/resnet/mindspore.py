@@ -81,10 +81,17 @@ class Model(nn.Cell):
         x = ops.relu(self.bn1(self.conv1(x)))
         return self.maxpool(x)
 
-    def construct(self, image: Tensor) -> Tensor:
+    def forward_features(self, image: Tensor) -> Tensor:
+        """Return the maps whose mean the classifier gets: (N, 3, H, W) -> (N, features, H/32, W/32)."""
         x = self.stem(image)
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(x.mean((2, 3)))
+        return self.layer4(self.layer3(self.layer2(self.layer1(x))))
+
+    def construct(self, image: Tensor) -> Tensor:
+        return self.fc(self.forward_features(image).mean((2, 3)))
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the classifier by one for other classes, with the framework's own initial values."""
+        self.fc = nn.Dense(self.fc.in_channels, num_classes)
 
 
 def conv1x1(inputs: int, outputs: int, stride: int) -> nn.Conv2d:

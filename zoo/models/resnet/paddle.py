@@ -94,10 +94,17 @@ class Model(nn.Layer):
         x = F.relu(self.bn1(self.conv1(x)))
         return F.max_pool2d(x, 3, 2, "SAME" if self.same_pool else 1)
 
-    def forward(self, image: paddle.Tensor) -> paddle.Tensor:
+    def forward_features(self, image: paddle.Tensor) -> paddle.Tensor:
+        """Return the maps whose mean the classifier gets: (N, 3, H, W) -> (N, features, H/32, W/32)."""
         x = self.stem(image)
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(x.mean((2, 3)))
+        return self.layer4(self.layer3(self.layer2(self.layer1(x))))
+
+    def forward(self, image: paddle.Tensor) -> paddle.Tensor:
+        return self.fc(self.forward_features(image).mean((2, 3)))
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the classifier by one for other classes, with the framework's own initial values."""
+        self.fc = nn.Linear(self.fc.weight.shape[0], num_classes)
 
 
 def conv1x1(inputs: int, outputs: int, stride: int) -> nn.Conv2D:

@@ -96,10 +96,17 @@ class Model(nn.Module):
             return F.max_pool2d(F.pad(x, same_padding(x.shape[2], x.shape[3], 3, 2), value=float("-inf")), 3, 2)
         return F.max_pool2d(x, 3, 2, 1)
 
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
+    def forward_features(self, image: torch.Tensor) -> torch.Tensor:
+        """Return the maps whose mean the classifier gets: (N, 3, H, W) -> (N, features, H/32, W/32)."""
         x = self.stem(image)
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(x.mean((2, 3)))
+        return self.layer4(self.layer3(self.layer2(self.layer1(x))))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.forward_features(image).mean((2, 3)))
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the classifier by one for other classes, with the framework's own initial values."""
+        self.fc = nn.Linear(self.fc.in_features, num_classes, device=self.fc.weight.device)
 
 
 def conv1x1(inputs: int, outputs: int, stride: int) -> nn.Conv2d:

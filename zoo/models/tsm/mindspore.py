@@ -128,8 +128,8 @@ class Model(resnet.Model):
     def construct(self, video: Tensor, dropout: Tensor | None = None) -> Tensor:
         return self.frame_logits(video, dropout).mean(1)
 
-    def frame_logits(self, video: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """Return the logits of every frame, (N, T', num_classes); their mean is the output for a clip."""
+    def forward_features(self, video: Tensor) -> Tensor:
+        """Return the maps of all frames: (N, T, 3, H, W) -> (N * T', features, H/32, W/32)."""
         segments = video.shape[1]
         x = self.stem(video.reshape((-1,) + video.shape[2:]))
         for number, layer in enumerate((self.layer1, self.layer2, self.layer3, self.layer4)):
@@ -137,7 +137,12 @@ class Model(resnet.Model):
                 x, segments = temporal_pool(x, segments), segments // 2
             for block, has_shift in zip(layer, self.shifts[number]):
                 x = self.run_block(block, x, segments, has_shift)
-        x = x.mean((2, 3)).reshape(-1, segments, self.fc.in_channels)  # (N, T', features)
+        return x
+
+    def frame_logits(self, video: Tensor, dropout: Tensor | None = None) -> Tensor:
+        """Return the logits of every frame, (N, T', num_classes); their mean is the output for a clip."""
+        x = self.forward_features(video)
+        x = x.mean((2, 3)).reshape(video.shape[0], -1, self.fc.in_channels)  # (N, T', features)
         if dropout is not None:
             x = x * (dropout / (1 - self.dropout_rate))
         return self.fc(x)

@@ -135,8 +135,8 @@ class Model(resnet.Model):
     def forward(self, video: torch.Tensor, dropout: torch.Tensor | None = None) -> torch.Tensor:
         return self.frame_logits(video, dropout).mean(1)
 
-    def frame_logits(self, video: torch.Tensor, dropout: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the logits of every frame, (N, T', num_classes); their mean is the output for a clip."""
+    def forward_features(self, video: torch.Tensor) -> torch.Tensor:
+        """Return the maps of all frames: (N, T, 3, H, W) -> (N * T', features, H/32, W/32)."""
         segments = video.shape[1]
         x = self.stem(video.flatten(0, 1))
         for number, layer in enumerate((self.layer1, self.layer2, self.layer3, self.layer4)):
@@ -144,7 +144,12 @@ class Model(resnet.Model):
                 x, segments = temporal_pool(x, segments), segments // 2
             for block, has_shift in zip(layer, self.shifts[number]):
                 x = self.run_block(block, x, segments, has_shift)
-        x = x.mean((2, 3)).unflatten(0, (-1, segments))  # (N, T', features)
+        return x
+
+    def frame_logits(self, video: torch.Tensor, dropout: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the logits of every frame, (N, T', num_classes); their mean is the output for a clip."""
+        x = self.forward_features(video)
+        x = x.mean((2, 3)).unflatten(0, (video.shape[0], -1))  # (N, T', features)
         if dropout is not None:
             x = x * (dropout / (1 - self.dropout_rate))
         return self.fc(x)

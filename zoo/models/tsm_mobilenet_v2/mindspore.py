@@ -50,14 +50,18 @@ class Model(nn.Cell):
     def construct(self, video: Tensor, dropout: Tensor | None = None) -> Tensor:
         return self.frame_logits(video, dropout).mean(1)
 
-    def frame_logits(self, video: Tensor, dropout: Tensor | None = None) -> Tensor:
-        """Return the logits of every frame, (N, T, num_classes); their mean is the output for a clip."""
+    def forward_features(self, video: Tensor) -> Tensor:
+        """Return the maps of all frames: (N, T, 3, H, W) -> (N * T, features, H/32, W/32)."""
         segments = video.shape[1]
         x = ops.relu6(self.bn1(self.conv1(video.reshape((-1,) + video.shape[2:]))))
         for block in self.blocks:
             x = block(x, self.shift(x, segments) if block.has_shortcut else x)
-        x = ops.relu6(self.bn2(self.conv2(x)))
-        x = x.mean((2, 3)).reshape(-1, segments, self.fc.in_channels)  # (N, T, features)
+        return ops.relu6(self.bn2(self.conv2(x)))
+
+    def frame_logits(self, video: Tensor, dropout: Tensor | None = None) -> Tensor:
+        """Return the logits of every frame, (N, T, num_classes); their mean is the output for a clip."""
+        x = self.forward_features(video)
+        x = x.mean((2, 3)).reshape(video.shape[0], -1, self.fc.in_channels)  # (N, T, features)
         if dropout is not None:
             x = x * (dropout / (1 - self.dropout_rate))
         return self.fc(x)
@@ -76,6 +80,10 @@ class Model(nn.Cell):
             x = block(x, shifted)
         x = ops.relu6(self.bn2(self.conv2(x)))
         return self.fc(x.mean((2, 3))), tuple(new_state)
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the classifier by one for other classes, with the framework's own initial values."""
+        self.fc = nn.Dense(self.fc.in_channels, num_classes)
 
     def shift(self, x: Tensor, segments: int) -> Tensor:
         """Shift (N*T, C, H, W) as the architecture defines it."""

@@ -50,14 +50,18 @@ class Model(nn.Layer):
     def forward(self, video: paddle.Tensor, dropout: paddle.Tensor | None = None) -> paddle.Tensor:
         return self.frame_logits(video, dropout).mean(1)
 
-    def frame_logits(self, video: paddle.Tensor, dropout: paddle.Tensor | None = None) -> paddle.Tensor:
-        """Return the logits of every frame, (N, T, num_classes); their mean is the output for a clip."""
+    def forward_features(self, video: paddle.Tensor) -> paddle.Tensor:
+        """Return the maps of all frames: (N, T, 3, H, W) -> (N * T, features, H/32, W/32)."""
         segments = video.shape[1]
         x = F.relu6(self.bn1(self.conv1(video.flatten(0, 1))))
         for block in self.blocks:
             x = block(x, self.shift(x, segments) if block.has_shortcut else x)
-        x = F.relu6(self.bn2(self.conv2(x)))
-        x = x.mean((2, 3)).reshape((-1, segments, x.shape[1]))  # (N, T, features)
+        return F.relu6(self.bn2(self.conv2(x)))
+
+    def frame_logits(self, video: paddle.Tensor, dropout: paddle.Tensor | None = None) -> paddle.Tensor:
+        """Return the logits of every frame, (N, T, num_classes); their mean is the output for a clip."""
+        x = self.forward_features(video)
+        x = x.mean((2, 3)).reshape((video.shape[0], -1, x.shape[1]))  # (N, T, features)
         if dropout is not None:
             x = x * (dropout.astype(x.dtype) / (1 - self.dropout_rate))
         return self.fc(x)
@@ -78,6 +82,10 @@ class Model(nn.Layer):
             x = block(x, shifted)
         x = F.relu6(self.bn2(self.conv2(x)))
         return self.fc(x.mean((2, 3))), tuple(new_state)
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the classifier by one for other classes, with the framework's own initial values."""
+        self.fc = nn.Linear(self.fc.weight.shape[0], num_classes)
 
     def shift(self, x: paddle.Tensor, segments: int) -> paddle.Tensor:
         """Shift (N*T, C, H, W) as the architecture defines it."""

@@ -82,6 +82,7 @@ class Trainer:
         self.preprocess = PixelNormalization(plan.fields[0], self.dtype)
         self.predictor = self._build_predictor(Model, arch)
         self.frame_predictor: FramePredictor | None = None  # built for a stream
+        self.feature_predictor: FeaturePredictor | None = None  # built when asked for
         self.ema: MovingAverage | None = None
         if plan.ema:
             self._build_average(Model, arch)
@@ -128,6 +129,11 @@ class Trainer:
     ) -> np.ndarray:
         predictor = self.averaged_predictor if averaged else self.predictor
         return self.plan.output.predict(ops, self.arch, predictor, list(device_batch.values()), size).asnumpy()
+
+    def features(self, device_batch: DeviceBatch) -> np.ndarray:
+        if self.feature_predictor is None:
+            self.feature_predictor = FeaturePredictor(self.preprocess, self.predictor.model, self.dtype)
+        return self.feature_predictor(device_batch[self.inputs[0]]).asnumpy()
 
     def predict_frame(self, device_batch: DeviceBatch, state: Sequence[Tensor]) -> tuple[np.ndarray, Sequence[Tensor]]:
         if self.frame_predictor is None:
@@ -303,6 +309,13 @@ class Predictor(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         return self.model(self.preprocess(x)).astype(self.dtype)
+
+
+class FeaturePredictor(Predictor):
+    """Raw input -> the maps that the model's forward_features returns, of type dtype."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.model.forward_features(self.preprocess(x)).astype(self.dtype)
 
 
 class FramePredictor(nn.Cell):

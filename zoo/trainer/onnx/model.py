@@ -69,6 +69,10 @@ class OnnxModel:
             )
         return self.output(self.forward, list(device_batch.values()), size)
 
+    def features(self, device_batch: DeviceBatch) -> np.ndarray:
+        """Refuse: a graph has one output."""
+        raise UserError(f"{self.session.path} gives no features: load the checkpoint that it was exported from")
+
     def predict_frame(
         self, device_batch: DeviceBatch, state: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, Sequence[np.ndarray]]:

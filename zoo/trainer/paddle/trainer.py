@@ -130,6 +130,11 @@ class Trainer:
         return self.plan.output.predict(ops, self.arch, forward, list(device_batch.values()), size).numpy()
 
     @paddle.no_grad()
+    def features(self, device_batch: DeviceBatch) -> np.ndarray:
+        self.model.eval()
+        return self._evaluate(lambda x: self.model.forward_features(*x), device_batch[self.input_name]).numpy()
+
+    @paddle.no_grad()
     def predict_frame(
         self, device_batch: DeviceBatch, state: Sequence[paddle.Tensor]
     ) -> tuple[np.ndarray, Sequence[paddle.Tensor]]:

@@ -137,6 +137,11 @@ class Trainer:
         return prediction.cpu().numpy()
 
     @torch.no_grad()
+    def features(self, device_batch: DeviceBatch) -> np.ndarray:
+        model: Any = self.model.eval()
+        return self._evaluate(model.forward_features, device_batch[self.input_name]).cpu().numpy()
+
+    @torch.no_grad()
     def predict_frame(
         self, device_batch: DeviceBatch, state: Sequence[torch.Tensor]
     ) -> tuple[np.ndarray, Sequence[torch.Tensor]]:

@@ -1,0 +1,51 @@
+"""Files by http:// and https:// addresses, each downloaded for one prediction."""
+
+import http.client
+import os
+import re
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from zoo.data.errors import BadSample
+
+SCHEMES = ("http://", "https://")
+MAX_BYTES = 1 << 30
+TIMEOUT_S = 20.0  # without a byte
+CHUNK_BYTES = 1 << 16
+
+
+def is_url(source: str) -> bool:
+    """Return whether a text is the address of a file."""
+    return source.lower().startswith(SCHEMES)
+
+
+def file_name(source: str) -> str:
+    """Return the path of a file, or an address without its query: both end in the name of the file."""
+    return re.split("[?#]", source)[0] if is_url(source) else source
+
+
+@contextmanager
+def local_path(source: str) -> Iterator[str]:
+    """Give the path of a file; what has an address is downloaded, and removed afterwards.
+
+    Raises:
+        BadSample: it cannot be downloaded, or is larger than MAX_BYTES.
+    """
+    if not is_url(source):
+        yield source
+        return
+    with tempfile.NamedTemporaryFile(suffix=os.path.splitext(file_name(source))[1]) as file:
+        try:
+            with urllib.request.urlopen(source, timeout=TIMEOUT_S) as response:
+                while chunk := response.read(CHUNK_BYTES):
+                    file.write(chunk)
+                    if file.tell() > MAX_BYTES:
+                        raise BadSample(f"has more than {MAX_BYTES >> 20} MiB; download it yourself first")
+                if response.length:  # bytes that were announced and did not come
+                    raise BadSample("cannot be downloaded (the connection ended too early); try again")
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise BadSample(f"cannot be downloaded ({error}); check the address") from None
+        file.flush()
+        yield file.name
