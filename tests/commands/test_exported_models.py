@@ -248,7 +248,7 @@ def test_an_exported_model_is_no_checkpoint(image_model, tmp_path, monkeypatch):
         files.read(path)
     with pytest.raises(UserError, match="whose weights are part of its graph"):
         zoo.numpy_weights("resnet50", pretrained=path, width=8)
-    with pytest.raises(UserError, match="--raw: .* has one kind of weights"):
+    with pytest.raises(UserError, match="raw=True: .* has one kind of weights"):
         zoo.load(path, raw=True)
     with pytest.raises(UserError, match="is computed by ONNX Runtime"):
         zoo.load(path, "torch")
