@@ -22,8 +22,8 @@ def ranks(model):
 
 FAULTS = {  # name: old text, new text, test, what it says
     "the host waits for the loss": (
-        "loss += share.detach()",
-        "loss += share.item()",
+        "shares.append(share.detach())",
+        "shares.append(share.item())",
         update("resnet50-amp"),
         "synchronizing CUDA operation",
     ),
@@ -37,7 +37,7 @@ FAULTS = {  # name: old text, new text, test, what it says
         "module.num_batches_tracked = None",
         "pass",
         update("resnet50-amp"),
-        "'kernels': 358} != {'kernels': 305}",
+        "'kernels': 257} != {'kernels': 204}",
     ),
     "batch normalization in fp32": (
         "for name in plan.fp32_modules:",
@@ -61,6 +61,12 @@ FAULTS = {  # name: old text, new text, test, what it says
     "gradients travel after the backward pass": (
         "gradient_as_bucket_view=True)",
         "gradient_as_bucket_view=True, bucket_cap_mb=1000)",
+        update("resnet50-8"),
+        "'overlap': 0} != {'overlap': 158}",
+    ),
+    "weights are cast back after the backward pass": (
+        "copies[0].grad_fn._set_sequence_nr(sys.maxsize)",
+        "pass",
         update("resnet50-8"),
         "'overlap': 0} != {'overlap': 158}",
     ),

@@ -12,13 +12,16 @@ computation must be the same as the first, but leave running statistics alone: t
 `unmoved`.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, chain, groupby
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
@@ -28,6 +31,9 @@ from zoo.trainer.torch.world import World
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # modes of torch.compile that record CUDA graphs on a GPU
 MIXED_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+CAST_LAYERS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.PReLU)  # in 16 bits under autocast; subclasses may differ
+CAST_ELEMENTS = 1 << 22  # of weights that are cast at once; DDP's buckets are larger
+Place = tuple[dict[str, Any], str, torch.Tensor]  # parameters of a layer, a name there, its fp32 weight
 
 
 def mixed_dtype(mode: Mode) -> torch.dtype | None:
@@ -94,6 +100,38 @@ def _disable_autocast(module: nn.Module) -> None:
     module.forward = fp32_forward
 
 
+def cast_groups(model: nn.Module, plan: Plan) -> list[list[Place]]:
+    """Return the trained weights that autocast casts, by groups for `cast_weights`; none if a compiler does."""
+    fp32_layers = {layer for name in plan.fp32_modules for layer in model.get_submodule(name).modules()}
+    places = [
+        (layer._parameters, name, weight)
+        for layer in model.modules()
+        if type(layer) in CAST_LAYERS and layer not in fp32_layers and plan.mode.is_mixed and not plan.mode.compile
+        for name, weight in layer.named_parameters(recurse=False)
+        if weight.requires_grad
+    ]
+    ends = accumulate(weight.numel() for _, _, weight in places)
+    return [list(group) for _, group in groupby(places, lambda _: next(ends) // CAST_ELEMENTS)]
+
+
+@contextmanager
+def cast_weights(groups: Sequence[Sequence[Place]], dtype: torch.dtype | None) -> Iterator[None]:
+    """Replace weights by copies in a 16-bit type, for any number of passes; gradients reach the weights.
+
+    Autocast casts each weight, and its gradient back, by a kernel of its own, and in every forward pass.
+    """
+    try:
+        for group in groups:
+            copies = _Cast.apply(dtype, *(weight for _, _, weight in group))
+            copies[0].grad_fn._set_sequence_nr(sys.maxsize)  # first in the backward pass: DDP waits for gradients
+            for (parameters, name, _), copy in zip(group, copies):
+                parameters[name] = copy
+        yield
+    finally:
+        for parameters, name, weight in chain.from_iterable(groups):
+            parameters[name] = weight
+
+
 def compile_model(model: nn.Module, setting: bool | str | None) -> tuple[Any, Any]:
     """Return the forward pass of training and that of evaluation.
 
@@ -150,3 +188,24 @@ def unmoved(norms: Sequence[_BatchNorm]) -> Iterator[None]:
     finally:
         for norm, momentum in zip(norms, momenta):
             norm.momentum = momentum
+
+
+class _Cast(torch.autograd.Function):
+    """(16-bit type, fp32 weights) -> their copies, on a GPU by one kernel for many, with autocast's roundings."""
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(_cast(weights, dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor | None):
+        casts = iter(_cast([gradient for gradient in gradients if gradient is not None], torch.float32))
+        return None, *(None if gradient is None else next(casts) for gradient in gradients)
+
+
+def _cast(tensors: tuple[torch.Tensor, ...] | list[torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
+    casts = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    torch._foreach_copy_(casts, tensors)
+    return casts

@@ -50,6 +50,7 @@ class Trainer:
             torch.from_numpy(array).to(self.device, self.dtype) for array in constants
         )
         self.frozen = self._freeze()
+        self.cast_groups = models.cast_groups(self.model, plan)
         self.recomputed_norms = models.checkpoint_modules(self.model, plan.checkpointed_modules)
         self.train_forward, self.eval_forward = models.compile_model(self.model, self.mode.compile)
         self.records_graphs = self.mode.compile in models.GRAPH_MODES
@@ -104,21 +105,22 @@ class Trainer:
         micro_batches = self.objective.begin(micro_batches, step)
         statistics = {name: tensor.clone() for name, tensor in self.objective_statistics.items()}
         count = self._global_count(micro_batches)
-        loss = torch.zeros((), dtype=self.dtype, device=self.device)
-        for i, batch in enumerate(micro_batches):
-            if self.records_graphs:  # what the last graph has written is not read any more
-                torch.compiler.cudagraph_mark_step_begin()
-            with self._gradient_sync(is_last=i == len(micro_batches) - 1):
-                with self.autocast():
-                    masks = [batch[name] for name in self.plan.dropout_masks]
-                    output = self.train_forward(self.preprocess(batch[self.input_name]), *masks)
-                    targets = [batch[name] for name in self.objective.targets]
-                    share = self.objective.total(output, *targets) / count
-                # DDP averages gradients over ranks, whose shares add up: hence the factor of the world size.
-                with models.unmoved(self.recomputed_norms):
-                    (share * (self.scaler.scale * self.world_size)).backward()
-            loss += share.detach()
-        output = self._update(loss, lr, step + 1)
+        shares = []
+        with models.cast_weights(self.cast_groups, mixed_dtype(self.mode)):
+            for i, batch in enumerate(micro_batches):
+                if self.records_graphs:  # what the last graph has written is not read any more
+                    torch.compiler.cudagraph_mark_step_begin()
+                with self._gradient_sync(is_last=i == len(micro_batches) - 1):
+                    with self.autocast():
+                        masks = [batch[name] for name in self.plan.dropout_masks]
+                        output = self.train_forward(self.preprocess(batch[self.input_name]), *masks)
+                        targets = [batch[name] for name in self.objective.targets]
+                        share = self.objective.total(output, *targets) / count
+                    # DDP averages gradients over ranks, whose shares add up: hence the factor of the world size.
+                    with models.unmoved(self.recomputed_norms):
+                        share.backward(self.scaler.scale * self.world_size)
+                shares.append(share.detach())
+        output = self._update(sum(shares[1:], shares[0]), lr, step + 1)
         for name, tensor in self.objective_statistics.items():
             tensor.copy_(torch.where(output.consecutive_skips == 0, tensor, statistics[name]))
         return output

@@ -1,0 +1,120 @@
+"""Weights that are cast in groups: the updates are bit by bit those of autocast's own casts."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers.frameworks import adapter
+from tests.zoo.trainer.checkpointing_cases import SMALL_ARCHS
+from tests.zoo.trainer.trainer_setup import assert_equal, update
+from zoo.data.batch import LABEL, Field
+from zoo.models import initializers, load_model_class, load_spec
+from zoo.tasks import load_task
+from zoo.trainer.plan import Mode, ParamGroup, Plan
+from zoo.trainer.torch import Trainer
+from zoo.trainer.torch import model as models
+
+UPDATES, CLASSES = 10, 5
+SHAPES = {"arcface": (32, 32, 3), "resnet": (32, 32, 3), "tsm": (2, 32, 32, 3)}
+BF16, FP16 = Mode("bf16", "O1", True, False), Mode("fp16", "O1", True, False)
+LOSS_SCALE = 2.0**13  # whose first update in fp16 is skipped
+FROZEN = "layer1.0.conv1.weight"
+
+
+def make(name, mode, **plan):
+    """Return a trainer of a small model, one of whose convolutions is frozen."""
+    spec = load_spec(name)
+    task, pixels = load_task(spec.TASK), Field("x", SHAPES[name], "uint8", (0.5,) * 3, (0.25,) * 3)
+    arch = spec.resolve(spec.Arch(**SMALL_ARCHS[name]), (pixels, LABEL), CLASSES)
+    masks = spec.dropout_masks(arch)
+    plan = Plan(
+        (pixels, LABEL, *(mask.field for mask in masks)),
+        tuple(mask.name for mask in masks),
+        lambda parameter: ParamGroup(float(FROZEN not in parameter), 1e-4),
+        mode,
+        fp32_modules=spec.FP32_MODULES,
+        checkpointed_modules=spec.checkpointed_modules(arch)[::2],
+        **plan,
+    )
+    trainer = Trainer(load_model_class(name, "torch"), arch, task.Settings(), plan, adapter("torch").WORLD)
+    first = {each.name: spec.initializer(arch, each.name, each.shape) for each in trainer.params}
+    shapes = {each.name: each.shape for each in trainer.params}
+    trainer.load_state_dict({key: initializers.initialize(first[key], 1, key, shapes[key]) for key in first})
+    return trainer
+
+
+def random_batch(trainer, seed):
+    rng = np.random.default_rng(seed)
+    pixels, _, *masks = trainer.plan.fields
+    return {
+        pixels.name: rng.integers(0, 256, (4, *pixels.shape), np.uint8),
+        "label": rng.integers(0, CLASSES, 4),
+        **{mask.name: rng.integers(0, 2, (4, *mask.shape)).astype(mask.dtype) for mask in masks},
+    }
+
+
+def cast_names(trainer):
+    names = {id(tensor): name for name, tensor in trainer.tensors.items()}
+    return [names[id(weight)] for group in trainer.cast_groups for _, _, weight in group]
+
+
+@pytest.mark.parametrize("name, mode", [("arcface", BF16), ("resnet", FP16), ("tsm", BF16)])
+def test_updates_are_those_of_autocast(name, mode, monkeypatch):
+    """In several groups, with micro-batches, activations that are computed again and skipped updates."""
+    monkeypatch.setattr(models, "CAST_ELEMENTS", 3000)
+    trainer, plain = (make(name, mode, accumulate=2, loss_scale=LOSS_SCALE) for _ in range(2))
+    names, before, plain.cast_groups = cast_names(trainer), trainer.state_dict(), []
+    assert len(trainer.cast_groups) > 3 and not any(FROZEN in each for each in names)
+    for step in range(UPDATES):
+        batches = [random_batch(trainer, 2 * step + part) for part in range(2)]
+        numbers, expected = (update(each, *batches, step=step) for each in (trainer, plain))
+        np.testing.assert_equal(numbers, expected)
+    assert numbers["skipped"] == (mode is FP16)
+    after = trainer.state_dict()
+    assert_equal(after, plain.state_dict())
+    assert not any(np.array_equal(after[each], before[each]) for each in names)
+
+
+@pytest.mark.parametrize("changes", [{"compute": "fp32"}, {"compile": True}])
+def test_no_weight_is_cast_without_autocast_or_by_the_compiler(changes):
+    trainer = make("resnet", BF16)
+    plan = dataclasses.replace(trainer.plan, mode=BF16._replace(**changes))
+    assert trainer.cast_groups and not models.cast_groups(trainer.model, plan)
+
+
+def test_layers_in_fp32_and_normalizations_keep_their_weights():
+    trainer = make("arcface", FP16)
+    fp32 = {name for name, weight in trainer.trainable.items() if weight.dim() == 1 and "prelu" not in name}
+    fp32 |= {
+        "fc.weight",
+        *(f"layer{stage}.0.downsample.0.weight" for stage in (1, 2)),
+    }  # these of a class of cpu_layers
+    assert sorted(cast_names(trainer)) == sorted(trainer.trainable.keys() - fp32)
+
+
+def test_weights_are_back_after_an_error():
+    trainer = make("resnet", FP16)
+    with pytest.raises(ValueError, match="planned"), models.cast_weights(trainer.cast_groups, torch.float16):
+        assert trainer.model.conv1.weight.dtype == torch.float16
+        raise ValueError("planned")
+    assert dict(trainer.model.named_parameters()).keys() == trainer.trainable.keys() | {FROZEN}
+    assert all(trainer.tensors[name] is weight for name, weight in trainer.model.named_parameters())
+
+
+def test_gradients_do_not_wait_for_the_end_of_the_backward_pass():
+    """As DistributedDataParallel needs them: those of a group are there once its layers are done, in every pass."""
+    layers, done = [torch.nn.Linear(8, 8, bias=False) for _ in range(4)], []
+    for i, layer in enumerate(layers):
+        layer.weight.register_post_accumulate_grad_hook(lambda _, i=i: done.append(f"weight {i}"))
+    places = [(layer._parameters, "weight", layer.weight) for layer in layers]
+    with models.cast_weights([places[:2], places[2:]], torch.bfloat16):
+        for _ in range(2):
+            y = torch.ones(1, 8, dtype=torch.bfloat16)
+            for i, layer in enumerate(layers):
+                y = layer(y)
+                y.register_hook(lambda _, i=i: done.append(f"output {i}"))
+            y.sum().backward()
+    first, last = ["output 1", "output 0", "weight 0", "weight 1"], ["output 3", "output 2", "weight 2", "weight 3"]
+    assert done == 2 * [*last, *first]
