@@ -103,6 +103,9 @@ def open_sets(
             raise UserError(
                 f"{path}: {len(pair_set.same)} pairs, but {FOLDS}-fold accuracy needs at least {FOLDS}; add pairs"
             )
+        if pair_set.same.min() == pair_set.same.max():
+            kind = "the same person" if pair_set.same[0] else "different persons"
+            raise UserError(f"{path}: all pairs are of {kind}, so that any model is right; add pairs of the others")
         if pair_set.name in sets:
             raise UserError(
                 f"data.verification: {entry}: there are two sets with the name {pair_set.name}; rename a file"

@@ -155,7 +155,17 @@ def read_list(root: str, path: str, local: cache.LocalPath = cache.source_path) 
         raise UserError(
             f"{path}: the list is empty; a line reads `relative/path label`, the path relative to data.root"
         )
+    if len(set(paths)) < len(paths):
+        _check_labels(path, paths, labels)
     return FaceFiles(root, paths, np.array(labels, np.int64), local)
+
+
+def _check_labels(path: str, paths: Sequence[bytes], labels: Sequence[int]) -> None:
+    """Raise UserError if a list gives an image two labels."""
+    first: dict[bytes, int] = {}
+    for name, label in zip(paths, labels):
+        if first.setdefault(name, label) != label:
+            raise UserError(f"{path}: {os.fsdecode(name)} has the labels {first[name]} and {label}; remove one")
 
 
 def read_identities(

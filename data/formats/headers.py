@@ -42,6 +42,7 @@ PNG_CHUNK = struct.Struct(">I4s")  # length and name; content and checksum follo
 PNG_HEADER, EIGHT_BIT_RGB = struct.Struct(">IIBB"), [8, 2]  # width, height, bits per sample, color type
 # Transparency, animation, orientation, texts that may be compressed, which libpng decompresses to any length, and color
 # profiles, of which it prints what is wrong with them.
+PNG_NEEDED = (b"IHDR", b"IDAT", b"IEND")
 PNG_EXCLUDED = (b"tRNS", b"acTL", b"eXIf", b"zTXt", b"iTXt", b"iCCP")
 PNG_TEXT, ORIENTATION_KEYWORDS = b"tEXt", (b"Raw profile type exif", b"XML:com.adobe.xmp")
 
@@ -103,6 +104,17 @@ def png_size(encoded: bytes) -> Size | None:
         return None
     width, height, *form = PNG_HEADER.unpack_from(encoded, len(PNG_START))
     return (width, height) if form == EIGHT_BIT_RGB and width and height else None
+
+
+def bare_png(encoded: bytes) -> bytes:
+    """Return a PNG file with its pixels alone, since libpng prints what is wrong with other chunks."""
+    view, at, parts = memoryview(encoded), PNG_SIGNATURE_BYTES, [encoded[:PNG_SIGNATURE_BYTES]]
+    while at + PNG_CHUNK.size <= len(encoded):
+        length, name = PNG_CHUNK.unpack_from(encoded, at)
+        end = at + PNG_CHUNK.size + length + PNG_CHECKSUM_BYTES
+        parts += [view[at:end]] * (name in PNG_NEEDED)
+        at = end
+    return b"".join(parts)
 
 
 def check_by_pillow(image: Image.Image, content: bytes, share: regular.Share | None = None) -> None:

@@ -142,6 +142,7 @@ def decode_ordinary(encoded: bytes, scale: int = 1) -> np.ndarray | None:
     """
     if not encoded:
         return None
+    encoded = headers.bare_png(encoded) if encoded.startswith(headers.PNG_START) else encoded
     flags, content = FLAGS[scale] | cv2.IMREAD_IGNORE_ORIENTATION, np.frombuffer(encoded, np.uint8)
     if RGB:
         return cv2.imdecode(content, flags & ~cv2.IMREAD_COLOR | RGB)  # OpenCV 5 refuses both

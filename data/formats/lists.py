@@ -119,7 +119,7 @@ def read_lines(path: str, subject: str) -> dict[int, str]:
     Raises:
         UserError: the file cannot be read, or has too many lines for its size, or zero bytes.
     """
-    with parsing(f"{path}: cannot read {subject}", "it should be a text file with one entry per line"):
+    with parsing(f"{path}: cannot read {subject}", "it should be a text file in UTF-8 with one entry per line"):
         text = regular.read(path).decode("utf-8-sig")
         if text.count("\n") > FREE_LINES + len(text) // BYTES_PER_LINE:
             raise ValueError("it has too many short lines")

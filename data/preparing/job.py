@@ -8,7 +8,7 @@ goes on with the same files in the same order.
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -144,7 +144,6 @@ def work_path(out: str, number: int, suffix: str) -> str:
 def make_plan(out: str, job: Job, found: Listing) -> Plan:
     """Look for the files, write the samples of every chunk and, at last, the plan."""
     samples = list(found.samples)
-    _refuse_two_labels(samples)
     if found.media == "face" and job.form == "pack":
         samples.sort(key=lambda sample: sample.label)  # the format needs the images of an identity together
     with ThreadPoolExecutor(STAT_THREADS) as pool:
@@ -162,18 +161,6 @@ def make_plan(out: str, job: Job, found: Listing) -> Plan:
     plan = Plan(found.media, found.classes, found.pattern, missing, tuple(chunks))
     write_file(os.path.join(out, WORK, PLAN), json.dumps(asdict(plan)))
     return plan
-
-
-def _refuse_two_labels(samples: Sequence[Sample]) -> None:
-    """Raise UserError if the list of a split gives a file two labels."""
-    labels: dict[tuple[str, str, int], int] = {}
-    for sample in samples:
-        other = labels.setdefault((sample.split, sample.path, sample.key), sample.label)
-        if other != sample.label:
-            raise UserError(
-                f"{sample.path}: the list of {sample.split} names it twice, with the labels {other} and "
-                f"{sample.label}; remove one of these lines"
-            )
 
 
 def load_plan(out: str) -> Plan | None:

@@ -55,7 +55,7 @@ def test_they_are_refused_unless_the_recipe_allows_them(root, module, names, fil
 
 
 def test_pairs_of_faces(root):
-    write_lists(root, ["pairs.txt"], ["../1.jpg ../2.jpg 0"] * 10)
+    write_lists(root, ["pairs.txt"], ["../1.jpg ../2.jpg 0", "../1.jpg ../1.jpg 1"] * 5)
     write_lists(root, ["label.txt"], [f"{number}.jpg {number // 2}" for number in range(8)])
     for number in range(8):
         cv2.imwrite(str(root / f"{number}.jpg"), np.zeros((112, 112, 3), np.uint8))

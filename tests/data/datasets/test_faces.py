@@ -80,7 +80,7 @@ def test_packs_and_lists_need_the_sets_of_their_recipe(layout, tmp_path):
 def test_pairs_of_several_sets_are_concatenated(tmp_path):
     write_set(tmp_path, "folder")
     add_bin(tmp_path, "agedb_30.bin", 12)
-    (tmp_path / "own.txt").write_text("train/p0/0.png train/p5/4.png 0\n" * 10)
+    (tmp_path / "own.txt").write_text("train/p0/0.png train/p5/4.png 0\ntrain/p0/0.png train/p0/4.png 1\n" * 5)
     _, val = load(tmp_path, verification=("lfw", "own.txt", "agedb_30.bin"))
     assert val.sets == (("lfw", 0, 10), ("own", 10, 10), ("agedb_30", 20, 12)) and len(val) == 32 and val.views == 2
     assert [(field.name, field.shape, field.missing) for field in val.fields] == [
@@ -91,10 +91,10 @@ def test_pairs_of_several_sets_are_concatenated(tmp_path):
     samples = [val.sample(index, RNG) for index in range(32)]
     assert [tuple(row["image"][:, 0, 0, 0]) for row in samples] == (
         [(number, number + 100) for number in range(10)]
-        + [(0, value(5, 4))] * 10
+        + [(0, value(5, 4)), (0, value(0, 4))] * 5
         + [(number, number + 100) for number in range(12)]
     )
-    assert [int(row["label"]) for row in samples] == [1, 0] * 5 + [0] * 10 + [1, 0] * 6
+    assert [int(row["label"]) for row in samples] == [1, 0] * 5 + [0, 1] * 5 + [1, 0] * 6
     assert [int(row["pair"]) for row in samples] == list(range(32)) and samples[0]["pair"].dtype == np.int64
     assert val.name(21) == "agedb_30 pair 1 (agedb_30.bin image 2, agedb_30.bin image 3)"
     assert val.name(10) == "own pair 0 (train/p0/0.png, train/p5/4.png)"
@@ -179,6 +179,7 @@ def test_too_few_identities_to_hold_out(tmp_path):
         ("a.png", "label.txt:2: expected"),
         ("a.png -1", "label.txt:2: expected"),
         ("a.png " + "9" * 30, "label.txt:2: "),
+        ("images/p0/0.png 1", "label.txt: images/p0/0.png has the labels 0 and 1; remove one"),
     ],
 )
 def test_invalid_lines_of_a_list(tmp_path, line, expected):
@@ -258,15 +259,15 @@ def test_verification_images_are_checked_before_a_run(tmp_path):
     write_set(tmp_path, "rec")
     images = [packs.encoded_image(number) for number in range(20)]
     for damaged, reason in ((b"no image", "not an image"), (packs.encoded_image(1, 16), "16 x 16 pixels, not 12 x 12")):
-        (tmp_path / "lfw.bin").write_bytes(pickle.dumps((images[:13] + [damaged] + images[14:], [True] * 10)))
+        (tmp_path / "lfw.bin").write_bytes(pickle.dumps((images[:13] + [damaged] + images[14:], [True] * 9 + [False])))
         message = error_message(tmp_path)
         assert "lfw.bin image 13: " in message and reason in message and "eval_bad=wrong" in message
     _, val = load(tmp_path, eval_bad="wrong")
     ((batch, bad),) = open_evaluation(val, 1, 10)
-    assert batch["label"].tolist() == [1] * 6 + [-1] + [1] * 3 and batch["pair"].tolist()[5:8] == [5, -1, 7]
+    assert batch["label"].tolist() == [1] * 6 + [-1, 1, 1, 0] and batch["pair"].tolist()[5:8] == [5, -1, 7]
     assert bad[0].name == "lfw pair 6 (lfw.bin image 12, lfw.bin image 13)" and "image 13: 16 x" in bad[0].reason
     truncated = packs.encode(np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), np.uint8), "JPEG")[:-20]
-    (tmp_path / "lfw.bin").write_bytes(pickle.dumps((images[:13] + [truncated] + images[14:], [True] * 10)))
+    (tmp_path / "lfw.bin").write_bytes(pickle.dumps((images[:13] + [truncated] + images[14:], [True] * 9 + [False])))
     with pytest.raises(BadSample, match="lfw.bin image 13: cannot be decoded"):
         load(tmp_path)[1].sample(6, RNG)
 

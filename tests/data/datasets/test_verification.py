@@ -98,6 +98,12 @@ def test_pairs_of_paths(tmp_path):
     assert "mine.txt: cannot read" in error_message(tmp_path, "own/mine.txt")
 
 
+def test_pairs_of_one_kind_are_no_test(tmp_path):
+    for same, kind in ((True, "the same person"), (False, "different persons")):
+        write(tmp_path, pickle.dumps((IMAGES, [same] * 10)))
+        assert f"lfw.bin: all pairs are of {kind}" in error_message(tmp_path, "lfw.bin")
+
+
 def test_sets_that_are_missing_or_have_equal_names(tmp_path):
     assert "there is no lfw in" in error_message(tmp_path, "lfw") and "val_fraction" in error_message(tmp_path, "lfw")
     write(tmp_path, pickle.dumps((IMAGES, SAME)))

@@ -122,6 +122,23 @@ def test_png_files_for_pillow():
         )
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [
+        chunk(b"sBIT", bytes(3)),
+        chunk(b"gAMA", bytes(4)),
+        chunk(b"cHRM", bytes(32)),
+        chunk(b"tIME", b"x"),
+        chunk(b"tEXt", b"Comment\0x")[:-1] + b"?",
+    ],
+    ids=lambda extra: extra[4:8].decode(),
+)
+def test_what_is_wrong_beside_the_pixels_is_not_printed(extra, capfd):
+    content = insert(encode_png(), extra)
+    assert headers.png_size(content) and np.array_equal(images.decode_stored(images.parse(content)), PIXELS)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_what_cannot_be_decoded_is_none():
     damaged = bytearray(encode_png())
     damaged[len(damaged) // 2] ^= 0xFF  # the checksum finds it
