@@ -22,9 +22,10 @@ CODECS = ("h264", "hevc", "av1", "vp8", "vp9")
 CONTAINERS = {"mp4", "matroska", "webm"}
 MAX_BUFFERED_BYTES = 64 << 20  # of a file whose packets are held in memory
 VP8_SHOWN = 1 << 4  # bit of the first byte of a packet
-# Of H.264 and HEVC: where a header has the size of lengths, shift and mask of a NAL unit's type, types of slices and of
-# parameter sets.
-UNITS = {"h264": (4, 0, 31, range(1, 6), (7, 8, 13, 15)), "hevc": (21, 1, 63, range(32), (32, 33, 34))}
+# Of H.264 and HEVC: where a header has the size of lengths, shift and mask of a NAL unit's type, types of slices.
+UNITS = {"h264": (4, 0, 31, range(1, 6)), "hevc": (21, 1, 63, range(32))}
+PARAMETERS = {"h264": (7, 8, 13, 15), "hevc": (32, 33, 34)}  # types of parameter sets
+IDR = 5  # type of slices of H.264 after which nothing refers to frames before
 LENGTHS = b"\1"  # begins headers of videos whose units have a length in front
 X264 = b"x264 - core "
 OLD_X264 = re.compile(X264 + rb"(\d\d?|1[0-4]\d|150) ")  # whose 4:4:4 is decoded in another way
@@ -37,6 +38,7 @@ class PacketIndex(NamedTuple):
     packets: list["Packet"]  # in the order in which they are decoded
     timestamps: list[int]  # of the frames that are shown, in the order in which they are
     keyframes: list[int]  # positions in `packets`
+    is_closed: bool  # no frame of H.264 refers to one before the last keyframe
 
 
 def read_index(container: "InputContainer", stream: "VideoStream") -> PacketIndex | None:
@@ -49,9 +51,10 @@ def read_index(container: "InputContainer", stream: "VideoStream") -> PacketInde
     if codec in UNITS and header[:1] != LENGTHS:
         return None
     packets: list[Packet] = []
-    timestamps: set[int] = set()
+    timestamps: list[int] = []
     hidden: set[int] = set()
     keyframes: list[int] = []
+    is_closed = True
     for packet in container.demux(stream):
         if not packet.size:  # the end
             continue
@@ -60,33 +63,40 @@ def read_index(container: "InputContainer", stream: "VideoStream") -> PacketInde
         if packet.pts is None or packet.is_corrupt or packet.has_sidedata("new_extradata") or is_hidden:
             return None
         known += b"" if packets else content
-        if not all(unit in known for unit in _parameters(content, codec, header)):
+        units = list(_units(content, codec, header))
+        # Parameter sets and the version of x264 hold for later packets.
+        if any(unit not in known for kind, unit in units if kind in PARAMETERS[codec] or X264 in unit):
             return None
         if packet.is_discard:
             hidden.add(packet.pts)
         if packet.is_keyframe:
             keyframes.append(len(packets))
+            is_closed = is_closed and IDR in dict(units)
         packets.append(packet)
-        timestamps.add(packet.pts)
+        timestamps.append(packet.pts)
+    shown = sorted(set(timestamps))
     is_regular = (
-        len(timestamps) == len(packets) and stream.frames in (0, len(packets)) and bool(keyframes) and not keyframes[0]
+        len(shown) == len(packets)
+        and stream.frames in (0, len(packets))
+        and keyframes[:1] == [0]
+        # Where a program did not know the time stamps, it wrote those of decoding.
+        and (shown != timestamps) == stream.codec_context.has_b_frames
     )
-    return PacketIndex(packets, sorted(timestamps - hidden), keyframes) if is_regular else None
+    return PacketIndex(packets, sorted({*shown} - hidden), keyframes, is_closed) if is_regular else None
 
 
-def _parameters(packet: bytes, codec: str, header: bytes) -> Iterator[bytes]:
-    """Yield the units of a packet that hold for later ones: parameter sets, and the version of x264."""
+def _units(packet: bytes, codec: str, header: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield types and contents of the units of a packet of H.264 or HEVC, up to the first slice."""
     if codec not in UNITS:
         return
-    position, shift, mask, slices, parameters = UNITS[codec]
+    position, shift, mask, slices = UNITS[codec]
     length, end = (header[position] & 3) + 1, 0
     while end + length < len(packet):
         start, end = end + length, end + length + int.from_bytes(packet[end : end + length])
         kind = packet[start] >> shift & mask
+        yield kind, packet[start:end]
         if kind in slices:
             return
-        if kind in parameters or X264 in packet[start:end]:
-            yield packet[start:end]
 
 
 def decode_numbers(stream: "VideoStream", index: PacketIndex, numbers: Sequence[int]) -> list[np.ndarray] | None:
@@ -127,14 +137,16 @@ def decode_numbers(stream: "VideoStream", index: PacketIndex, numbers: Sequence[
 
 def orientation(frame: "VideoFrame") -> tuple[bool, int, int]:
     """Return how a stored frame becomes upright: whether rows become columns; then the steps along rows and columns."""
-    from av.sidedata.sidedata import Type
+    from av.sidedata.sidedata import SideDataContainer, Type
 
     matrix: Any
+    # With `frame.side_data`, frame and container would hold each other in memory until a garbage collection.
+    read: Any = SideDataContainer
     try:
-        matrix = frame.side_data.get("DISPLAYMATRIX")
+        matrix = read(frame).get("DISPLAYMATRIX")
     except ValueError:  # it also has data that PyAV has no name for, such as EXIF; now it has one
         Type._missing_ = classmethod(lambda cls, _: cls.PANSCAN)  # type: ignore[assignment]
-        matrix = frame.side_data.get("DISPLAYMATRIX")
+        matrix = read(frame).get("DISPLAYMATRIX")
     if matrix is None:
         return UPRIGHT
     # A stored point (x, y) is shown at (a x + c y, b x + d y).

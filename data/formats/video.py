@@ -25,11 +25,8 @@ from zoo.data.errors import BadSample
 from zoo.data.formats import regular
 from zoo.data.formats.keyframes import (
     OLD_X264,
-    UPRIGHT,
     PacketIndex,
     decode_numbers,
-    decode_packets,
-    orientation,
     read_index,
     rgb_converter,
 )
@@ -42,7 +39,8 @@ if TYPE_CHECKING:
 
 FrameSampler = Callable[[int], np.ndarray]  # number of frames -> 0-based indices, of any shape
 
-DECORD_CODECS = ("h264", "vp8", "vp9")  # it seeks to wrong frames in HEVC and MPEG-4, and does not know AV1
+# It seeks to wrong frames in HEVC and MPEG-4, and colors, sizes and transparency of VP8 and VP9 are not FFmpeg's.
+DECORD_READS = ("h264", "yuv420p")
 # Formats of FFmpeg that may be opened. Others, such as concat, hls and dash, open further files or addresses.
 FORMATS = (
     "mov,mp4,matroska,webm,avi,mpeg,mpegts,mpegvideo,h264,hevc,m4v,ivf,ogg,flv,asf,"
@@ -83,6 +81,7 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, dec
         with open_container(path) as container:
             stream = video_stream(container)
             size = stream.codec_context.width, stream.codec_context.height
+            stream.codec_context.options |= {"err_detect": "explode"}  # what is damaged is decoded from the start
 
             @cache
             def indices(count: int) -> list[int]:
@@ -220,32 +219,30 @@ def _decode_from_keyframes(
         if index is None:
             return None
         numbers = indices(len(index.timestamps))
-        if decoder == "decord" and _decord_is_exact(stream, index):
-            return _decode_with_decord(container.name, numbers)
-        return decode_numbers(stream, index, numbers)
+        frames = _decode_with_decord(container.name, stream, index, numbers) if decoder == "decord" else None
+        return frames or decode_numbers(stream, index, numbers)
     except BadSample:
         raise
     except Exception:  # it is damaged: what can be read of it is read from the first frame on
         return None
 
 
-def _decord_is_exact(stream: "VideoStream", index: PacketIndex) -> bool:
-    """Return whether decord gives the right frames of a regular video, and decode one: it knows no display matrix.
+def _decode_with_decord(
+    path: str, stream: "VideoStream", index: PacketIndex, numbers: list[int]
+) -> list[np.ndarray] | None:
+    """Decode frames of a regular video by decord; None where it gives others, or another first frame.
 
-    Nor does it give the decoder the first packet, which tells the version of x264.
+    It does not give the decoder the first packet, which tells the version of x264, and loses count at keyframes that
+    later frames look behind.
     """
-    if stream.codec_context.name not in DECORD_CODECS or OLD_X264.search(index.packets[0]):
-        return False
-    frames = list(decode_packets(stream, index.packets[:1], {index.timestamps[0]}))
-    stream.codec_context.flush_buffers()
-    return [orientation(frame) for frame in frames] == [UPRIGHT]
-
-
-def _decode_with_decord(path: str, numbers: list[int]) -> list[np.ndarray]:
+    context = stream.codec_context
+    if (context.name, context.pix_fmt) != DECORD_READS or not index.is_closed or OLD_X264.search(index.packets[0]):
+        return None
     import decord
 
     decord.logging.set_level(decord.logging.QUIET)  # its lines on stderr do not name the file
-    return list(decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1).get_batch(numbers).asnumpy())
+    first, *frames = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1).get_batch([0, *numbers]).asnumpy()
+    return frames if np.array_equal([first], decode_numbers(stream, index, [0]) or ()) else None
 
 
 def _decode_from_start(path: str, indices: Callable[[int], list[int]]) -> list[np.ndarray]:

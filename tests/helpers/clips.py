@@ -24,6 +24,13 @@ def numbered(count, width=96, height=64):
     return np.stack(frames)
 
 
+def textured(count, height=64, width=96):
+    """Frames of a drifting texture, so that the codec needs motion and residuals."""
+    texture = np.random.default_rng(0).integers(0, 256, (height // 8 + count, width // 8 + count, 3), dtype=np.uint8)
+    large = np.kron(texture, np.ones((8, 8, 1), np.uint8))
+    return np.stack([large[2 * at : 2 * at + height, 3 * at : 3 * at + width] for at in range(count)])
+
+
 def read_numbers(frames):
     """Return the numbers that decoded frames show."""
     numbers = []

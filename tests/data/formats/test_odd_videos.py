@@ -3,6 +3,7 @@
 import io
 import itertools
 import re
+import sys
 from fractions import Fraction
 from functools import partial
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers.clips import encode, has_encoder, numbered, read_numbers
+from tests.helpers.clips import encode, has_encoder, numbered, read_numbers, textured
 from zoo.data.errors import BadSample
 from zoo.data.formats import keyframes, video
 from zoo.data.formats.lists import VIDEO_EXTENSIONS
@@ -19,13 +20,6 @@ from zoo.data.packs.inspection import upright_frames, video_properties
 
 COUNT = 24
 NOT_CODED = b"\0\0\1\xb6\x51\xcf"  # a frame of MPEG-4 that repeats the one before, at 25 frames per second
-
-
-def textured(count=COUNT, height=64, width=96):
-    """Frames of a drifting texture, so that the codec needs motion and residuals."""
-    texture = np.random.default_rng(0).integers(0, 256, (height // 8 + count, width // 8 + count, 3), dtype=np.uint8)
-    large = np.kron(texture, np.ones((8, 8, 1), np.uint8))
-    return np.stack([large[2 * at : 2 * at + height, 3 * at : 3 * at + width] for at in range(count)])
 
 
 def in_sequence(path):
@@ -90,7 +84,7 @@ def cut(source, target):
 def test_an_old_x264_whose_decoding_depends_on_the_first_packet(tmp_path):
     """Of 4:4:4 the decoder learns from the version in packet 0 alone; here it finds damage in frames 0 and 16."""
     path = tmp_path / "a.mp4"
-    encode(path, textured(), pix_fmt="yuv444p", gop=8, crf="18")
+    encode(path, textured(COUNT), pix_fmt="yuv444p", gop=8, crf="18")
     content = bytearray(path.read_bytes())
     at = content.index(keyframes.X264) + len(keyframes.X264)
     content[at : at + 3] = b"142"
@@ -98,11 +92,38 @@ def test_an_old_x264_whose_decoding_depends_on_the_first_packet(tmp_path):
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         index = video.read_index(container, stream)
-        assert not video._decord_is_exact(stream, index)
+        assert video._decode_with_decord(str(path), stream, index, [3]) is None
         assert keyframes.decode_numbers(stream, index, [16]) is None
     for number, frame in enumerate(in_sequence(str(path))):
         assert np.array_equal(read(str(path), np.array([number]))[0], frame), number
     assert video.compare_frames(str(path), lambda n: np.arange(0, n, 5)) == 2
+
+
+@pytest.mark.parametrize("extension", ["mp4", "mkv"])
+def test_time_stamps_of_decoding(extension, tmp_path):
+    """Programs that copy a raw stream of H.264 write its frames at the times at which they are decoded."""
+    source = encode(tmp_path / "a.mp4", textured(COUNT), gop=8, bf="3")
+    assert_exact(write_packets(source, tmp_path / f"b.{extension}", packets(source)), False)
+
+
+def test_frames_that_refer_to_a_damaged_keyframe(tmp_path):
+    """What the decoder fills in for the damage depends on the frames before; it does not call all of them corrupt."""
+    path = tmp_path / "a.mp4"
+    encode(path, textured(COUNT), bf="3")
+    with av.open(str(path)) as container:
+        _, second = [packet for packet in container.demux(video=0) if packet.is_keyframe]
+    content = bytearray(path.read_bytes())
+    content[second.pos + second.size // 3 : second.pos + second.size] = bytes(second.size - second.size // 3)
+    path.write_bytes(content)
+    for number, frame in enumerate(in_sequence(str(path))):
+        assert np.array_equal(read(str(path), np.array([number]))[0], frame), number
+
+
+def test_frames_are_freed_without_a_garbage_collection(tmp_path):
+    with av.open(encode(tmp_path / "a.mp4", numbered(1))) as container:
+        (frame,) = container.decode(video=0)
+    references = sys.getrefcount(frame)
+    assert keyframes.orientation(frame) == keyframes.UPRIGHT and sys.getrefcount(frame) == references
 
 
 def first_alone(contents):
@@ -116,16 +137,16 @@ def first_alone(contents):
 
 def test_parameter_sets_of_the_first_packet_hold_for_all(tmp_path):
     """Those of the header differ; with them, frames are decoded to other colors, and no damage is found."""
-    header = encode(tmp_path / "a.mp4", textured(), bf="0", gop=8)
+    header = encode(tmp_path / "a.mp4", textured(COUNT), bf="0", gop=8)
     options = {"x264-params": "chroma-qp-offset=9:repeat-headers=1:bframes=0"}
-    contents = first_alone(packets(encode(tmp_path / "b.mp4", textured(), gop=8, **options)))
+    contents = first_alone(packets(encode(tmp_path / "b.mp4", textured(COUNT), gop=8, **options)))
     assert_exact(write_packets(header, tmp_path / "c.mkv", contents), True)
 
 
 @pytest.mark.parametrize("size", [(64, 96), (128, 160)])
 def test_parameter_sets_that_change_within_a_video(size, tmp_path):
     """Two encodings in one file; only the first keyframe of the second has its parameter sets."""
-    first = encode(tmp_path / "a.mp4", textured(), bf="0", gop=8)
+    first = encode(tmp_path / "a.mp4", textured(COUNT), bf="0", gop=8)
     options = {"x264-params": "cabac=0:8x8dct=0:repeat-headers=1:bframes=0"}
     second = first_alone(packets(encode(tmp_path / "b.mp4", textured(COUNT, *size), gop=8, **options)))
     path = write_packets(first, tmp_path / "c.mkv", [*packets(first), *second])
@@ -144,7 +165,7 @@ def spans(content):
 
 
 def test_parameter_sets_at_every_keyframe_do_not_slow_the_reading(tmp_path):
-    assert_exact(encode(tmp_path / "a.mkv", textured(), gop=8, **{"x264-params": "repeat-headers=1"}), True)
+    assert_exact(encode(tmp_path / "a.mkv", textured(COUNT), gop=8, **{"x264-params": "repeat-headers=1"}), True)
 
 
 @pytest.mark.parametrize("extension", ["mp4", "mkv"])
@@ -167,7 +188,7 @@ def test_frames_before_the_first_complete_one_do_not_count(codec, options, exten
 
 
 def test_hidden_frames_of_vp8_do_not_count(tmp_path):
-    source = encode(tmp_path / "a.webm", textured(), "libvpx", gop=8)
+    source = encode(tmp_path / "a.webm", textured(COUNT), "libvpx", gop=8)
     contents = packets(source)
     for number in (5, 11):
         contents[number] = bytes([contents[number][0][0] & ~keyframes.VP8_SHOWN]) + contents[number][0][1:], False

@@ -13,6 +13,7 @@ from tests.helpers.clips import (
     has_encoder,
     numbered,
     read_numbers,
+    textured,
     video_frames,
     with_edit_list,
 )
@@ -159,21 +160,31 @@ def test_rotation_is_applied(tmp_path, degrees):
     assert decoded.shape == expected.shape and np.abs(decoded.astype(int) - expected).mean() < 8
 
 
-@pytest.mark.parametrize("codec, is_decord", [("libx264", True), ("libvpx-vp9", True), ("libx265", False)])
-def test_decord_gives_the_same_frames_where_it_is_exact(codec, is_decord, tmp_path, monkeypatch):
+OPEN = {"x264-params": "open-gop=1:bframes=5:keyint=10:min-keyint=2"}
+REFRESHED = {"x264-params": "intra-refresh=1:bframes=0:keyint=15"}
+
+
+@pytest.mark.parametrize(
+    "codec, options, is_decord",
+    [
+        ("libx264", {}, True),
+        ("libx264", OPEN, False),
+        ("libx264", REFRESHED, False),
+        ("libx264", {"pix_fmt": "yuv422p10le"}, False),
+        ("libx265", {}, False),
+    ],
+)
+def test_decord_reads_what_it_reads_rightly(codec, options, is_decord, tmp_path, monkeypatch):
     decord = pytest.importorskip("decord")
-    path = encode(tmp_path / ("a.webm" if "vpx" in codec else "a.mp4"), numbered(40), codec)
+    path = encode(tmp_path / "a.mp4", textured(40), codec, **options)
     readers, original = [], decord.VideoReader
     monkeypatch.setattr(decord, "VideoReader", lambda *args, **options: readers.append(1) or original(*args, **options))
-
-    def pick(count):
-        return np.array([0, 7, count - 1, 3])
-
-    frames = [video.read_frames(path, pick, decoder=decoder) for decoder in ("pyav", "decord")]
+    frames = [video.read_frames(path, np.arange, decoder=decoder) for decoder in ("pyav", "decord")]
     assert len(readers) == is_decord and np.array_equal(*frames)
+    monkeypatch.setattr(decord, "VideoReader", lambda *_, **__: original(encode(tmp_path / "b.mp4", numbered(41))))
+    assert np.array_equal(video.read_frames(path, np.arange, decoder="decord"), frames[0])
 
 
-WIDTH, HEIGHT = 96, 64
 VIDEOS = {  # name: codec, extension, options
     "b_frames": ("libx264", "mp4", {"gop": 12, "bf": "3"}),
     "one_keyframe": ("libx264", "mp4", {"gop": 250}),
@@ -183,13 +194,6 @@ VIDEOS = {  # name: codec, extension, options
     "vp9": ("libvpx-vp9", "webm", {"gop": 10}),
     "av1": ("libsvtav1", "mp4", {"gop": 10}),
 }
-
-
-def moving(count=COUNT):
-    """Frames (count, HEIGHT, WIDTH, 3) of a drifting texture, so that the codec needs motion and residuals."""
-    texture = np.random.default_rng(0).integers(0, 256, (HEIGHT // 8 + count, WIDTH // 8 + count, 3), dtype=np.uint8)
-    large = np.kron(texture, np.ones((8, 8, 1), np.uint8))
-    return np.stack([large[2 * at : 2 * at + HEIGHT, 3 * at : 3 * at + WIDTH] for at in range(count)])
 
 
 def decode_all(path):
@@ -212,7 +216,7 @@ def coded(request, tmp_path_factory):
     if not has_encoder(codec):
         pytest.skip(f"no encoder {codec}")
     path = tmp_path_factory.mktemp("keyframes") / f"{request.param}.{extension}"
-    return request.param, encode(path, moving(), codec, **options)
+    return request.param, encode(path, textured(COUNT), codec, **options)
 
 
 def test_frames_equal_those_of_the_whole_video(coded):
@@ -227,7 +231,7 @@ def test_frames_equal_those_of_the_whole_video(coded):
 
 
 def test_packets_that_are_not_needed_are_not_decoded(tmp_path, monkeypatch):
-    path = encode(tmp_path / "short.mp4", moving(), gop=5, bf="0")
+    path = encode(tmp_path / "short.mp4", textured(COUNT), gop=5, bf="0")
     given = []
     original = keyframes.decode_packets
 
@@ -242,7 +246,7 @@ def test_packets_that_are_not_needed_are_not_decoded(tmp_path, monkeypatch):
 
 
 def test_a_video_without_its_first_keyframe_has_no_index(tmp_path):
-    path, late = encode(tmp_path / "a.mp4", moving(20), gop=10), str(tmp_path / "late.mp4")
+    path, late = encode(tmp_path / "a.mp4", textured(20), gop=10), str(tmp_path / "late.mp4")
     with av.open(path) as source, av.open(late, "w") as copy:
         stream = copy.add_stream_from_template(source.streams.video[0])
         for packet in list(source.demux(video=0))[3:]:
