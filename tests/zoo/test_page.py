@@ -10,6 +10,7 @@ import pytest
 
 import zoo
 from tests.helpers.cli import call_zoo
+from tests.helpers.paths import ROOT
 from zoo import data, templates
 from zoo.data import order
 from zoo.data.errors import UserError
@@ -143,6 +144,7 @@ def test_numbers_of_a_classifier(copy_of, model):
     assert {"Loss", "Learning rate"} <= found.points.keys() and loaded.recipe["model.name"] in found.text
 
 
+@pytest.mark.slow
 def test_numbers_of_scenes(copy_of):
     folder = copy_of("deeplabv3plus")
     loaded = zoo.load(folder / "checkpoints/best")
@@ -161,6 +163,7 @@ def test_numbers_of_scenes(copy_of):
     assert worst == [f"image, labels, prediction ({share:.0%} right)" for share in sorted(shares)]
 
 
+@pytest.mark.slow
 def test_a_page_of_faces(copy_of):
     found = read(copy_of("arcface"))
     assert [heading for heading in found.tables if "person" in heading] == []
@@ -193,8 +196,9 @@ def test_names_are_escaped_and_a_run_may_have_no_evaluation_yet(copy_of):
     lines = (folder / "events.jsonl").read_text().splitlines()
     begun = next(place for place, line in enumerate(lines) if '"begin"' in line)
     (folder / "events.jsonl").write_text("\n".join(lines[: begun + 1]) + "\n")
+    shutil.rmtree(folder / "checkpoints")
     found = read(folder)
-    assert "<b>&run" in found.text and "no evaluation yet" in found.text and found.points == {}
+    assert "<b>&run" in found.text and "no best checkpoint" in found.text and found.points == {}
 
 
 def test_what_no_page_can_be_written_of(copy_of, tmp_path, capsys, monkeypatch):
@@ -204,9 +208,26 @@ def test_what_no_page_can_be_written_of(copy_of, tmp_path, capsys, monkeypatch):
     for paths in (["a", "b"], [tmp_path / "log.txt"]):
         assert call_zoo("report", *paths, "--html") == 2
         assert capsys.readouterr().err.startswith("error: --html: without a file it writes the page of a run")
+    folder = copy_of("tsm")
+    journal = (folder / "events.jsonl").read_text()
+    for name, content, message in (
+        ("events.jsonl", journal.replace('"plan"', '"plane"'), "events.jsonl is damaged"),
+        ("config.yaml", None, "config.yaml cannot be read"),
+    ):
+        before = (folder / name).read_text()
+        (folder / name).write_text(content) if content else (folder / name).unlink()
+        with pytest.raises(UserError, match=message):
+            page.write_page(folder)
+        (folder / name).write_text(before)
     monkeypatch.setattr(templates.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'vision-zoo\[plot\]'"):
         page.write_page(copy_of("resnet50"))
+
+
+def test_a_run_of_an_older_version_has_a_page(tmp_path):
+    folder = shutil.copytree(ROOT / "tests/golden/old_run", tmp_path / "run")
+    found = read(folder)
+    assert "no best checkpoint" in found.text and {"Loss", "Learning rate"} <= found.points.keys()
 
 
 def test_many_classes_list_their_most_frequent_confusions(monkeypatch, copy_of):

@@ -14,12 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from zoo.data.errors import printable
 from zoo.logs.journal import Event, best_evaluation
+from zoo.logs.lines import TOP5_CLASSES, duration, end_lines, loss_text, run_lines, short
 
 Item = TypeVar("Item")
 WIDTH = 100  # columns of a line of training
 BAR_DELAY = 2.0  # seconds after which an evaluation or a checkpoint has a bar of its own
 SILENCE = 60.0  # seconds without a line, after which a log interval has one where no bar shows that the run goes on
-TOP5_CLASSES = 6  # fewer make it 1 or nearly so
 
 
 class Console:
@@ -135,49 +135,17 @@ class Console:
             notes: Remarks about the data set.
         """
         self._classes = metadata["classes"]
-        for line in changed:
-            self.print(f"changed since the run began: {line}")
-        self.print(
-            f"data: {metadata['train_samples']} training and {metadata['val_samples']} validation samples, "
-            f"{metadata['classes']} classes, checksum {metadata['checksum']}"
-        )
-        for line in notes:
+        data, *others = run_lines(metadata)
+        for line in (*(f"changed since the run began: {line}" for line in changed), data, *notes, *others):
             self.print(line)
-        parameters = f"{metadata['parameters']:,} parameters, " if metadata["parameters"] else ""
-        self.print(
-            f"model: {parameters}the head has {metadata['outputs']} outputs "
-            f"({metadata['classes']} classes in the data); weights: {metadata['weights']}"
-        )
-        self.print(f"plan: {metadata['plan']}, {metadata['steps']} steps")
-        level = f" ({metadata['level']})" if metadata["level"] else ""
-        mode = metadata["compile"]
-        compiled = f", compiled ({mode})" if isinstance(mode, str) else ", compiled" if mode else ""
-        self.print(
-            f"computing in {metadata['compute']}{level} with {metadata['framework']}{compiled} on {metadata['device']}"
-        )
-
-    def print_ranks(self, launcher: str, ranks: Sequence[Mapping[str, str]]) -> None:
-        """Print host, device and framework of every rank."""
-        self.print(f"{len(ranks)} processes, started by {launcher}:")
-        for number, rank in enumerate(ranks):
-            self.print(f"  rank {number:<4} {rank['host']:<20} {rank['device']:<30} {rank['framework']}")
 
     def summarize(self, events: Sequence[Event], folder: str) -> None:
         """Print a table of what a run has reached, where it is and what may follow; none without an evaluation."""
-        best, rates = best_evaluation(events), [event["samples_per_s"] for event in events if event["event"] == "train"]
-        if best is None:
-            return
-        began = next(event["time"] for event in events if event["event"] == "begin")
-        rows = {
-            "best": f"{self.metric} {best['accuracy']:.4f} at {self._place(best)}",
-            "time": duration(events[-1]["time"] - began),
-            "throughput": f"{short(statistics.median(rates), 4)} samples/s" if rates else "-",
-            "folder": folder,
-            "next": f"zoo predict FILE --weights {folder}",
-            "": f"zoo report {folder} --html",
-        }
-        for name, value in rows.items():
-            self.print(f"{name:<12}{value}", "bold" if name == "best" else "")
+        best = best_evaluation(events)
+        if best:
+            self.print(f"best        {self.metric} {best['accuracy']:.4f} at {self._place(best)}", "bold")
+            for line in end_lines(events, folder):
+                self.print(line)
 
     def print(self, text: str, style: str = "") -> None:
         """Print a line above the progress bar; the style, as rich names it, is for a terminal."""
@@ -221,7 +189,7 @@ class Console:
         parts = [self._place(event, self.steps)]
         if self._intervals:
             loss, rate = (statistics.fmean(values) for values in zip(*self._intervals))
-            parts += [_loss(loss), f"{short(rate, 4)}/s"]
+            parts += [loss_text(loss), f"{short(rate, 4)}/s"]
         if event["step"] < self.steps:
             parts.append(f"{self._eta(event['step'])} left")
         self._epoch = int(event["epoch"])
@@ -245,7 +213,7 @@ class Console:
         parts = [
             f"step {event['step']}/{self.steps}",
             f"epoch {event['epoch']:.2f}",
-            _loss(event["loss"]),
+            loss_text(event["loss"]),
             f"lr {short(event['lr'], 3)}",
             f"grad {short(event['grad_norm'], 3)}",
             *rate,
@@ -259,7 +227,7 @@ class Console:
     def _eval(self, event: Event) -> None:
         unreadable = f"  ({event['bad']} unreadable, counted as wrong)" if event["bad"] else ""
         if "epoch" in event and not self.verbose:
-            loss = f"  val {_loss(event['loss'])}" if "loss" in event else ""
+            loss = f"  val {loss_text(event['loss'])}" if "loss" in event else ""
             self._line = f"{self._progress(event)}{loss}  {self.metric} {event['accuracy']:.4f}{unreadable}"
             return
         after = f" after epoch {event['epoch']:.2f}" if "epoch" in event else ""
@@ -323,25 +291,3 @@ class Console:
             return "?"
         first_step, first_time = self._first
         return duration((time.monotonic() - first_time) / (step - first_step) * (self.steps - step))
-
-
-def _loss(value: float) -> str:
-    return f"loss {value:.4f}" if abs(value) < 100 else f"loss {short(value, 4)}"
-
-
-def short(value: float, digits: int) -> str:
-    """Return a number with so many significant digits in few characters: 0.0123, 12346, 1.23e-5."""
-    if 10 ** (digits - 1) <= abs(value) < 10**5:
-        return f"{value:.0f}"
-    mantissa, exponent, power = f"{value:.{digits}g}".partition("e")
-    return mantissa + (f"e{int(power)}" if exponent else "")
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in its two largest units: 4m05s, 23h59m, 12d03h."""
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if days:
-        return f"{days:.0f}d{hours % 24:02.0f}h"
-    if hours:
-        return f"{hours:.0f}h{minutes % 60:02.0f}m"
-    return f"{minutes:.0f}m{int(seconds) % 60:02d}s"

@@ -12,6 +12,7 @@ from zoo.data import cache
 from zoo.data.errors import UserError
 from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
+from zoo.logs.lines import rank_lines
 from zoo.run import facts, folder, monitor, pipeline, resume, weights
 from zoo.run.cli import Request
 from zoo.run.dataset import write_table
@@ -136,7 +137,8 @@ def _describe(request: Request, job: Job, console: "Console", described: dict[st
     """Show what the run is. A collective call."""
     ranks = groups.describe_ranks(job.group, job.world.device, job.framework)
     if job.group.size > 1:
-        console.print_ranks(job.group.launch.launcher, ranks)
+        for line in rank_lines(job.group.launch.launcher, ranks):
+            console.print(line)
     notes = (*job.train_set.notes, *job.data.check.lines, *job.data.verdict.lines, *cache.notes(request.config.data))
     console.describe(described, request.changed, notes)
     for note in (*job.notes, *reading.notes):

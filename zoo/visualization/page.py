@@ -15,9 +15,10 @@ from zoo import templates
 from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.data.formats import masks, regular
+from zoo.data.parsing import parsing
 from zoo.logs import journal
-from zoo.logs.console import TOP5_CLASSES, duration
 from zoo.logs.journal import Event
+from zoo.logs.lines import TOP5_CLASSES, duration, run_lines, throughput
 from zoo.run import cli, start
 from zoo.run.checkpoint import FOLDER
 from zoo.run.folder import RECIPE
@@ -79,23 +80,29 @@ def write_page(run_folder: Path) -> Path:
         raise UserError(
             f"{folder} is no run that has begun: its {journal.FILE} has no event `begin`; name the folder of a run"
         )
-    evaluated, note = None, "The run has no evaluation yet."
-    if journal.best_evaluation(events):
+    with parsing(f"{os.path.join(folder, journal.FILE)} is damaged"):
+        facts = {
+            "summary": _summary(events, begin),
+            "charts": _curves(events, begin),
+            "environment": _environment(begin),
+        }
+    best = os.path.join(folder, FOLDER, "best")
+    evaluated, note = None, "There is no best checkpoint to evaluate."
+    if os.path.exists(best):
         try:
-            evaluated, note = _evaluate(os.path.join(folder, FOLDER, "best")), ""
+            evaluated, note = _evaluate(best), ""
         except UserError as error:
             note = f"The best checkpoint could not be evaluated: {error}"
-    recipe = regular.read(os.path.join(folder, RECIPE)).decode(errors="replace")
+    with parsing(f"{os.path.join(folder, RECIPE)} cannot be read"):
+        recipe = regular.read(os.path.join(folder, RECIPE)).decode(errors="replace")
     text = templates.render(
         TEMPLATE,
         name=os.path.basename(os.path.abspath(folder)),
-        summary=_summary(events, begin),
         note=note,
-        charts=_curves(events, begin),
         evaluated=evaluated,
         recipe=recipe,
-        environment=_environment(begin),
         address=canvas.data_address,
+        **facts,
     )
     path = os.path.join(folder, FILE)
     try:
@@ -221,32 +228,24 @@ def _summary(events: Sequence[Event], begin: Event) -> dict[str, str]:
     """Return what the run is and has reached, by title."""
     best, end = journal.best_evaluation(events), next((e for e in events if e["event"] == "end"), None)
     evals = [event for event in events if event["event"] == "eval"]
-    rates = [event["samples_per_s"] for event in events if event["event"] == "train" and event["samples_per_s"]]
-    last, metric = events[-1], begin.get("metric")
+    last, metric = events[-1], begin.get("metric") or "metric"
     return {
         f"best {metric}": f"{best['accuracy']:.4f} at step {best['step']}, epoch {best['epoch']:.3g}" if best else "-",
         f"last {metric}": f"{evals[-1]['accuracy']:.4f}" if evals else "-",
         "state": "complete" if end else f"step {last.get('step', 0)} of {begin['steps']}",
         "began": time.strftime("%Y-%m-%d %H:%M", time.localtime(begin["time"])),
         "time": duration(last["time"] - begin["time"]),
-        "throughput": f"{np.median(rates):.4g} samples/s" if rates else "-",
-        "samples": f"{begin['train_samples']} to train on, {begin['val_samples']} to validate",
-        "model": f"{begin['model']}, {begin['parameters'] or 0:,} parameters; weights: {begin['weights']}",
+        "throughput": throughput(events),
+        "computed with": f"{begin['framework']} {begin.get('framework_version') or ''} on {begin['device']}",
     }
 
 
 def _environment(begin: Event) -> dict[str, str]:
     """Return where and how the run was computed, by title; what is not known is left out."""
     host, git = (begin.get("hosts") or [{}])[0], begin.get("git") or {}
-    level = f" ({begin['level']})" if begin.get("level") else ""
     values = {
         "command": " ".join(begin.get("command") or ()),
-        "framework": f"{begin['framework']} {begin.get('framework_version') or ''}",
-        "device": begin["device"],
-        "computing in": f"{begin['compute']}{level}",
-        "processes": begin["ranks"],
-        "batch": begin["plan"],
-        "data": f"{begin.get('data')}, checksum {begin['checksum']}",
+        **{line.split()[0].rstrip(":"): line.partition(" ")[2] for line in run_lines(begin)},
         "protocol": begin.get("protocol"),
         "seed": begin.get("seed"),
         "processor": host.get("cpu"),

@@ -22,7 +22,7 @@ accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_ac
 @pytest.fixture
 def opened(tmp_path):
     hparams = {"optim.lr": 0.1, "train.tf32": False, "data.crop": [8, 8], "model.name": "resnet"}
-    return TensorBoard(str(tmp_path), "seed: 1\ntrain:\n  batch: 2\n", hparams), tmp_path
+    return TensorBoard(str(tmp_path / "run"), "seed: 1\ntrain:\n  batch: 2\n", hparams), tmp_path / "run"
 
 
 def read(opened):
@@ -72,11 +72,11 @@ def test_tensorboard_names_runs_after_their_folders_and_shows_training_first(ope
     viewer({"event": "train", "time": 2.0, "step": 40, "loss": 0.25, "epoch": 1.0, "power": {"watts": 9.0}})
     viewer.close()
     written = EventMultiplexer().AddRunsFromDirectory(str(folder.parent)).Reload()
-    assert list(written.Runs()) == [folder.name]
-    tags = written.Runs()[folder.name]["tensors"]
+    assert list(written.Runs()) == ["run"]
+    tags = written.Runs()["run"]["tensors"]
     groups = sorted({tag.split("/")[0] for tag in tags} - {"recipe", "_hparams_"})
     assert groups == ["train", "train_power", "train_system", "val", "val_iou"]
-    content = written.SummaryMetadata(folder.name, metadata.SESSION_START_INFO_TAG).plugin_data.content
+    content = written.SummaryMetadata("run", metadata.SESSION_START_INFO_TAG).plugin_data.content
     shown = metadata.parse_session_start_info_plugin_data(content).hparams
     assert (shown["optim.lr"].number_value, shown["model.name"].string_value) == (0.1, "resnet")
     assert (shown["train.tf32"].bool_value, shown["data.crop"].string_value) == (False, "[8, 8]")

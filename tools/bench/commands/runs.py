@@ -9,7 +9,7 @@ from zoo import program
 from zoo.bench.commands.report import read
 from zoo.bench.report.runs import Run, natural
 from zoo.commands.new_file import add_json_argument, print_report, require_new
-from zoo.logs.console import duration
+from zoo.logs.lines import duration
 from zoo.table import table
 
 EPILOG = """\
