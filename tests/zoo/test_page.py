@@ -227,7 +227,7 @@ def test_what_no_page_can_be_written_of(copy_of, tmp_path, capsys, monkeypatch):
 def test_a_run_of_an_older_version_has_a_page(tmp_path):
     folder = shutil.copytree(ROOT / "tests/golden/old_run", tmp_path / "run")
     found = read(folder)
-    assert "no best checkpoint" in found.text and {"Loss", "Learning rate"} <= found.points.keys()
+    assert "no best checkpoint" in found.text and "Learning rate" in found.text and "torch" in found.text
 
 
 def test_many_classes_list_their_most_frequent_confusions(monkeypatch, copy_of):
