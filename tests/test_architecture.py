@@ -41,7 +41,7 @@ LAYERS = (
     {"zoo.predict", "zoo.distributed", "zoo.logs"},
     {"zoo.visualization"},
     {"zoo.run"},
-    {"zoo.compare", "zoo.doctor", "zoo.export", "zoo.visualization.page"},
+    {"zoo.compare", "zoo.doctor", "zoo.export", "zoo.finetune", "zoo.visualization.page"},
     {"zoo.commands"},
     {"zoo.bench"},
     {"zoo"},  # cli.py and the Python API

@@ -163,21 +163,26 @@ def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -
     lists = {split: common.first_existing(root, [name.format(split) for name in LISTS]) for split in splits}
     if all(lists.values()):
         return [_listed_pairs(settings, str(path), notes) for path in lists.values()], False
-    notes += [f"warning: {path} is not read: the other split has no list" for path in lists.values() if path]
+    unread = [f"warning: {path} is not read: the other split has no list" for path in lists.values() if path]
     folders = "images", "masks"
     for of_images, of_masks in CUSTOM_LAYOUTS:
         layout = of_images if "/" in of_images else of_masks  # train and val alone say nothing
         names = {split: common.split_name(root, split, layout) for split in SPLITS}
         if names["val"]:
+            notes += unread
             found = [names[split] or split for split in splits]
             return [_match_folders(root, of_images.format(name), of_masks.format(name), notes) for name in found], False
         if names["train"]:
             folders = of_images.format("train"), of_masks.format("train")
             break
-    if not os.path.isdir(os.path.join(root, folders[0])):
+    if os.path.isdir(os.path.join(root, folders[0])):
+        notes += unread
+        pairs = _match_folders(root, *folders, notes)
+    elif lists.get("train"):
+        pairs = _listed_pairs(settings, str(lists["train"]), notes)
+    else:
         similar = similar_path(os.path.join(root, "images")) or similar_path(os.path.join(root, "leftImg8bit"))
         raise UserError(f"{root}: contains neither Cityscapes nor custom images{similar}; it should contain\n{LAYOUT}")
-    pairs = _match_folders(root, *folders, notes)
     files = [(Content(os.path.join(root, image)),) for image, _ in pairs]  # copies may have other masks
     return list(common.divide(settings, pairs, files, [0] * len(pairs), notes).values()), True
 

@@ -94,14 +94,22 @@ def find_weights(depth: int | None, folder: str = "weights", variant: str = "pla
             f"model.pretrained: ImageNet weights of this variant ({variant}) are published for "
             f"ResNet-{', -'.join(map(str, FILES[variant]))} only; give -o model.pretrained=null"
         )
-    network = SOURCES[variant].network.format(depth=depth)
-    path = os.path.join(folder, f"{network}_{SOURCES[variant].suffix}.safetensors")
+    path = _canonical_path(depth, folder, variant)
     if not os.path.exists(path):
         published = os.path.join(folder, FILES[variant][depth])
         if not os.path.exists(published):
             _fetch(published, SOURCES[variant].url)
         _convert(published, path, variant)
     return path, files.read_metadata(path).get("origin", "a file placed by hand")
+
+
+def depths_at_hand(folder: str, variant: str) -> list[int | None]:
+    """Return the depths of a variant whose weights need no download."""
+
+    def is_here(depth: int | None, name: str) -> bool:
+        return any(map(os.path.exists, (os.path.join(folder, name), _canonical_path(depth, folder, variant))))
+
+    return [depth for depth, name in FILES[variant].items() if is_here(depth, name)]
 
 
 def add_backbone_prefix(tensors: Mapping[str, np.ndarray], model_names: Collection[str]) -> dict[str, np.ndarray]:
@@ -122,6 +130,11 @@ def download(url: str, path: str) -> None:
     print(file=sys.stderr)
     if total and received != total:
         raise OSError(f"the connection ended after {received} of {total} bytes")
+
+
+def _canonical_path(depth: int | None, folder: str, variant: str) -> str:
+    network = SOURCES[variant].network.format(depth=depth)
+    return os.path.join(folder, f"{network}_{SOURCES[variant].suffix}.safetensors")
 
 
 def _fetch(path: str, base_url: str) -> None:

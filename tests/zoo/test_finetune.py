@@ -1,0 +1,202 @@
+"""What a folder is, and the rules by which `zoo finetune` chooses a recipe."""
+
+import os
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.data.datasets.test_cityscapes import write_custom
+from tests.helpers.files import touch
+from zoo.config import loader
+from zoo.config.loader import Entry
+from zoo.data.errors import UserError
+from zoo.finetune import folder, recipe
+from zoo.run import cli
+from zoo.weights import imagenet
+
+RNG = np.random.default_rng(0)
+
+
+def image(root, *paths, size=(40, 30)):
+    for path in paths:
+        os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+        cv2.imwrite(os.path.join(root, path), RNG.integers(0, 256, (size[1], size[0], 3), np.uint8))
+
+
+def text(root, name, content):
+    touch(root, name, content=content.encode())
+
+
+def classes(root, extension, parent=""):
+    for name in ("a", "b"):
+        touch(root, *(os.path.join(parent, f"{name}/{number}.{extension}") for number in range(3)))
+
+
+def listed_scenes(root):
+    write_custom(root, "x", "yy", images="photos", masks="labels")
+    text(root, "train.txt", "photos/x.jpg labels/x.png\nphotos/yy.jpg labels/yy.png\n")
+
+
+BELOW_TRAIN = {"images": "train/images", "masks": "train/masks"}
+LAYOUTS = {
+    "class folders of images": (lambda root: image(root, "a/1.jpg", "b/2.png"), "classify"),
+    "train and val of images": (lambda root: image(root, "train/a/1.jpg", "val/a/2.png"), "classify"),
+    "a list of images": (lambda root: text(root, "train_list.txt", "x/1.jpg 0\n"), "classify"),
+    "class folders of clips": (lambda root: classes(root, "mp4"), "clips"),
+    "train alone, of clips": (lambda root: classes(root, "webm", "train"), "clips"),
+    "a list of clips": (lambda root: text(root, "train.list", "x/1.mp4 0\n"), "clips"),
+    "a list of frames": (lambda root: text(root, "train.list", "x/1 30 0\n"), "clips"),
+    "a list of scenes": (listed_scenes, "segment"),
+    "images and masks": (lambda root: write_custom(root, "x", "yy"), "segment"),
+    "scenes below train": (lambda root: write_custom(root, "x", "yy", **BELOW_TRAIN), "segment"),
+    "a pack of faces": (lambda root: touch(root, "train.rec"), "faces"),
+    "aligned by zoo data align": (lambda root: touch(root, "faces.csv"), "faces"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("write, task", LAYOUTS.values(), ids=LAYOUTS)
+def test_a_folder_tells_its_task(tmp_path, write, task):
+    write(tmp_path)
+    found = folder.examine(str(tmp_path))
+    assert found.task == task and found.settings["root"] == str(tmp_path)
+    assert found.settings["name"] == folder.DATASETS[task]
+
+
+MISTAKES = {
+    "images and videos": (("a/1.jpg", "b/2.mp4"), "1 images and 1 videos .* --task classify or --task clips"),
+    "no classes": (("1.jpg", "2.jpg"), "2 images and videos are in no folder of a class; it should hold\n  classes"),
+    "LabelMe": (("1.jpg", "1.json"), "labels in JSON or XML are no masks yet, which `zoo data import` makes of them"),
+    "nothing": (("a/notes.txt",), "there is nothing to train on"),
+}
+
+
+@pytest.mark.parametrize("paths, message", MISTAKES.values(), ids=MISTAKES)
+def test_a_folder_that_tells_nothing(tmp_path, paths, message):
+    touch(tmp_path, *paths)
+    with pytest.raises(UserError, match=message):
+        folder.examine(str(tmp_path))
+
+
+def test_small_squares_may_be_faces_or_classes(tmp_path):
+    image(tmp_path, "ann/1.jpg", "bob/2.jpg", size=(112, 112))
+    with pytest.raises(UserError, match="--task faces or --task classify"):
+        folder.examine(str(tmp_path))
+    assert folder.examine(str(tmp_path), "classify").task == "classify"
+    assert folder.examine(str(tmp_path), "faces").settings == {
+        "name": "faces",
+        "root": str(tmp_path),
+        "verification": [],
+    }
+    image(tmp_path, "bob/3.jpg", size=(112, 100))
+    touch(tmp_path, "own.bin")
+    assert folder.examine(str(tmp_path)).task == "classify"
+    settings = folder.examine(str(tmp_path), "faces").settings
+    assert settings["resize"] is True and settings["verification"] == ["own.bin"]
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(UserError, match=f"there is no such folder; did you mean {tmp_path}/photos"):
+        folder.examine(str(tmp_path / "fotos"))
+
+
+@pytest.mark.parametrize("values, count", [((0, 1, 4, 255), 5), ((0, 255, 1), 2), ((0, 1), 2)])
+def test_classes_of_scenes_are_counted_in_their_masks(tmp_path, values, count):
+    write_custom(tmp_path, "x", "yy", values=values)
+    assert folder.examine(str(tmp_path)).settings["num_classes"] == count
+    (tmp_path / "classes.txt").write_text("a\nb\nc\nd\ne\n")
+    assert "num_classes" not in folder.examine(str(tmp_path)).settings
+
+
+def test_median_size(tmp_path):
+    image(tmp_path, "1.jpg", "2.jpg", size=(40, 30))
+    image(tmp_path, "3.jpg", size=(400, 10))
+    touch(tmp_path, "4.jpg")
+    paths = [str(tmp_path / f"{number}.jpg") for number in (1, 2, 3, 4)]
+    assert folder.median_size(paths) == (40, 30) and folder.median_size(paths[3:]) is None
+
+
+BEFORE = {"data.segments": Entry(8, "")}
+CPU = recipe.Facts("classify", 24, ("cat", "dog"), (640, 480), "", 8 << 30, "initial", 18)
+GPU = CPU._replace(samples=50_000, accelerator="a GPU", memory=16 << 30, start="imagenet", depth=50)
+
+
+def chosen(facts, **fixed):
+    values = recipe.choose(facts, {key.replace("__", "."): value for key, value in fixed.items()}, BEFORE)
+    return {key: entry.value for key, entry in values.items()}
+
+
+def test_rules_for_few_images_on_a_cpu():
+    values = chosen(CPU)
+    assert (values["model.depth"], values["model.width"], values["model.pretrained"]) == (18, 32, None)
+    assert (values["data.size"], values["train.batch"], values["train.precision"]) == (128, 8, "fp32")
+    assert values["train.epochs"] == 134 == -(-400 * 8 // 24)  # 400 updates
+    assert (values["train.eval_every"], values["optim.warmup"], values["optim.lr"]) == ("13 epochs", "20 steps", 1e-3)
+    assert chosen(CPU._replace(size=(50, 90)))["data.size"] == 48
+    assert chosen(CPU._replace(samples=2))["train.batch"] == 2
+
+
+def test_rules_for_many_images_on_a_gpu():
+    values = chosen(GPU)
+    assert (values["model.depth"], values["model.width"], values["model.pretrained"]) == (50, 64, "imagenet")
+    assert (values["data.size"], values["train.batch"], values["train.precision"]) == (224, 64, "amp")
+    assert (values["train.epochs"], values["train.eval_every"], values["optim.lr"]) == (15, "1 epochs", 2e-4)
+    assert values["optim.warmup"] == f"{15 * 50_000 // 64 // 20} steps" and "data.scale" not in values
+
+
+def test_the_batch_fits_half_of_the_memory():
+    bytes_per_sample = recipe.BYTES_PER_PIXEL["classify"] * 224**2
+    for memory, batch in ((2 * 40 * bytes_per_sample, 32), (2 * 64 * bytes_per_sample, 64), (bytes_per_sample, 2)):
+        assert chosen(GPU._replace(memory=memory))["train.batch"] == batch
+    clips = chosen(GPU._replace(task="clips", size=None, memory=2 * 8 * 4 * recipe.BYTES_PER_PIXEL["clips"] * 224**2))
+    assert clips["train.batch"] == 4
+
+
+def test_what_is_set_stays_and_the_rules_follow():
+    values = chosen(CPU, train__batch=4, train__epochs=10, model__depth=34, data__size=64)
+    assert not {"train.batch", "train.epochs", "model.depth", "data.size"} & set(values)
+    assert values["train.eval_batch"] == 4 and values["optim.warmup"] == f"{10 * 24 // 4 // 20} steps"
+    values = chosen(CPU, train__steps=200)
+    assert values["train.epochs"] is None and "train.steps" not in values
+    assert (values["train.eval_every"], values["optim.warmup"]) == ("20 steps", "10 steps")
+
+
+@pytest.mark.parametrize("name, mirrored", [("turn left", False), ("RIGHT_hand", False), ("bright", True)])
+def test_classes_that_tell_left_from_right_are_not_mirrored(name, mirrored):
+    assert ("data.flip" not in chosen(CPU._replace(classes=(name, "other")))) == mirrored
+
+
+def test_rules_for_scenes_and_faces():
+    values = chosen(CPU._replace(task="segment", size=(1000, 600)))
+    assert (values["data.base_size"], values["data.crop"], values["train.eval_batch"]) == ([154, 256], [128, 128], 1)
+    assert chosen(CPU._replace(task="segment", size=(100, 60)))["data.crop"] == [48, 48]
+    values = chosen(CPU._replace(task="faces", size=None, classes=range(10)))
+    assert (values["task.scale"], values["model.width"], values["data.size"]) == (16.0, 16, 112)
+    assert "task.scale" not in chosen(GPU._replace(task="faces", size=None, classes=range(1000)))
+
+
+@pytest.mark.parametrize("task", recipe.BASES)
+@pytest.mark.parametrize("facts", [CPU, GPU], ids=["cpu", "gpu"])
+def test_every_choice_is_a_key_of_its_recipe(task, facts):
+    base = loader.read(loader.find_recipe(recipe.BASES[task]))
+    values = recipe.choose(facts._replace(task=task), {}, {**base, **BEFORE})
+    _, resolved = loader.build(loader.merge(base, values), cli.FIND)
+    lost = {key for key in values if key not in resolved}
+    assert lost <= ({"model.pretrained"} if task == "faces" else set())
+    assert all(resolved[key].origin == values[key].origin for key in values.keys() - lost)
+
+
+@pytest.mark.parametrize(
+    "here, fast, depth", [((), True, 50), ((), False, 18), ((34, 101), False, 34), ((18, 50), True, 50)]
+)
+def test_weights_at_hand_decide_the_depth(tmp_path, monkeypatch, here, fast, depth):
+    for each in here:
+        touch(tmp_path, imagenet.FILES["plain"][each])
+    assert imagenet.depths_at_hand(str(tmp_path), "plain") == list(here)
+    monkeypatch.setattr(imagenet, "find_weights", lambda depth, *_: (f"resnet{depth}", "its origin"))
+    cfg, _ = loader.build(loader.read(loader.find_recipe("resnet50_imagenet")), cli.FIND)
+    cfg = cfg.__class__(**{**vars(cfg), "weights_dir": str(tmp_path)})
+    assert recipe._published(cfg, {}, fast) == ("imagenet", depth, [f"the run starts from resnet{depth} (its origin)"])
+    assert recipe._published(cfg, {"model.depth": Entry(152, "-o")}, fast)[1] == 152
+    assert recipe._published(cfg, {"model.width": Entry(32, "-o")}, fast)[0] == "initial"

@@ -1,0 +1,95 @@
+"""Train on a folder of your own files: find out what it is, write a recipe for it, train, evaluate."""
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+from zoo import program
+from zoo.commands.new_file import write_new
+from zoo.config import loader
+from zoo.config.convert import plain
+from zoo.data.errors import UserError, printable
+from zoo.finetune import folder, recipe
+from zoo.frameworks import FRAMEWORKS
+from zoo.run import cli
+from zoo.run.folder import new
+from zoo.run.training import execute
+from zoo.table import table
+from zoo.visualization.page import write_page
+
+EPILOG = f"""\
+The folder holds one of
+{folder.ACCEPTED}
+Where there is no validation split, a part of the samples is held out, by their contents. A model is chosen by the
+device and the weights at hand; length, batch, learning rate and size by the samples and the memory. Each choice is
+printed with its reason, and -o changes it. The recipe is written beside the run: runs/photos.yaml and runs/photos.
+
+examples
+  %(prog)s photos
+  %(prog)s photos --dry-run                                  show the recipe
+  %(prog)s clips --epochs 50 -o data.flip=false
+  %(prog)s faces --task faces --weights ms1mv3_r50.safetensors
+  zoo train -c runs/photos.yaml                              train again with this recipe, as it is or changed
+
+Exit codes: 0 done, 2 an error to fix on your side, 130 and 143 stopped by Ctrl-C and SIGTERM after saving."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    found = folder.examine(arguments.folder, arguments.task)
+    changes = {"framework": arguments.framework, "train.epochs": arguments.epochs}
+    flags = {key: loader.Entry(value, f"--{key.rpartition('.')[2]}") for key, value in changes.items() if value}
+    plan = recipe.plan(found, {**flags, **loader.overrides(arguments.override)}, arguments.weights)
+    chosen = {key: entry for key, entry in plan.chosen.items() if entry.value is not None}
+    rows = [(key, plain(entry.value), entry.origin) for key, entry in chosen.items()]
+    lines = [
+        f"{arguments.folder}: {found.task}: {found.layout}",
+        *plan.notes,
+        *table(rows, ("key", "value", "because")),
+    ]
+    print(printable("\n".join(lines)), flush=True)
+    if arguments.dry_run:
+        print(f"\n{plan.text}", end="")
+        return 0
+    name = re.sub(r"\s+", "_", os.path.basename(os.path.abspath(arguments.folder)))
+    out = new(arguments.out, name) if arguments.out else free_name(os.path.join("runs", name))
+    path = f"{out.rstrip('/')}.yaml"
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    write_new(plan.text, path, "--out")
+    run = execute(cli.request(path, out=out))
+    if not run.exit_code:
+        print(f"{'':<12}zoo export {out} --out {out}.onnx\n{'recipe':<12}{path}")
+        try:
+            print(f"{'page':<12}{write_page(Path(out))}", flush=True)
+        except UserError as error:
+            print(printable(f"{'page':<12}none: {error}"), flush=True)
+    run.job.world.exit_process(run.exit_code)
+    return run.exit_code
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = program.parser(__doc__, EPILOG)
+    add = parser.add_argument
+    add("folder", metavar="FOLDER", help="your files")
+    add("--task", choices=tuple(folder.DATASETS), help="what to train, where the folder does not tell")
+    add("--framework", choices=FRAMEWORKS, help="default torch")
+    add("--weights", metavar="W", help="start from a run, a checkpoint or a file of zoo convert")
+    add("--out", metavar="RUN", help="folder of the run; default runs/<name of the folder>, or the next free number")
+    add("--epochs", type=int, metavar="N", help="length of the run")
+    cli.add_override_argument(parser, "change one key of the recipe, such as -o model.depth=50; repeatable")
+    add("--dry-run", action="store_true", help="show what was found and the recipe, and stop")
+    arguments = parser.parse_args(argv)
+    if arguments.epochs is not None and arguments.epochs < 1:
+        raise UserError("--epochs: must be at least 1")
+    return arguments
+
+
+def free_name(stem: str) -> str:
+    """Return a path at which there is neither a run nor its recipe: stem, stem-2, stem-3 ..."""
+    number, path = 1, stem
+    while os.path.exists(path) or os.path.exists(f"{path}.yaml"):
+        number += 1
+        path = f"{stem}-{number}"
+    return path

@@ -1,0 +1,160 @@
+"""What a folder of one's own files is: its task, and the settings of the data set that reads it."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.data import audit
+from zoo.data.datasets import cityscapes, common, imagenet
+from zoo.data.errors import BadSample, UserError, similar_path
+from zoo.data.formats import images
+from zoo.data.formats.lists import VIDEO_EXTENSIONS, class_folders, is_hidden, read_lines, walk
+from zoo.data.packs import manifest
+
+DATASETS = {"classify": "imagenet", "clips": "kinetics", "segment": "cityscapes", "faces": "faces"}  # by task
+PREPARED = {"image": "classify", "video": "clips", "pair": "segment", "face": "faces"}  # by media
+SCENES = (  # folders of images and their masks
+    ("leftImg8bit", "gtFine"),
+    *cityscapes.UNSPLIT_LAYOUTS,
+    *(tuple(part.format("train") for part in layout) for layout in cityscapes.CUSTOM_LAYOUTS),
+)
+FACES = ("train.rec", "label.txt", "faces.csv", "pairs.txt")  # files that only faces have
+ALIGNED = 112  # pixels, of faces
+LOOKED_AT = 40  # images whose size is read
+LABELS = (".json", ".xml")  # of LabelMe, COCO, CVAT and PASCAL VOC
+ACCEPTED = """\
+  classes of images or clips   <class>/*.jpg or <class>/*.mp4, perhaps below train/ and val/; or lists with labels
+  scenes with masks            images/NAME.jpg and masks/NAME.png, perhaps below train/ and val/
+  faces of persons             <person>/*.jpg, aligned to 112 x 112 pixels"""
+
+
+class Found(NamedTuple):
+    """What a folder is.
+
+    Attributes:
+        task: a key of DATASETS.
+        layout: in words.
+        settings: of the section `data`.
+    """
+
+    task: str
+    layout: str
+    settings: dict[str, Any]
+
+
+def examine(root: str, task: str | None = None) -> Found:
+    """Find out what a folder is.
+
+    Args:
+        root: the folder.
+        task: a key of DATASETS; None for the one that the folder tells.
+
+    Raises:
+        UserError: there is no such folder, or it does not tell its task.
+    """
+    if not os.path.isdir(root):
+        raise UserError(f"{root}: there is no such folder{similar_path(root)}")
+    told, layout = (task, f"read as --task {task}") if task else _tell(root)
+    settings: dict[str, Any] = {"name": DATASETS[told], "root": os.path.abspath(root)}
+    if told == "faces":
+        settings |= _faces(root)
+    if told == "segment" and not common.first_existing(root, ["classes.txt", manifest.NAME]):
+        settings |= _classes_of_masks(root)
+    return Found(told, layout, settings)
+
+
+def median_size(paths: Sequence[str]) -> tuple[int, int] | None:
+    """Return the median width and height of images, of which some are looked at; None if none can be read."""
+    sizes = _sizes(paths)
+    return tuple(int(side) for side in np.median(sizes, axis=0)) if sizes else None  # type: ignore[return-value]
+
+
+def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
+    sizes = []
+    for index in audit.spread(len(paths), LOOKED_AT):
+        with suppress(BadSample):
+            sizes.append(images.read(paths[index]).size)
+    return sizes
+
+
+def _tell(root: str) -> tuple[str, str]:
+    """Return the task that a folder tells, and its layout in words."""
+    if manifest.is_prepared(root):
+        return PREPARED[manifest.read(root).info.media], "prepared by zoo data prepare"
+    for folders in SCENES:
+        if all(os.path.isdir(os.path.join(root, name)) for name in folders):
+            return "segment", f"images in {folders[0]}/ with masks in {folders[1]}/"
+    if name := next((name for name in FACES if os.path.isfile(os.path.join(root, name))), None):
+        return "faces", f"faces, of which {name} tells"
+    if path := common.first_existing(root, [name.format("train") for name in imagenet.LIST_FILES]):
+        return _tell_by_list(path), f"files listed in {os.path.basename(path)}"
+    return _tell_by_classes(root)
+
+
+def _tell_by_list(path: str) -> str:
+    """Return the task that the first line of a list tells."""
+    words = next(iter(read_lines(path, "this list").values()), "").split()
+    if len(words) > 1 and words[-1].lower().endswith(".png"):
+        return "segment"
+    is_image = len(words) == 2 and words[0].lower().endswith(images.EXTENSIONS)
+    return "classify" if is_image else "clips"
+
+
+def _tell_by_classes(root: str) -> tuple[str, str]:
+    """Return the task that the files in a folder per class tell."""
+    name = common.split_name(root, "train") or ""
+    parent = os.path.join(root, name)
+    classes = class_folders(root, name)
+    files = [[os.path.join(path, file) for path, files in walk(os.path.join(parent, each)) for file in files]
+             for each in classes]  # fmt: skip
+    photos = [path for path in chain(*files) if path.lower().endswith(images.EXTENSIONS)]
+    videos = [path for path in chain(*files) if path.lower().endswith(VIDEO_EXTENSIONS)]
+    if photos and videos:
+        raise UserError(
+            f"{root}: has {len(photos)} images and {len(videos)} videos in folders per class; say what to train on "
+            "with --task classify or --task clips"
+        )
+    if not photos and not videos:
+        raise UserError(f"{root}: {_loose_files(root)}; it should hold\n{ACCEPTED}")
+    layout = f"{len(classes)} class folders of {'images' if photos else 'videos'} in {parent}"
+    if photos and set(_sizes(photos)) == {(ALIGNED, ALIGNED)}:
+        raise UserError(
+            f"{root}: has images of {ALIGNED} x {ALIGNED} pixels in {len(classes)} folders, which may be aligned faces "
+            "of persons or small images of classes; say which with --task faces or --task classify"
+        )
+    return ("classify" if photos else "clips"), layout
+
+
+def _loose_files(root: str) -> str:
+    """Say what a folder without classes holds."""
+    names = [name for name in os.listdir(root) if not is_hidden(name)]
+    kinds = Counter(os.path.splitext(name)[1].lower() for name in names if os.path.isfile(os.path.join(root, name)))
+    if any(kinds[suffix] for suffix in LABELS):
+        return "labels in JSON or XML are no masks yet, which `zoo data import` makes of them"
+    media = sum(kinds[suffix] for suffix in (*images.EXTENSIONS, *VIDEO_EXTENSIONS))
+    return f"{media} images and videos are in no folder of a class" if media else "there is nothing to train on"
+
+
+def _faces(root: str) -> dict[str, Any]:
+    """Return settings of a set of faces: its own verification sets, and whether images are resized."""
+    own = sorted(name for name in os.listdir(root) if name.endswith(".bin") or name == "pairs.txt")
+    settings: dict[str, Any] = {"verification": own}
+    name = common.split_name(root, "train") or ""
+    paths = [os.path.join(path, file) for path, files in walk(os.path.join(root, name)) for file in files]
+    sizes = _sizes([path for path in paths if path.lower().endswith(images.EXTENSIONS)])
+    return {**settings, "resize": True} if set(sizes) - {(ALIGNED, ALIGNED)} else settings
+
+
+def _classes_of_masks(root: str) -> dict[str, Any]:
+    """Return the number of classes of scenes without class names: what their masks hold; nothing for Cityscapes."""
+    if os.path.isdir(os.path.join(root, "leftImg8bit")):
+        return {}
+    splits = cityscapes.load(cityscapes.Settings(root=root, num_classes=255))
+    found = [split.inventory(deep=True).pixels for split in splits]
+    largest = max(int(np.flatnonzero(pixels).max(initial=0)) for pixels in found if pixels is not None)
+    return {"num_classes": max(2, largest + 1)}
