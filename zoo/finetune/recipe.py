@@ -119,7 +119,8 @@ def plan(found: Found, overrides: Entries, path: str | None) -> Plan:
     own["data.val_fraction"] = Entry(0.2, "where there is no validation split")
     base = loader.read(loader.find_recipe(BASES[found.task]))
     entries = {key: Entry(entry.value, os.path.basename(entry.origin)) for key, entry in base.items()}
-    own |= {key: Entry(value, "zoo finetune", outdated=True) for key, value in SETTLED.items()}
+    length = {"train.steps": None, "train.epochs": None if "train.steps" in overrides else 1}
+    own |= {key: Entry(value, "zoo finetune", outdated=True) for key, value in {**SETTLED, **length}.items()}
     entries = loader.merge(entries, own)
     fixed = {**_of_weights(found.task, path, entries), **overrides}
     cfg, resolved = loader.build(loader.merge(entries, fixed), cli.FIND)
@@ -214,12 +215,9 @@ def _choose_length(facts: Facts, pick: Pick, fixed: Mapping[str, Any], batch: in
     """Choose the length of the run, what is due when, and the learning rate."""
     updates, epochs = UPDATES[is_trained], EPOCHS[is_trained]
     steps = fixed.get("train.steps")
-    if steps:
-        pick("train.epochs", None, "train.steps")
-    else:
+    if not steps:
         reason = f"{facts.start} weights: {updates} updates and {epochs} epochs at least"
         epochs = pick("train.epochs", max(epochs, math.ceil(updates * batch / facts.samples)), reason)
-        pick("train.steps", None, "train.epochs")
     every = f"{max(1, steps // EVALUATIONS)} steps" if steps else f"{max(1, epochs // EVALUATIONS)} epochs"
     for key in ("train.eval_every", "train.save_every"):
         pick(key, every, f"{EVALUATIONS} evaluations")
@@ -252,8 +250,10 @@ def _published(cfg: Config, fixed: Entries, is_fast: bool) -> tuple[str, int | N
     if not hasattr(cfg.model, "pretrained"):
         remedy = "convert some with `zoo convert`, and name them with --weights"
         return "initial", wanted, [f"initial weights: none are published for this model by name; {remedy}"]
-    if "model.pretrained" in fixed or "model.width" in fixed:  # published weights have one width
-        return fixed.get("model.pretrained", Entry(None, "")).value or "initial", wanted, []
+    if "model.pretrained" in fixed:
+        return fixed["model.pretrained"].value or "initial", wanted, []
+    if "model.width" in fixed:
+        return "initial", wanted, ["initial weights: published ones have their own model.width"]
     variant = imagenet.variant_of(cfg.model)
     here, published = imagenet.depths_at_hand(cfg.weights_dir, variant), list(imagenet.FILES[variant])
     depth = next(each for each in (wanted, *published) if each in (here or published))

@@ -223,6 +223,15 @@ def test_a_part_of_the_folder_train_is_held_out_where_there_is_no_other(tmp_path
     assert names(load(tmp_path, num_classes=3)[1]) == ["images/valid/a.jpg"]
 
 
+def test_a_part_of_a_list_is_held_out_where_there_is_nothing_else(tmp_path):
+    write_custom(tmp_path, *(f"{number:02d}" for number in range(10)), images="photos", masks="labels")
+    number_images(tmp_path, 10, "photos")
+    lines = [f"photos/{number:02d}.jpg labels/{number:02d}.png\n" for number in range(10)]
+    (tmp_path / "train.txt").write_text("".join(lines))
+    train, val = load(tmp_path, num_classes=3, val_fraction=0.2)
+    assert (len(train), len(val)) == (8, 2) and len(train.notes) == 1
+
+
 def test_class_names_from_any_file(tmp_path):
     write_custom(tmp_path, "train/a", "val/b")
     (tmp_path / "n.txt").write_text("0 sky\n2 cow\n1 grass\n")

@@ -1,0 +1,155 @@
+"""`zoo finetune` from a folder to a trained model, for every task, and every command of its page."""
+
+import json
+import os
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.helpers import clips
+from tests.helpers.cli import call_zoo
+from tests.helpers.paths import ROOT
+from tests.test_docs import commands
+from zoo.data.errors import UserError
+from zoo.weights import imagenet
+
+pytestmark = pytest.mark.slow
+SHORT = ("--epochs", 1, "-o", "train.batch=4", "-o", "train.eval_batch=4")
+TINY = (*SHORT, "-o", "model.width=8")
+SIZES = {"photos": "data.size=32", "clips": "data.size=32", "scenes": "data.crop=[32,32]", "faces": "model.embedding=8"}
+TASKS = {"photos": "classify", "clips": "clips", "scenes": "segment", "faces": "faces"}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The current folder, with folders of every task; nothing can be downloaded."""
+    rng = np.random.default_rng(0)
+
+    def write(path, pixels):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        cv2.imwrite(path, pixels)
+
+    monkeypatch.chdir(tmp_path)
+    for number in range(6):
+        for level, name in ((40, "cat"), (200, "dog")):
+            write(f"photos/{name}/{number}.jpg", rng.integers(level, level + 40, (40, 48, 3), np.uint8))
+            os.makedirs(f"clips/{name}", exist_ok=True)
+            clips.encode(f"clips/{name}/{number}.mp4", rng.integers(level, level + 40, (10, 48, 64, 3), np.uint8))
+        write(f"scenes/images/{number}.jpg", rng.integers(0, 256, (48, 64, 3), np.uint8))
+        write(f"scenes/masks/{number}.png", np.tile(np.array([0, 1, 2, 255], np.uint8), (48, 16)))
+        for person in range(5):
+            write(f"faces/p{person}/{number}.png", rng.integers(50 * person, 50 * person + 40, (112, 112, 3), np.uint8))
+
+    def refuse(*_):
+        raise UserError(
+            "x.pth cannot be downloaded (no network). Place it as weights/x.pth, or start from random weights"
+        )
+
+    monkeypatch.setattr(imagenet, "_fetch", refuse)
+    return tmp_path
+
+
+def finetune(name, *words):
+    task = ("--task", "faces") if name == "faces" else ()
+    return call_zoo("finetune", name, *task, *TINY, "-o", SIZES[name], *words)
+
+
+def events(run):
+    with open(os.path.join(run, "events.jsonl")) as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_from_a_folder_to_a_model_and_again_with_its_recipe(here, name, capsys):
+    assert finetune(name) == 0
+    output, run = capsys.readouterr().out, f"runs/{name}"
+    assert output.startswith(f"{name}: {TASKS[name]}: ") and "held out" in output
+    assert "\ninitial weights: " in output
+    assert f"recipe      {run}.yaml" in output and f"zoo export {run} --out {run}.onnx" in output
+    assert os.path.exists(f"{run}/checkpoints/best/model.safetensors")
+    begin = next(event for event in events(run) if event["event"] == "begin")
+    assert "held_out" in begin["protocol"] and begin["seed"] == 1
+    assert call_zoo("train", "-c", f"{run}.yaml") == 0  # in another folder
+    again = next(event for event in events(f"{run}-2") if event["event"] == "begin")
+    same = ("recipe", "model", "arch", "protocol", "checksum", "steps", "lr", "batch", "precision", "framework")
+    assert {key: begin[key] for key in same} == {key: again[key] for key in same}
+    losses = [[event["loss"] for event in events(each) if event["event"] == "train"] for each in (run, f"{run}-2")]
+    assert losses[0] and losses[0] == losses[1]
+
+
+def test_a_dry_run_writes_nothing_and_shows_what_a_run_does(here, capsys):
+    assert finetune("photos", "--dry-run") == 0
+    shown = capsys.readouterr().out.partition("\n\n")[2]
+    assert not os.path.exists("runs") and finetune("photos") == 0
+    with open("runs/photos.yaml") as file:
+        assert file.read() == shown
+    assert "root: " + str(here / "photos") in shown and "# -o model.width" in shown and "val_fraction: 0.2" in shown
+
+
+def test_weights_that_cannot_be_had_are_named(here, capsys):
+    assert call_zoo("finetune", "photos", "--dry-run") == 0
+    line = "initial weights: x.pth cannot be downloaded (no network). Place it as weights/x.pth to start from it\n"
+    assert line in capsys.readouterr().out
+
+
+def test_a_resume_sees_changed_files(here, capsys):
+    assert finetune("photos") == 0
+    assert call_zoo("train", "--resume", "runs/photos") == 0 and "nothing to do" in capsys.readouterr().out
+    shutil.copy("photos/cat/0.jpg", "photos/cat/copy.jpg")
+    assert call_zoo("train", "--resume", "runs/photos") == 2
+    message = capsys.readouterr().err
+    assert "the data are not those of this run any more" in message and "photos" not in message.split(":")[0]
+    assert "1 added: cat/copy.jpg" in message and "removed" not in message  # a copy moves nothing to the other side
+
+
+def test_names_of_runs(here, capsys):
+    assert finetune("photos", "--out", "models/one") == 0 and os.path.exists("models/one.yaml")
+    assert finetune("photos", "--out", "models/one") == 2
+    assert "out: models/one holds a run already" in capsys.readouterr().err
+    os.makedirs("runs/photos-2")
+    open("runs/photos.yaml", "w").close()
+    assert finetune("photos", "--dry-run") == 0 and finetune("photos") == 0
+    assert os.path.exists("runs/photos-3/events.jsonl") and os.path.getsize("runs/photos.yaml") == 0
+
+
+def test_weights_of_a_run(here, capsys):
+    assert finetune("photos") == 0
+    os.rename("photos/cat", "photos/cow")
+    capsys.readouterr()
+    assert call_zoo("finetune", "photos", *SHORT, "--weights", "runs/photos", "--out", "next") == 0
+    output = capsys.readouterr().out
+    assert "the run starts from runs/photos" in output and "learning rate 0.0002" in output
+    with open("next.yaml") as file:
+        text = file.read()
+    assert "width: 8" in text and "size: 32" in text and f"weights: {here}/runs/photos" in text
+    assert call_zoo("finetune", "clips", *SHORT, "--weights", "runs/photos", "--dry-run") == 2
+    assert "runs/photos holds the model resnet, which is not for the task clips" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--epochs", "0"], "--epochs: must be at least 1"),
+        (["-o", "model.deth=50"], "unknown key for model.name=resnet; did you mean model.depth?"),
+        (["-o", "data.val_fraction=0.9"], "val_fraction: must be above 0 and at most 0.5"),
+        (["--weights", "nowhere"], "nowhere"),
+    ],
+)
+def test_errors_of_the_command_line(here, capsys, words, message):
+    assert finetune("photos", *words) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1 and not os.path.exists("runs/photos/checkpoints")
+
+
+def test_every_command_of_the_page(here):
+    with open(os.path.join(ROOT, "docs/getting-started.md"), encoding="utf-8") as file:
+        section = file.read().partition("## Train on your own files")[2].partition("\n## ")[0]
+    found = [command for command in commands(section) if command.arguments]
+    assert {name for name, _ in found} == {"finetune", "train", "predict", "export"} and len(found) == 10
+    for name, words in found:
+        extra = (*TINY, "-o", SIZES[words[0]]) if name == "finetune" else ()
+        if "--weights" in words and name == "finetune":  # which decide the width
+            extra = SHORT
+        assert call_zoo(name, *words, *extra) == 0, (name, words)
