@@ -108,11 +108,11 @@ def png_size(encoded: bytes) -> Size | None:
 
 def bare_png(encoded: bytes) -> bytes:
     """Return a PNG file with its pixels alone, since libpng prints what is wrong with other chunks."""
-    view, at, parts = memoryview(encoded), PNG_SIGNATURE_BYTES, [encoded[:PNG_SIGNATURE_BYTES]]
+    at, parts = PNG_SIGNATURE_BYTES, [encoded[:PNG_SIGNATURE_BYTES]]
     while at + PNG_CHUNK.size <= len(encoded):
         length, name = PNG_CHUNK.unpack_from(encoded, at)
         end = at + PNG_CHUNK.size + length + PNG_CHECKSUM_BYTES
-        parts += [view[at:end]] * (name in PNG_NEEDED)
+        parts += [encoded[at:end]] if name in PNG_NEEDED else []
         at = end
     return b"".join(parts)
 

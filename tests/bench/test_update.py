@@ -69,7 +69,8 @@ def test_samples_have_the_shape_of_the_recipe(name, tmp_path):
 def test_pixels_are_those_of_the_file_in_rgb(tmp_path, monkeypatch):
     monkeypatch.setattr(loading.random, "random", lambda: 0.9)  # no flip
     train, _ = sets.face_set(tmp_path)
-    assert np.array_equal(loading.reader(train)(0), images.decode_stored(images.read(train.source.encoded(train.rows[0]))))
+    path = train.source.encoded(train.rows[0])
+    assert np.array_equal(loading.reader(train)(0), images.decode_stored(images.read(path)))
 
 
 def test_faces_of_a_pack(tmp_path):
