@@ -126,9 +126,12 @@ def open_container(path: str, options: dict[str, str] | None = None) -> "InputCo
     with open(path, "rb") as file:
         check_frame_counts(file, os.fstat(file.fileno()).st_size)
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "file", **(options or {})}
-    if int(av.__version__.split(".")[0]) >= 19:  # decodes metadata when they are read
-        return av.open(path, options=options)
-    return av.open(path, options=options, metadata_errors="ignore")
+    is_late = int(av.__version__.split(".")[0]) >= 19  # decodes metadata when they are read
+    keywords: Any = {} if is_late else {"metadata_errors": "ignore"}
+    try:
+        return av.open(path, options=options, **keywords)
+    except av.ArgumentError:
+        raise BadSample("FFmpeg takes it for a format that is not read here") from None
 
 
 def video_stream(container: "InputContainer") -> "VideoStream":
@@ -236,7 +239,9 @@ def _decode_with_decord(
     later frames look behind.
     """
     context = stream.codec_context
-    if (context.name, context.pix_fmt) != DECORD_READS or not index.is_closed or OLD_X264.search(index.packets[0]):
+    # It trusts the header, where all frames may be keyframes.
+    is_known = index.is_closed and sum(entry.is_keyframe for entry in stream.index_entries) <= len(index.keyframes)
+    if (context.name, context.pix_fmt) != DECORD_READS or not is_known or OLD_X264.search(index.packets[0]):
         return None
     import decord
 

@@ -168,6 +168,11 @@ def test_an_unknown_codec(intact, tmp_path):
         video_frames(unknown, sampling([0]))
 
 
+def test_a_format_that_is_not_read(tmp_path):
+    with pytest.raises(BadSample, match="a format that is not read here"):
+        video_frames(encode(tmp_path / "a.nut", numbered(1)), sampling([0]))
+
+
 def test_frames_that_share_their_times(tmp_path):
     path = tmp_path / "a.webm"
     encode(path, numbered(5, 32, 16), "libvpx-vp9")

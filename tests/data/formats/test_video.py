@@ -160,6 +160,10 @@ def test_rotation_is_applied(tmp_path, degrees):
     assert decoded.shape == expected.shape and np.abs(decoded.astype(int) - expected).mean() < 8
 
 
+def spread(count):
+    return np.array([20, 7, count - 1, 3])
+
+
 OPEN = {"x264-params": "open-gop=1:bframes=5:keyint=10:min-keyint=2"}
 REFRESHED = {"x264-params": "intra-refresh=1:bframes=0:keyint=15"}
 
@@ -179,10 +183,19 @@ def test_decord_reads_what_it_reads_rightly(codec, options, is_decord, tmp_path,
     path = encode(tmp_path / "a.mp4", textured(40), codec, **options)
     readers, original = [], decord.VideoReader
     monkeypatch.setattr(decord, "VideoReader", lambda *args, **options: readers.append(1) or original(*args, **options))
-    frames = [video.read_frames(path, np.arange, decoder=decoder) for decoder in ("pyav", "decord")]
+    frames = [video.read_frames(path, spread, decoder=decoder) for decoder in ("pyav", "decord")]
     assert len(readers) == is_decord and np.array_equal(*frames)
     monkeypatch.setattr(decord, "VideoReader", lambda *_, **__: original(encode(tmp_path / "b.mp4", numbered(41))))
-    assert np.array_equal(video.read_frames(path, np.arange, decoder="decord"), frames[0])
+    assert np.array_equal(video.read_frames(path, spread, decoder="decord"), frames[0])
+
+
+def test_decord_does_not_read_a_header_without_a_table_of_keyframes(tmp_path):
+    pytest.importorskip("decord")
+    path = tmp_path / "a.mp4"
+    encode(path, textured(40))
+    path.write_bytes(path.read_bytes().replace(b"stss", b"free"))
+    frames = [video.read_frames(str(path), spread, decoder=decoder) for decoder in ("pyav", "decord")]
+    assert np.array_equal(*frames)
 
 
 VIDEOS = {  # name: codec, extension, options
