@@ -2,6 +2,8 @@
 
 import csv
 import math
+import shlex
+import zlib
 
 import numpy as np
 import pytest
@@ -19,18 +21,20 @@ SQUARE = 32
 
 @pytest.fixture(scope="module")
 def detector(tmp_path_factory):
-    """A YuNet that finds a face of 64 pixels in every square of its grid of 32 pixels that is white throughout.
+    """A YuNet that finds a face in every square of its grid of 32 pixels that is white, of 64 pixels, or nearly, of 63.
 
     It has the outputs of YuNet, per grid of 8, 16 and 32 pixels: class, object, box and points of every square.
     """
     nodes, weights, outputs = [], [], []
-    biases = {"cls": [1], "obj": [-20], "bbox": [0.5, 0.5, math.log(2), math.log(2)], "kps": (POINTS + 0.5).ravel()}
+    biases = {"cls": [1], "obj": [-20], "bbox": [0.5, 0.5, 0, 0], "kps": (POINTS + 0.5).ravel()}
     for kind, bias in biases.items():
         for stride in (8, 16, 32):
             name, channels = f"{kind}_{stride}", len(bias)
             kernel = np.zeros((channels, 3, stride, stride), np.float32)
             if kind == "obj" and stride == SQUARE:
                 kernel[:] = 21 / 255 / kernel[0].size  # 1 where all is white, below 0 at 95 % of it
+            elif kind == "bbox":
+                kernel[2:] = math.log(2) / 255 / kernel[0].size
             for part, value in (("kernel", kernel), ("bias", np.array(bias, np.float32))):
                 weights.append(numpy_helper.from_array(value, f"{name}_{part}"))
             weights.append(numpy_helper.from_array(np.array([1, -1, channels]), f"{name}_shape"))
@@ -50,10 +54,11 @@ def detector(tmp_path_factory):
 
 def photo(path, *squares, size=(640, 480), orientation=1):
     """Write a photo with white squares at columns and rows of a grid of 32 pixels, where its longer side has 640."""
-    pixels = np.random.default_rng(3).integers(0, 60, (size[1], size[0], 3), np.uint8)
+    pixels = np.random.default_rng(zlib.crc32(path.name.encode())).integers(0, 60, (size[1], size[0], 3), np.uint8)
     side = max(size) // 20
-    for column, row in squares:
-        pixels[row * side : (row + 1) * side, column * side : (column + 1) * side] = 255
+    for column, row, *shade in squares:
+        pixels[row * side : (row + 1) * side, column * side : (column + 1) * side] = shade[0] if shade else 255
+        pixels[row * side - side // 2 : row * side, column * side : (column + 1) * side] = 120  # above it
     path.parent.mkdir(parents=True, exist_ok=True)
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -78,7 +83,7 @@ def test_persons_become_folders_of_aligned_faces(tmp_path, detector, capsys):
     photo(photos / "ann/one.png", (10, 7))
     photo(photos / "ann/large.jpg", (10, 7), size=(2560, 1920))
     photo(photos / "ann/one.jpg", (10, 7), orientation=3)
-    photo(photos / "bob/two.png", (4, 4), (12, 9))
+    photo(photos / "bob/two.png", (4, 4, 250), (12, 9), (14, 3, 250))
     photo(photos / "bob/none.png")
     photo(photos / "cid/sub/none.png")
     (photos / "bob/damaged.jpg").write_bytes(b"x")
@@ -89,7 +94,8 @@ def test_persons_become_folders_of_aligned_faces(tmp_path, detector, capsys):
         "bob/damaged.jpg": "not an image of a supported format", "bob/none.png": "no face found",
         "cid/sub/none.png": "no face found",
     }  # fmt: skip
-    assert rows["bob/two.png"]["faces"] == "2" and "several faces, of which the largest was taken: 1" in printed
+    assert rows["bob/two.png"]["faces"] == "3" and rows["bob/two.png"]["width"] == "64"
+    assert "several faces, of which the largest was taken: 1" in printed
     assert rows["ann/one.png"]["width"] == "64" and rows["ann/large.jpg"]["width"] == "256"
     written = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.jpg"))
     assert written == ["ann/large.jpg", "ann/one.jpg", "ann/one.png.jpg", "bob/two.jpg"]
@@ -99,9 +105,21 @@ def test_persons_become_folders_of_aligned_faces(tmp_path, detector, capsys):
     for name in ("large", "one"):
         face = read(out / f"ann/{name}.jpg").mean(axis=2)
         assert face.shape == (faces.SIZE,) * 2
-        y, x = np.nonzero(face > 140)
-        found, expected = [x.min(), x.max(), y.min(), y.max()], [left, left + scale, top, top + scale]
-        np.testing.assert_allclose(found, expected, atol=1.5)
+        y, x = np.nonzero(face > 180)
+        above, below = face[y.min() - 8 : y.min() - 3, 50:60].mean(), face[y.max() + 3 : y.max() + 8, 50:60].mean()
+        np.testing.assert_allclose((above, below) if name == "large" else (below, above), (120, 30), atol=8)
+        found, expected = [x.min(), x.max(), y.min(), y.max()], [left, left + scale - 1, top, top + scale - 1]
+        np.testing.assert_allclose(found, expected, atol=1)
+
+
+@pytest.mark.slow
+def test_the_printed_command_trains(tmp_path, detector, capsys):
+    for number in range(36):
+        photo(tmp_path / f"photos/{number % 12}/{number}.png", (8 + number % 5, 7))
+    assert run(tmp_path / "photos", detector, tmp_path / "out")[0] == 0
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("next: zoo "))
+    few = ("-o", "train.batch=8", "--max-steps", "2")
+    assert call_zoo(*words, *few, "--out", tmp_path / "run") == 0
 
 
 @pytest.mark.parametrize("fault", ["text", "another model", "missing", "exists", "no persons", "no faces"])

@@ -61,7 +61,7 @@ def coco(folder, annotations, **others):
 
 
 def cvat(folder, *shapes):
-    picture(folder / "a.png")
+    picture(folder / "images/a.png")
     names = "".join(f"<label><name>{name}</name></label>" for name in ("road", "car"))
     meta = f"<meta><task><labels>{names}</labels></task></meta>"
     image = f'<image id="0" name="a.png" width="{WIDTH}" height="{HEIGHT}">{"".join(shapes)}</image>'
@@ -149,8 +149,8 @@ def test_coco_panoptic(tmp_path, run):
     (tmp_path / "labels").mkdir()
     Image.fromarray(ids).save(tmp_path / "labels/a.png")
     segments = [{"id": 197121, "category_id": 18}, {"id": 0, "category_id": 3}]
-    words = coco(tmp_path, [{"image_id": 7, "file_name": "a.png", "segments_info": segments}])
-    code, _, out = run(*words, "--rest", "ignore", "--classes", "dog,car")
+    _, *words = coco(tmp_path, [{"image_id": 7, "file_name": "a.png", "segments_info": segments}])
+    code, _, out = run(tmp_path, *words, "--rest", "ignore", "--classes", "dog, car")
     assert code == 1 and left_out(out) == [("b.png", "image without any label")]
     np.testing.assert_array_equal(mask_of(out, "a"), box_mask(0, rest=1))
 
@@ -212,11 +212,11 @@ def test_the_mask_matches_the_image_that_was_labeled(tmp_path, run, orientation,
 
 def test_classes_and_the_rest(tmp_path, run):
     labels = tmp_path / "labels"
-    labelme(labels, "a", ("car", BOX), ("_background_", [[0, 0], [4, 0], [4, 1], [0, 1]]))
+    labelme(labels, "a", ("ape", BOX), ("background", [[0, 0], [4, 0], [4, 1], [0, 1]]))
     labelme(labels, "b", ("void", [[0, 0], [4, 0], [4, 1], [0, 1]]))
     labelme(labels, "c")
-    code, printed, out = run(labels, "--rest", "ignore", "--classes", "bus,background,car")
-    assert code == 1 and (out / "classes.txt").read_text().split() == ["bus", "background", "car"]
+    code, printed, out = run(labels, "--rest", "ignore", "--classes", "bus,_background_,ape")
+    assert code == 1 and (out / "classes.txt").read_text().split() == ["bus", "background", "ape"]
     expected = box_mask(2, rest=255)
     expected[0, :4] = 1
     np.testing.assert_array_equal(mask_of(out, "a"), expected)
@@ -224,11 +224,11 @@ def test_classes_and_the_rest(tmp_path, run):
     assert "not to be trained yet" in printed.out  # a single image
     out.rename(tmp_path / "first")
     code, _, out = run(labels, "--keep-empty")
-    assert code == 0 and (out / "classes.txt").read_text().split() == ["background", "car"]
+    assert code == 0 and (out / "classes.txt").read_text().split() == ["background", "ape"]
     assert not mask_of(out, "c").any() and mask_of(out, "b")[0].tolist() == [255] * 4 + [0] * 20
     out.rename(tmp_path / "second")
     code, printed, out = run(labels, "--rest", "ignore", "--classes", "bus,bike")
-    assert code == 2 and "a.json: shape of car, which --classes leaves out" in printed.err and not out.exists()
+    assert code == 2 and "a.json: shape of ape, which --classes leaves out" in printed.err and not out.exists()
 
 
 @pytest.mark.slow
@@ -256,6 +256,7 @@ def broken(folder, name):
     if name in SHAPES:
         labelme(labels, "a", ("car", *SHAPES[name]))
     elif name in CONTENTS:
+        picture(folder / "b.png")  # outside
         labelme(labels, "a", ("car", BOX), **CONTENTS[name])
     elif name == "only boxes of VOC":
         labels.mkdir()
@@ -298,7 +299,7 @@ SHAPES = {
     "label of another type": (BOX, {"label": 5}), "no label": (BOX, {"label": " "}), "points of another type": (5,),
 }  # fmt: skip
 CONTENTS = {
-    "no such image": {"imagePath": "b.png"}, "path that leads out": {"imagePath": "../../etc/hostname"},
+    "no such image": {"imagePath": "b.png"}, "path that leads out": {"imagePath": "../b.png"},
     "zero byte": {"imagePath": "a\0.png"},
     "another size": {"imageWidth": 25}, "size of another type": {"imageWidth": []},
     "shapes of another type": {"shapes": 7}, "no path": {"imagePath": None},
@@ -314,6 +315,22 @@ def test_broken_labels_end_in_one_message_and_write_nothing(tmp_path, run, name)
     assert code == 2 and not out.exists() and printed.out == ""
     assert printed.err.startswith(f"error: {tmp_path}")
     assert all(line.startswith("  ") for line in printed.err.splitlines()[1:])  # the formats, where it is none of them
+
+
+def test_a_valid_file_with_a_doctype_is_refused(tmp_path, run):
+    (path,) = cvat(tmp_path, '<box label="&name;" xtl="2" ytl="3" xbr="10" ybr="9"/>')
+    path.write_text(path.read_text().replace("<annotations>", "<!DOCTYPE a [<!ENTITY name 'car'>]><annotations>"))
+    code, printed, _ = run(path)
+    assert code == 2 and "DOCTYPE" in printed.err
+
+
+def test_an_image_that_is_listed_twice(tmp_path, run):
+    images = [{"id": key, "file_name": "a.png", "width": WIDTH, "height": HEIGHT} for key in (7, 9)]
+    masks_of = [
+        {"image_id": one["id"], "category_id": 3, "segmentation": [[2, 3, 10, 3, 10, 9, 2, 9]]} for one in images
+    ]
+    code, _, out = run(*coco(tmp_path, masks_of, images=images))
+    assert code == 1 and left_out(out) == [("a.png", "image of the same name as an earlier one")]
 
 
 def test_a_good_image_beside_bad_ones(tmp_path, run):

@@ -76,6 +76,11 @@ def test_damaged_runs_are_bad_samples(text):
         shapes.coco_runs(text, [5, 7], 5, 7)
 
 
+def test_runs_may_not_claim_a_mask_without_end():
+    with pytest.raises(BadSample, match="limit"):
+        shapes.runs([10**10], (10**5, 10**5))
+
+
 def test_later_and_higher_shapes_lie_above():
     def box(label, x0, y0, x1, y1, order=0.0):
         points = shapes.outline(SQUARE, np.array([(x0, y0), (x1, y1)], float))
