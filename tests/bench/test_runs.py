@@ -37,4 +37,4 @@ def test_runs_of_equal_protocols_are_listed_together_and_the_best_comes_first(tm
         "began",
         "state",
     ]
-    assert first.split()[0] == "runs/c" and second.split()[4:8] == ["top1", "0.6", "200", "0m40s"]
+    assert first.split()[0] == "runs/c" and second.split()[4:8] == ["top1", "0.6000", "200", "0m40s"]

@@ -8,10 +8,12 @@ import io
 import json
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo import templates
 from zoo.compare.differences import AFTER, Difference, Event
 from zoo.compare.findings import Verdict
 from zoo.data.errors import UserError
@@ -31,40 +33,7 @@ COLORS = {  # by the share of the limit
 }
 PASSES = ("training input", "training output", "evaluation input", "evaluation output")
 COLUMNS = (*PASSES, "gradient", "change", "statistic", "optimizer", "later")
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>Comparison of {{ title }}</title><style>
-body { font: 14px system-ui, sans-serif; margin: 2em; color: #222; max-width: 1500px }
-table { border-collapse: collapse; font-size: 12px } th, td { padding: 2px 8px; border: 1px solid #ddd }
-th { position: sticky; top: 0; background: #f4f4f4; text-align: left }
-td.number { text-align: right; font-family: monospace }
-pre { background: #fbeaea; padding: 1em; white-space: pre-wrap } .good { background: #eaf6ea } code { font-size: 12px }
-tr.first { outline: 3px solid #d62728 }
-</style></head>
-<body><h1>{{ title }}: {{ names | join(", ") }}</h1>
-{% if problems %}
-<h2>They do not agree</h2><pre>{{ problems | join("\n") }}</pre>
-{% else %}
-<h2>They agree</h2><pre class="good">{{ count }} tensors are equal within rounding.</pre>
-{% endif %}
-{% if image %}<h2>Loss</h2><img alt="losses and gradient norms" src="data:image/png;base64,{{ image }}">{% endif %}
-<h2>Modules, in the order of the forward pass</h2>
-<p>Each cell is the largest difference between any two frameworks, relative to the tensor's largest value. Colors
-compare it with the limit that the measured rounding sets:
-{% for name, (_, color) in colors.items() %}<span style="background:{{ color }}">{{ name }}</span> {% endfor %}.
-<i>later</i> is the worst of all updates after the first and of the forward passes after them. Hover over a cell for the
-numbers.</p>
-<table><thead><tr>
-<th>name</th><th>module and call</th>{% for column in columns %}<th>{{ column }}</th>{% endfor %}
-</tr></thead><tbody>
-{% for name, kind, site, is_first, cells in table %}
-<tr{% if is_first %} class="first"{% endif %}><td>{{ name }}</td><td>{{ kind }} <code>{{ site }}</code></td>
-{%- for cell in cells %}
-{%- if cell %}<td class="number" style="background:{{ cell.color }}" title="{{ cell.hint }}">{{ cell.text }}</td>
-{%- else %}<td></td>{% endif %}
-{%- endfor %}</tr>
-{% endfor %}
-</tbody></table></body></html>
-"""
+PAGE = Path(__file__).with_suffix(".html")
 
 
 class Row(NamedTuple):
@@ -195,10 +164,8 @@ def write_page(
     Raises:
         UserError: the file exists or cannot be written.
     """
-    import jinja2
-
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    text = environment.from_string(PAGE).render(
+    text = templates.render(
+        PAGE,
         title=title,
         names=list(rows),
         problems=problems,

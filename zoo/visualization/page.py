@@ -3,11 +3,11 @@
 import io
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,37 +31,8 @@ TEMPLATE = Path(__file__).with_name("page.html")
 SHOWN = 12  # samples, and as many of the worst
 MAX_CELLS = 32  # classes of a confusion matrix with numbers; of more the most frequent confusions are listed
 CONFUSIONS = 30
+Values = dict[str, Any]  # that the template uses
 LOSSES = {"classify": loss_of_mistake, "segment": wrong_pixels}
-
-
-class Images(NamedTuple):
-    """Images below a heading, at least `width` pixels wide where there is room."""
-
-    title: str
-    tiles: Sequence[drawing.Tile]
-    width: int
-
-
-class Evaluated(NamedTuple):
-    """What the best checkpoint predicts.
-
-    Attributes:
-        metrics: of the evaluation, printed.
-        classes: scores of each; in scenes with its color.
-        columns: names of the columns of the confusion matrix.
-        confusion: its rows: name, counts with their shares of the row; none for many classes, and faces.
-        confusions: of many classes the most frequent ones: label, prediction, count.
-        images: in order.
-        charts: of faces.
-    """
-
-    metrics: Mapping[str, str]
-    classes: Sequence[Mapping[str, Any]] = ()
-    columns: Sequence[str] = ()
-    confusion: Sequence[tuple[str, Sequence[tuple[int, float]]]] = ()
-    confusions: Sequence[tuple[str, str, int]] = ()
-    images: Sequence[Images] = ()
-    charts: Sequence[Chart] = ()
 
 
 def write_page(run_folder: Path) -> Path:
@@ -81,29 +52,19 @@ def write_page(run_folder: Path) -> Path:
             f"{folder} is no run that has begun: its {journal.FILE} has no event `begin`; name the folder of a run"
         )
     with parsing(f"{os.path.join(folder, journal.FILE)} is damaged"):
-        facts = {
-            "summary": _summary(events, begin),
-            "charts": _curves(events, begin),
-            "environment": _environment(begin),
-        }
+        charts, environment = _curves(events, begin), _environment(begin)
+        facts = {"summary": _summary(events, begin), "charts": charts, "environment": environment}
     best = os.path.join(folder, FOLDER, "best")
-    evaluated, note = None, "There is no best checkpoint to evaluate."
+    evaluated: Values = {"note": "There is no best checkpoint to evaluate."}
     if os.path.exists(best):
         try:
-            evaluated, note = _evaluate(best), ""
+            evaluated = _evaluate(best)
         except UserError as error:
-            note = f"The best checkpoint could not be evaluated: {error}"
+            evaluated = {"note": f"The best checkpoint could not be evaluated: {error}"}
     with parsing(f"{os.path.join(folder, RECIPE)} cannot be read"):
         recipe = regular.read(os.path.join(folder, RECIPE)).decode(errors="replace")
-    text = templates.render(
-        TEMPLATE,
-        name=os.path.basename(os.path.abspath(folder)),
-        note=note,
-        evaluated=evaluated,
-        recipe=recipe,
-        address=canvas.data_address,
-        **facts,
-    )
+    name = os.path.basename(os.path.abspath(folder))
+    text = templates.render(TEMPLATE, name=name, recipe=recipe, address=canvas.data_address, **facts, **evaluated)
     path = os.path.join(folder, FILE)
     try:
         durable.replace(path, text.encode(errors="replace"), f"{path}.writing")
@@ -145,7 +106,7 @@ def roc(distance: np.ndarray, same: np.ndarray) -> list[tuple[float, float]]:
     return list(zip(*(rates.tolist() for rates in accepted)))
 
 
-def _evaluate(checkpoint: str) -> Evaluated:
+def _evaluate(checkpoint: str) -> Values:
     """Evaluate a checkpoint and keep what the page shows. The program is silent meanwhile."""
     with redirect_stdout(io.StringIO()), start.start(cli.request(None, weights=checkpoint, eval_only=True)) as run:
         job, task = run.job, run.job.spec.TASK
@@ -157,27 +118,22 @@ def _evaluate(checkpoint: str) -> Evaluated:
         evaluation = Evaluation(job.val_set, run.config.seed, recorder.summed, recorder.predictions)
         hidden = ["seconds", "accuracy"] if job.task.PRIMARY != "accuracy" else ["seconds"]
         hidden += ["top5"] * (len(job.val_set.classes) < TOP5_CLASSES) + ["bad"] * (not found["bad"])
-        numbers = {
+        printed = {
             name: str(value) if isinstance(value, int) else f"{value:.4f}"
             for name, value in {**found.get("ema", found), "bad": found["bad"]}.items()
             if isinstance(value, int | float) and name not in hidden
         }
-        if task == "face":
-            return _faces(evaluation, numbers)
-        return _classes(evaluation, recorder.worst, numbers, task == "segment")
+        shown = _faces(evaluation) if task == "face" else _classes(evaluation, recorder.worst, task == "segment")
+        return {"metrics": printed, **shown}
 
 
-def _classes(
-    evaluation: Evaluation, worst: Sequence[Prediction], metrics: Mapping[str, str], are_scenes: bool
-) -> Evaluated:
+def _classes(evaluation: Evaluation, worst: Sequence[Prediction], are_scenes: bool) -> Values:
     """Return what is shown of a classifier, or of the pixels of scenes."""
     draw = drawing.scene_tile if are_scenes else partial(drawing.class_tile, frames_shown=1)
-    images = [
-        Images(title, [draw(evaluation, prediction) for prediction in predictions], 420 if are_scenes else 150)
-        for title, predictions in (("Worst mistakes", worst), ("Samples", evaluation.predictions))
-        if predictions
-    ]
-    found, names = Evaluated(metrics, images=images), [str(name) for name in evaluation.dataset.classes]
+    parts = {"Worst mistakes": worst, "Samples": evaluation.predictions}
+    images = {title: [draw(evaluation, each) for each in predictions] for title, predictions in parts.items()}
+    found: Values = {"images": images, "width": 420 if are_scenes else 150}
+    names = [str(name) for name in evaluation.dataset.classes]
     if "confusion" not in evaluation.state:
         return found
     matrix = evaluation.state["confusion"]
@@ -189,22 +145,21 @@ def _classes(
     if len(names) > MAX_CELLS:
         wrong = sorted(((count, i, j) for (i, j), count in np.ndenumerate(matrix) if count and i != j), reverse=True)
         confusions = [(names[i], columns[j], int(count)) for count, i, j in wrong[:CONFUSIONS]]
-        return found._replace(classes=rows, confusions=confusions)
+        return {**found, "classes": rows, "confusions": confusions}
     counts, totals = matrix[:, : len(columns)], np.maximum(matrix.sum(1, keepdims=True), 1)
     cells = [list(zip(*pair)) for pair in zip(counts.tolist(), (counts / totals).tolist())]
-    return found._replace(classes=rows, columns=columns, confusion=list(zip(names, cells)))
+    return {**found, "classes": rows, "columns": columns, "confusion": list(zip(names, cells))}
 
 
-def _faces(evaluation: Evaluation, metrics: Mapping[str, str]) -> Evaluated:
+def _faces(evaluation: Evaluation) -> Values:
     """Return what is shown of the verification of pairs."""
     state, lines = evaluation.state, {}
     for name, first, count in evaluation.dataset.sets:  # type: ignore[attr-defined]
         rows = slice(first, first + count)
         known = (state["seen"][rows] > 0) & np.isfinite(state["distance"][rows])
         lines[name] = roc(state["distance"][rows][known], state["same"][rows][known] > 0)
-    found = chart("True accept rate", "false accept rate", lines)
-    images = [Images(title.capitalize(), tiles, 160) for title, tiles in drawing.pair_tiles(evaluation).items()]
-    return Evaluated(metrics, images=images, charts=[found] if found else [])
+    images = {title.capitalize(): tiles for title, tiles in drawing.pair_tiles(evaluation).items()}
+    return {"accept_rates": chart("True accept rate", "false accept rate", lines), "images": images, "width": 160}
 
 
 def _curves(events: Sequence[Event], begin: Event) -> list[Chart]:
