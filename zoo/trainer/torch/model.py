@@ -116,10 +116,7 @@ def cast_groups(model: nn.Module, plan: Plan) -> list[list[Place]]:
 
 @contextmanager
 def cast_weights(groups: Sequence[Sequence[Place]], dtype: torch.dtype | None) -> Iterator[None]:
-    """Replace weights by copies in a 16-bit type, for any number of passes; gradients reach the weights.
-
-    Autocast casts each weight, and its gradient back, by a kernel of its own, and in every forward pass.
-    """
+    """Replace weights by 16-bit copies for all passes of an update; autocast makes each by itself, in every pass."""
     try:
         for group in groups:
             copies = _Cast.apply(dtype, *(weight for _, _, weight in group))
