@@ -240,6 +240,7 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
     trained, is_divided = bytes_of(trained_shapes), train.shard_optimizer and world_size > 1
     held = largest_share(trained_shapes, world_size) if is_divided else trained
     is_half, checkpoints = train.precision != "fp32", train.checkpoint_activations
+    in_mindspore = is_half and cfg.framework == "mindspore"  # on a GPU; see zoo/trainer/mindspore/model.py
     passes = dict(
         model=model,
         arch=arch,
@@ -247,6 +248,8 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
         fields=found.fields,
         batch=plan.batch,
         is_half=is_half,
+        fp32_norms=in_mindspore and train.amp_level in ("O1", "O2"),
+        fp32_dilated=in_mindspore,
         checkpointed=spec.checkpointed_modules(arch) if checkpoints else (),
         task=load_task(spec.TASK),
         settings=cfg.task,

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -14,7 +16,7 @@ from zoo.models import load_model_class
 from zoo.tasks import Task, face
 from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.torch import ops
-from zoo.trainer.torch.model import checkpoint_modules
+from zoo.trainer.torch.model import checkpoint_modules, compute_in_fp32
 
 
 class Passes(NamedTuple):
@@ -27,6 +29,8 @@ class Passes(NamedTuple):
         fields: the model's input, and the label.
         batch: number of samples.
         is_half: whether convolutions and products compute in 16 bits.
+        fp32_norms: whether normalizations compute in fp32 all the same, between two casts.
+        fp32_dilated: whether dilated convolutions do.
         checkpointed: names of modules whose activations the backward pass computes again.
         task: the model's task.
         settings: settings of the task.
@@ -38,6 +42,8 @@ class Passes(NamedTuple):
     fields: Sequence[Field]
     batch: int
     is_half: bool
+    fp32_norms: bool
+    fp32_dilated: bool
     checkpointed: Sequence[str]
     task: Task
     settings: Any
@@ -51,6 +57,14 @@ def peak(passes: Passes) -> int:
     Model = load_model_class(passes.model, "torch")
     with FakeTensorMode():
         module = Model(passes.arch).train()
+        for layer in module.modules():
+            is_norm, is_dilated = (
+                isinstance(layer, _BatchNorm),
+                isinstance(layer, nn.Conv2d) and max(layer.dilation) > 1,
+            )
+            if (is_norm and passes.fp32_norms) or (is_dilated and passes.fp32_dilated):
+                compute_in_fp32(layer)
+                layer.register_forward_hook(lambda layer, inputs, output: output.bfloat16())
         checkpoint_modules(module, passes.checkpointed)
         inputs = [torch.empty(passes.batch, *shape) for shape in _input_shapes(passes)]
         shape = {field.name: field.shape for field in passes.fields}["label"]

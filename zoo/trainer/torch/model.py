@@ -85,11 +85,11 @@ def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> 
         batchnorm.convert_sync_batchnorm(model, world.size)
     if plan.mode.is_mixed:
         for name in plan.fp32_modules:
-            _disable_autocast(model.get_submodule(name))
+            compute_in_fp32(model.get_submodule(name))
     return model
 
 
-def _disable_autocast(module: nn.Module) -> None:
+def compute_in_fp32(module: nn.Module) -> None:
     """Let a module compute in fp32 under autocast."""
     forward = module.forward
 
