@@ -239,9 +239,11 @@ def _decode_with_decord(
     later frames look behind.
     """
     context = stream.codec_context
+    has_hidden = len(index.timestamps) < len(index.packets)  # which it counts
     # It trusts the header, where all frames may be keyframes.
-    is_known = index.is_closed and sum(entry.is_keyframe for entry in stream.index_entries) <= len(index.keyframes)
-    if (context.name, context.pix_fmt) != DECORD_READS or not is_known or OLD_X264.search(index.packets[0]):
+    are_known = sum(entry.is_keyframe for entry in stream.index_entries) <= len(index.keyframes)
+    is_plain = (context.name, context.pix_fmt) == DECORD_READS and not OLD_X264.search(index.packets[0])
+    if has_hidden or not (is_plain and are_known and index.is_closed):
         return None
     import decord
 

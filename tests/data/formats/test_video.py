@@ -125,6 +125,7 @@ def test_frames_outside_of_an_edit_list_do_not_count(codec, options, first, coun
     numbers = [count - 1, 0, count // 2]
     frames = video_frames(path, lambda n: lengths.append(n) or np.array(numbers))
     assert read_numbers(frames) == [first + number for number in numbers] and set(lengths) == {count}
+    assert np.array_equal(video.read_frames(path, lambda _: np.array(numbers), decoder="decord"), frames)
 
 
 def test_a_truncated_video_with_an_edit_list_is_no_shorter_one(tmp_path):
