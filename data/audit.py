@@ -99,7 +99,9 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
         warnings.append(
             f"there is one class alone, {train.class_name(0)}: a model cannot be wrong; is data.root too high?"
         )
-    if alike := _look_alike(train.classes):
+    problems = check_classes(train, val)
+    alike = _look_alike(train.classes)
+    if alike and not problems:  # which tell the names that differ between the splits
         warnings.append(f"classes whose names look alike: {_first(alike)}")
     if train.pixels is not None and val.pixels is not None:
         unseen = np.flatnonzero((train.pixels > 0) & (val.pixels == 0)).tolist()
@@ -113,7 +115,7 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
         first = {right: left for left, right in reversed(copies)}  # a file may have several copies
         pairs = [f"{right} is {first[right]}" for right in sorted(first)]
         warnings.append(f"validation files that are training files too: {_first(pairs)}")
-    return Report(_summary(train, val, limit), check_classes(train, val), warnings, _table(train, val))
+    return Report(_summary(train, val, limit), problems, warnings, _table(train, val))
 
 
 def lines(report: Report, allowed_by: str = "") -> tuple[str, ...]:

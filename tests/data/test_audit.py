@@ -266,9 +266,8 @@ def test_a_single_class_is_a_warning(tmp_path):
 def test_names_that_look_alike_are_told_apart(tmp_path):
     for split, name in (("train", "caf\u00e9"), ("val", "cafe\u0301")):
         touch(tmp_path, *(f"{split}/{folder}/{number}.jpg" for folder in (name, "tea") for number in range(2)))
-    found = examine("image", tmp_path)
-    assert [problem.endswith("the same letters in other bytes (Unicode NFC and NFD)") for problem in found.problems]
-    assert "classes whose names look alike: 1 (cafe\u0301 and caf\u00e9)" in found.warnings
+    (problem,) = examine("image", tmp_path).problems
+    assert problem.endswith("the same letters in other bytes (Unicode NFC and NFD)")
 
 
 def test_classes_of_one_split_that_look_alike(tmp_path):

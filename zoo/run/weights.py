@@ -279,7 +279,14 @@ def _check_model(
 ) -> None:
     """Refuse the tensors of another model in one line; single differences are listed later."""
     from zoo.weights.conversion import default_model
+    from zoo.weights.names import COUNTER
 
+    foreign = [name for name in tensors if name not in initialized]
+    if not record.model and (len(foreign) == len(tensors) or any(name.endswith(COUNTER) for name in foreign)):
+        raise UserError(
+            f"{path} has the names of another project, such as {foreign[0]}; convert it first: "
+            f"zoo convert {path} --out NAME.safetensors"
+        )
     found = record.model or default_model("canonical", tensors)
     names = [name for name in tensors if not spec.is_head(name)]
     equal = sum(name in initialized and tensors[name].shape == initialized[name].shape for name in names)

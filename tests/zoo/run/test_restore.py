@@ -75,6 +75,14 @@ def test_tensors_of_another_model_without_a_record_are_told_in_one_line(tmp_path
     assert len(str(error.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("prefix, more", [("", {"bn1.num_batches_tracked": np.zeros((), np.int64)}), ("module.", {})])
+def test_weights_of_another_project_are_to_be_converted(prefix, more, tmp_path):
+    path = str(tmp_path / "tsm.safetensors")
+    files.write(path, {prefix + name: tensor for name, tensor in (small_resnet() | more).items()})
+    with pytest.raises(UserError, match=f"such as {prefix}.*; convert it first: zoo convert {path} --out"):
+        warnings(path, kinetics.Settings())
+
+
 def test_weights_without_a_record_of_their_preprocessing(tmp_path):
     files.write(str(tmp_path / "tsm.safetensors"), small_resnet())
     assert warnings(tmp_path / "tsm.safetensors", kinetics.Settings()) == []
