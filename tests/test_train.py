@@ -59,6 +59,8 @@ def test_the_files_of_a_run(undisturbed_run):
     assert kinds.count("eval") == 6 and kinds.count("train") == 24 and kinds[0] == "load" and kinds[-1] == "end"
     assert "the head has 8 outputs (8 classes in the data)" in out and "computing in fp32 with torch on cpu" in out
     assert "plan: 1 rank(s) x 1 micro-batch(es) x 4 samples = global batch 4, learning rate 0.005 after 4 epochs" in out
+    told = [line.split("  ")[0] for line in out.splitlines() if line.startswith("epoch ")]
+    assert told == [f"epoch {number}/6" for number in range(1, 7)] and "\nbest        top1 " in out
     rates = [event["lr"] for event in events(folder) if event["event"] == "train"]
     np.testing.assert_allclose(rates[:17], np.arange(17) / 16 * 0.02 * 4 / 16, rtol=1e-6)  # 16 steps of warm-up
     kept = sorted(name for name in os.listdir(os.path.join(folder, "checkpoints")) if name.startswith("step-"))

@@ -11,9 +11,11 @@ import pytest
 import zoo
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
-from zoo import data, templates
+from tests.helpers.processes import train_arguments
+from zoo import cli, data, templates
 from zoo.data import order
 from zoo.data.errors import UserError
+from zoo.logs.journal import history
 from zoo.visualization import charts, page
 from zoo.visualization.evaluation import Recorder, loss_of_mistake, wrong_pixels
 
@@ -175,6 +177,15 @@ def test_a_page_of_faces(copy_of):
     (points,) = found.points["True accept rate"]
     assert points[0] == [charts.LEFT, charts.HEIGHT - charts.BOTTOM] and points[-1][1] == charts.TOP
     assert "unseen_tar" in dict(found.tables["Evaluation of the best checkpoint"])
+
+
+@pytest.mark.slow
+def test_a_moving_average_is_what_is_evaluated(demo_sets, tmp_path):
+    line = train_arguments(demo_sets, "resnet50", tmp_path / "run", "torch", train__ema=0.5)
+    assert cli.main(["train", *line[1:]]) == 0
+    (evaluation,) = (each for each in history(str(tmp_path / "run")) if each["event"] == "eval")
+    printed = dict(read(tmp_path / "run").tables["Evaluation of the best checkpoint"])
+    assert printed["loss"] == f"{evaluation['ema']['loss']:.4f}" != f"{evaluation['loss']:.4f}"
 
 
 def test_a_page_of_a_run_whose_data_are_gone_says_so(copy_of, tmp_path, capsys):
