@@ -111,6 +111,8 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
     warnings += [*check_sizes("training", train, deep), *check_sizes("validation", val, deep)]
     same = len(train_set) == len(val_set) and train.name(0) == val.name(0)  # an evaluation without training samples
     copies, limit = ([], "") if same else find_copies(train, val, deep)
+    if contradictions := list(find_contradictions(train)) if deep else []:
+        warnings.append(f"training files of two classes: {_first(contradictions)}")
     if copies:
         first = {right: left for left, right in reversed(copies)}  # a file may have several copies
         pairs = [f"{right} is {first[right]}" for right in sorted(first)]
@@ -209,6 +211,21 @@ def find_copies(train: Inventory, val: Inventory, deep: bool = False) -> tuple[l
             if digests[other] == content:
                 pairs.append((train.name(index), val.name(other)))
     return pairs, "copies were looked for among some files only" if limited else ""
+
+
+def find_contradictions(inventory: Inventory) -> Iterator[str]:
+    """Yield files of a split whose contents another one of another class has; reads those of equal size."""
+    if inventory.size is None or inventory.digest is None or inventory.labels is None:
+        return
+    by_size: defaultdict[int, list[int]] = defaultdict(list)
+    for index in range(inventory.samples):
+        by_size[inventory.size(index)].append(index)
+    for size, indices in by_size.items():
+        first: dict[bytes, int] = {}
+        for index in indices if size > 0 and len(set(inventory.labels[indices])) > 1 else ():
+            other = first.setdefault(inventory.digest(index), index)
+            if inventory.labels[other] != inventory.labels[index]:
+                yield f"{inventory.name(index)} is {inventory.name(other)}"
 
 
 def spread(count: int, limit: int) -> Sequence[int]:

@@ -13,7 +13,8 @@ from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSpl
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import HeldOut, Range
 from zoo.data.formats import images, masks
-from zoo.data.formats.lists import check_inside, read_lines, read_names, walk
+from zoo.data.formats.class_names import read_names
+from zoo.data.formats.lists import check_inside, read_lines, walk
 from zoo.data.formats.masks import Pair
 from zoo.data.packs.prepared import PreparedSplit, open_splits
 

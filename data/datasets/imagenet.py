@@ -20,16 +20,14 @@ from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import Count, Deviations, Fractions, HeldOut, Ratios
 from zoo.data.formats import images
+from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
-    WNID,
-    ClassNames,
     LabeledPath,
     check_inside,
     check_same_labels,
     class_folders,
     class_names_from_folders,
     is_number,
-    read_classes,
     read_folders,
     read_list,
 )

@@ -20,6 +20,7 @@ from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import Count, Deviations, HeldOut, Range, Shares
 from zoo.data.formats import frame_folders, video
+from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import (
     FRAME_TEMPLATE,
     LabeledPath,
@@ -29,7 +30,6 @@ from zoo.data.formats.lists import (
     class_names_from_folders,
     read_folders,
     read_list,
-    read_names,
 )
 from zoo.data.packs.prepared import PreparedSplit, open_splits
 from zoo.data.transforms import clips

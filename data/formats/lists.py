@@ -1,4 +1,4 @@
-"""Lists of samples: text files with a path and a label per line, or one folder per class; and files of class names."""
+"""Lists of samples: text files with a path and a label per line, or one folder per class."""
 
 import io
 import os
@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from zoo.data.errors import UserError, similar_name
 from zoo.data.formats import regular
@@ -18,14 +17,16 @@ VIDEO_EXTENSIONS = (
 )
 # Format strings of the names of numbered frames; others may name attributes, or ask for names without an end.
 FRAME_TEMPLATE = re.compile(r"[^{}]*\{0?(:0?\d{0,2}d?)?\}[^{}]*")
-SYSTEM_NAMES = ("Thumbs.db", "desktop.ini", "__MACOSX", "lost+found")
+SYSTEM_NAMES = (
+    *("Thumbs.db", "desktop.ini", "__MACOSX", "lost+found"),
+    *("$RECYCLE.BIN", "System Volume Information", "#recycle"),
+)
 MAX_EXTENSIONS = 8  # of ignored files in a message
 MAX_CLASSES = 1_000_000  # that are named from a list; face sets, which may have more, are read elsewhere
 MAX_PATH = 255  # characters of a line that is no cause for suspicion
 MAX_DIGITS = 18  # of a number, which fits into int64
 MAX_QUOTED = 200  # characters of a malformed line in a message
 FREE_LINES, BYTES_PER_LINE = 500_000, 24  # limit of a list's lines: the first, and one more per so many bytes
-WNID = re.compile(r"n\d{8}(\s|$)")  # WordNet id, which names ImageNet's classes and their folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,6 @@ class LabeledPath:
     path: str
     label: int
     frames: int | None = None
-
-
-class ClassNames(NamedTuple):
-    """Contents of a file of class names, by label: names to display, and names of class folders where it has them."""
-
-    names: tuple[str, ...]
-    folders: tuple[str, ...]
 
 
 def read_list(path: str, suffix: str = "", folders: bool = True, notes: list[str] | None = None) -> list[LabeledPath]:
@@ -295,60 +289,3 @@ def class_names_from_folders(entries: Sequence[LabeledPath]) -> tuple[str, ...]:
 def normalize_name(name: str) -> str:
     """Write a class name as mit-han-lab names folders: without quotes and brackets, blanks replaced by underscores."""
     return "".join(letter for letter in name if letter not in "\"'()").replace(" ", "_")
-
-
-def read_names(path: str) -> tuple[str, ...]:
-    """Read class names, one per line in the order of the labels, or lines `label name` in any order.
-
-    Raises:
-        UserError: the file cannot be read or is empty.
-    """
-    names = list(read_lines(path, "the class names").values())
-    if not names:
-        raise UserError(f"{path}: no class names in this file; write one per line, in the order of the labels")
-    pairs = [name.split(None, 1) for name in names]
-    numbered = all(len(pair) == 2 and is_number(pair[0]) for pair in pairs)
-    if numbered and sorted(int(pair[0]) for pair in pairs) == list(range(len(pairs))):
-        names = [name for _, name in sorted((int(number), name) for number, name in pairs)]
-    return tuple(names)
-
-
-def read_classes(path: str) -> ClassNames:
-    """Read class names as `read_names` does, also with WordNet ids in front (`n01440764 tench`), or from JSON.
-
-    JSON may hold a list of names, {"name": label}, {"label": name} or, as in torchvision and Keras,
-    {"label": [folder, name]}.
-
-    Raises:
-        UserError: the file cannot be read, or gives a folder for two labels.
-    """
-    rows = _json_names(path) if path.endswith(".json") else [[name] for name in read_names(path)]
-    if not path.endswith(".json") and all(WNID.match(row[0]) for row in rows):
-        rows = [row[0].split(None, 1) for row in rows]
-    label_of: dict[str, int] = {}
-    for label, row in enumerate(rows):
-        if len(row) > 1 and label_of.setdefault(row[0], label) != label:
-            raise UserError(f"{path}: {row[0]} is given for two labels, {label_of[row[0]]} and {label}; remove one")
-    return ClassNames(tuple(row[-1] for row in rows), tuple(row[0] for row in rows))
-
-
-def _json_names(path: str) -> list[list[str]]:
-    """Read rows [name] or [folder, name], by label."""
-    with parsing(f"{path}: cannot read the class names", "it should be a JSON file"):
-        content = regular.load_json(path)
-    if isinstance(content, dict) and all(type(value) is int for value in content.values()):
-        unique = len(set(content.values())) == len(content)
-        content = {str(label): name for name, label in content.items()} if unique else {}
-    if isinstance(content, dict) and set(content) == {str(label) for label in range(len(content))}:
-        content = [content[str(label)] for label in range(len(content))]
-    if not isinstance(content, list) or not content or not all(_is_json_name(entry) for entry in content):
-        raise UserError(
-            f'{path}: no class names in this file; it should hold {{"0": ["n01440764", "tench"], ...}}, '
-            '{"0": "tench", ...}, {"tench": 0, ...} or ["tench", ...], with labels from 0 without a gap'
-        )
-    return [[entry] if isinstance(entry, str) else entry for entry in content]
-
-
-def _is_json_name(entry: object) -> bool:
-    """Return whether an entry is "name" or ["folder", "name"]."""
-    return isinstance(entry, str) or (isinstance(entry, list) and list(map(type, entry)) == [str, str])

@@ -15,7 +15,8 @@ import numpy as np
 
 from zoo.data.errors import BadSample, UserError, printable
 from zoo.data.formats import images, regular
-from zoo.data.formats.lists import read_lines, read_names, walk
+from zoo.data.formats.class_names import read_names
+from zoo.data.formats.lists import read_lines, walk
 from zoo.data.importing import shapes
 from zoo.data.importing.shapes import CIRCLE, SQUARE, Region, Shape
 from zoo.data.parsing import parsing

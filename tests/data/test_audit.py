@@ -270,6 +270,14 @@ def test_names_that_look_alike_are_told_apart(tmp_path):
     assert problem.endswith("the same letters in other bytes (Unicode NFC and NFD)")
 
 
+def test_one_image_in_two_classes_needs_deep(images):
+    """As a file that a list gives two labels."""
+    touch(images, "train/a/y.jpg", "train/b/y.jpg", content=b"1" * 100)
+    assert not examine("image", images).warnings
+    warning = "training files of two classes: 1 (train/b/y.jpg is train/a/x.jpg)"
+    assert examine("image", images, deep=True).warnings == [warning]
+
+
 def test_classes_of_one_split_that_look_alike(tmp_path):
     touch(
         tmp_path,

@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.campaign.fuzzing import seeds
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import face_files, face_packs, frame_folders, images, lists, masks, video
+from zoo.data.formats import class_names, face_files, face_packs, frame_folders, images, lists, masks, video
 from zoo.data.packs import inspection
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms.geometry import Geometry
@@ -143,8 +143,8 @@ def read_lists(folder: Path) -> None:
             lambda: read_samples(False),
             read_faces,
             lambda: verification.open_sets(str(folder), ["pairs.txt"]),
-            lambda: lists.read_classes(str(folder / names)),
-            lambda: lists.read_names(str(folder / "classes.txt")),
+            lambda: class_names.read_classes(str(folder / names)),
+            lambda: class_names.read_names(str(folder / "classes.txt")),
         )
     )
 

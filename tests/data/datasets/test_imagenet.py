@@ -11,7 +11,7 @@ from zoo.data.augment import steps
 from zoo.data.datasets import imagenet
 from zoo.data.errors import UserError
 from zoo.data.formats import images
-from zoo.data.formats.lists import read_classes
+from zoo.data.formats.class_names import read_classes
 
 TENCH, FISH, SHARK = "n01440764", "n01443537", "n01484850"
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.helpers.files import touch, write_list
 from zoo.data.errors import UserError
+from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import (
     LabeledPath,
     check_inside,
@@ -17,7 +18,6 @@ from zoo.data.formats.lists import (
     normalize_name,
     read_folders,
     read_list,
-    read_names,
 )
 
 
