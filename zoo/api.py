@@ -18,10 +18,10 @@ from zoo.frameworks import FRAMEWORKS
 from zoo.models import Spec, initializers, load_model_class, load_spec, named
 from zoo.models.named import NAMED_MODELS, NamedModel
 from zoo.notebook import Result, Run, argument_names, override_pairs
-from zoo.predict.batches import Options
+from zoo.predict.batches import Options, predict
 from zoo.predict.classify import Classification
 from zoo.predict.faces import Face
-from zoo.predict.predictors import Predictor, predict
+from zoo.predict.predictors import Predictor
 from zoo.predict.results import Source, TrainedModel, count_frames, walk_inputs
 from zoo.predict.segment import Segmentation
 from zoo.predict.urls import is_url
@@ -114,7 +114,7 @@ class Loaded:
         return np.asarray(self._results(inputs, Options.parse(batch, workers), finish=_pool, features=True))
 
     def _results(self, inputs: Any, options: Options, **keywords: Any) -> Any:
-        """Return the result of an input, or those of several. keywords: of zoo.predict.predictors.predict."""
+        """Return the result of an input, or those of several. keywords: of zoo.predict.batches.predict."""
         several = isinstance(inputs, list | tuple)
         checked = [self._check(each) for each in (inputs if several else [inputs])]
         sources: list[Any] = [source for each in checked for source in (each if isinstance(each, list) else [each])]

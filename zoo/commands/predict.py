@@ -15,12 +15,11 @@ from zoo.commands.new_file import free_folder
 from zoo.config.convert import plain
 from zoo.data.errors import BadSample, UserError, printable
 from zoo.frameworks import FRAMEWORKS
-from zoo.predict import output
+from zoo.predict import batches, output
 from zoo.predict import stream as streaming
 from zoo.predict import stream_report as stream_options
 from zoo.predict.batches import AUTO_SAMPLES, Options
 from zoo.predict.predictors import Predictor
-from zoo.predict.predictors import predict as predict_sources
 from zoo.predict.results import (
     DEFAULT_TOP,
     Input,
@@ -226,7 +225,7 @@ def predict_files(
 
     rows = []
     with output.open_rows(out) as file:
-        found = predict_sources(predictor, model, sources, options, describe, first)
+        found = batches.predict(predictor, model, sources, options, describe, first)
         for (path, _), result in zip(inputs[first:], found):
             if isinstance(result, BadSample):
                 rows.append(report(path, str(result)))
@@ -242,7 +241,7 @@ def read_album(
 ) -> tuple[list[str], np.ndarray]:
     """Return the images of an album that have an embedding, and these; print the others."""
     print(f"searching {len(paths)} images ...", flush=True)
-    found = dict(zip(paths, predict_sources(predictor, model, paths, options)))
+    found = dict(zip(paths, batches.predict(predictor, model, paths, options)))
     for path, result in found.items():
         if isinstance(result, BadSample):
             report(path, str(result))

@@ -15,8 +15,6 @@ from zoo.predict.results import Sample, Source, TrainedModel
 
 AUTO_SAMPLES, AUTO_PIXELS = 64, 1 << 21  # of a batch at most; a single sample may have more pixels
 READING_THREADS = 2  # per process
-Read = Callable[[Source, int], Sample]
-Finish = Callable[[int, Sample, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -41,41 +39,47 @@ class Options:
         return cls(None if batch == "auto" else int(batch), workers)
 
 
-def outcomes(
-    read: Read,
-    forward: Callable[[Sequence[Sample]], Sequence[Any]],
-    finish: Finish,
+def predict(
+    predictor: Any,
+    model: TrainedModel,
     sources: Sequence[Source | BadSample],
-    shape: Sequence[int],
     options: Options,
+    finish: Callable[[int, Sample, Any], Any] | None = None,
     first: int = 0,
+    features: bool = False,
 ) -> Generator[Any, None, None]:
-    """Yield for every source, in order, what `finish` returns, or the BadSample that is raised on the way.
+    """Yield the plain result of every source, or the BadSample that was raised on the way, in order.
 
     Args:
-        read: (source, its number) -> sample; called in threads or other processes.
-        forward: samples with inputs of the same shapes -> an output of each.
-        finish: (number of the source, sample, output) -> result.
+        predictor: zoo.predict.predictors.Predictor of the model.
+        model: to predict with.
         sources: an error stands for one that is not there.
-        shape: of an input, (..., 3).
         options: batches and processes.
+        finish: (number of the source, sample, output) -> what is yielded in place of the plain result.
         first: number of the first source that is read.
+        features: compute feature maps in place of predictions.
 
     Raises:
         UserError: a reading process died.
     """
-    size, limit = options.batch, math.inf
+    settings, size, limit = model.cfg.data, options.batch, math.inf
     if size is None:
-        size, limit = max(1, min(AUTO_SAMPLES, AUTO_PIXELS * 3 // math.prod(shape))), AUTO_PIXELS
-    readers = Readers(partial(_read_chunk, read, sources, size, first), options.workers, READING_THREADS)
-    index = first
+        pixels = math.prod(predictor.fields(settings)[0].shape) // 3
+        size, limit = max(1, min(AUTO_SAMPLES, AUTO_PIXELS // pixels)), AUTO_PIXELS
+    read = partial(_read_chunk, partial(predictor.read, settings, model.cfg.seed), sources, size, first)
+    readers, index = Readers(read, options.workers, READING_THREADS), first
     try:
         for chunk in readers.read(0, -(-(len(sources) - first) // size)):
             batches = _batches([each for each in chunk if isinstance(each, Sample)], limit)
-            outputs = itertools.chain.from_iterable(map(forward, batches))
+            outputs = itertools.chain.from_iterable(forward(model, features, batch) for batch in batches)
             for each in chunk:
                 try:
-                    yield finish(index, each, next(outputs)) if isinstance(each, Sample) else each
+                    if isinstance(each, BadSample):
+                        yield each
+                    elif finish:
+                        yield finish(index, each, next(outputs))
+                    else:
+                        yield predictor.result(model, sources[index], each, next(outputs))
                 except BadSample as error:
                     yield error
                 index += 1
@@ -86,7 +90,7 @@ def outcomes(
 
 
 def _read_chunk(
-    read: Read, sources: Sequence[Source | BadSample], size: int, first: int, number: int
+    read: Callable[[Source, int], Sample], sources: Sequence[Source | BadSample], size: int, first: int, number: int
 ) -> list[Sample | BadSample]:
     chunk: list[Sample | BadSample] = []
     for index in range(first + number * size, min(first + (number + 1) * size, len(sources))):

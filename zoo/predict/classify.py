@@ -89,13 +89,13 @@ def describe(
 ) -> tuple[str, Row]:
     """Return the line and the row of a file, and write its class activation map. Raises BadSample."""
     found = classify(model, source, sample, logits)
-    share_of = dict(zip(found.labels, map(float, found.probabilities)))
-    top = list(share_of.items())[: request.top or DEFAULT_TOP]
+    top = list(zip(found.labels, map(float, found.probabilities)))[: request.top or DEFAULT_TOP]
     row: Row = {"predictions": [{"label": name, "probability": share} for name, share in top]}
     if request.explain is not None:
-        name, path = request.explain or found.labels[0], f"{output}_explanation.png"
-        explain.write_activations(model, sample, name, share_of[name], path)
-        row["written"] = {"explanation": path}
+        mean = logits.astype(np.float64).mean(0)
+        label = model.class_names.index(request.explain) if request.explain else int(mean.argmax())
+        row["written"] = {"explanation": f"{output}_explanation.png"}
+        explain.write_activations(model, sample, label, float(softmax(mean)[label]), row["written"]["explanation"])
     return ", ".join(f"{name} {share:.3f}" for name, share in top), row
 
 

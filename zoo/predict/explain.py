@@ -21,15 +21,14 @@ def activations(head: Mapping[str, np.ndarray], maps: np.ndarray, label: int) ->
     return np.tensordot(head["fc.weight"][label], maps, (0, 1)) + head["fc.bias"][label]
 
 
-def write_activations(model: TrainedModel, sample: Sample, name: str, probability: float, path: str) -> None:
+def write_activations(model: TrainedModel, sample: Sample, label: int, probability: float, path: str) -> None:
     """Write the activation map of a class over an image or the frames of a clip, as the model sees its first view."""
     (maps,) = batches.forward(model, True, [sample])
     (views,) = sample.batch.values()
     frames = views[0] if views.ndim == 5 else views[:1]
-    label = model.class_names.index(name)
     heat = np.maximum(activations(model.head, maps[: len(maps) // len(views)], label), 0)
     heat = heat.repeat(len(frames) // len(heat), 0) / (heat.max() or 1)  # a temporal pool halves the frames
-    write(path, frames, heat, name, probability)
+    write(path, frames, heat, model.class_names[label], probability)
 
 
 def write(path: str, frames: np.ndarray, heat: np.ndarray, name: str, probability: float) -> None:

@@ -83,7 +83,7 @@ def open_rows(folder: str) -> TextIO:
 
 def write_table(folder: str, rows: Sequence[Row]) -> None:
     """Write the most probable class of each file, of a scene the largest, as CSV."""
-    with open(os.path.join(folder, TABLE), "w", encoding="utf-8", newline="") as file:
+    with open(os.path.join(folder, TABLE), "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
         table = csv.writer(file)
         table.writerow(("file", "label", "probability", "error"))
         for row in rows:

@@ -1,20 +1,19 @@
 """The predictor of each data set: which files and arrays a model trained on it is applied to, and how."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.data.batch import Field
 from zoo.data.datasets import faces, imagenet, kinetics, synthetic
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import UserError
 from zoo.data.formats import images
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.lists import VIDEO_EXTENSIONS
-from zoo.predict import batches, classify, segment
+from zoo.predict import classify, segment
 from zoo.predict import faces as face_predictor
-from zoo.predict.batches import Options
 from zoo.predict.results import Request, Row, Sample, Source, TrainedModel
 
 
@@ -108,29 +107,3 @@ def find_predictor(task: str, dataset: str) -> Predictor:
             "zoo/predict/predictors.py, which describes how its files are read"
         )
     return predictor
-
-
-def predict(
-    predictor: Predictor,
-    model: TrainedModel,
-    sources: Sequence[Source | BadSample],
-    options: Options,
-    finish: batches.Finish | None = None,
-    first: int = 0,
-    features: bool = False,
-) -> Generator[Any, None, None]:
-    """Yield the plain result of every source, or a BadSample, in order; see zoo.predict.batches.outcomes.
-
-    Args:
-        predictor, model: what predicts.
-        sources, options, first: as for `outcomes`.
-        finish: makes something else of a sample and its output.
-        features: compute feature maps in place of predictions.
-    """
-
-    def result(index: int, sample: Sample, output: Any) -> Any:
-        return predictor.result(model, cast(Source, sources[index]), sample, output)
-
-    read, forward = partial(predictor.read, model.cfg.data, model.cfg.seed), partial(batches.forward, model, features)
-    shape = predictor.fields(model.cfg.data)[0].shape
-    return batches.outcomes(read, forward, finish or result, sources, shape, options, first)
