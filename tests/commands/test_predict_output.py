@@ -147,7 +147,7 @@ def test_activation_maps_of_images_and_clips(image_model, clip_model, photos, tm
         assert code == 0 and image.shape[1] == factor * len(frames) * frames.shape[2]
         drawn = image[: factor * frames.shape[1] : factor, ::factor].astype(int)
         heat = np.maximum(explain.activations(model.head, maps[: len(maps) // len(views)], 3), 0)
-        mixed = 2 * drawn - np.concatenate(list(frames), 1)  # the colors alone, to 1
+        mixed = 2 * drawn - np.concatenate(list(frames), 1).mean(2, keepdims=True)  # the colors alone, to 2
         hottest = np.concatenate(list(heat), 1)
         if hottest.max() > 0:
             row, column = np.unravel_index(hottest.argmax(), hottest.shape)
@@ -175,7 +175,7 @@ def test_probabilities_of_scenes(scene_model, tmp_path, capsys):
     written = np.asarray(Image.open(drawn["files"][0]["written"]["explanation"]))
     height, width = image.shape[:2]
     factor = -(-overlay.MIN_CAPTION_WIDTH // width)
-    colors = 2.0 * written[: factor * height : factor, ::factor] - image
+    colors = 2.0 * written[: factor * height : factor, ::factor] - image.mean(2, keepdims=True)
     to_high, to_low = (np.abs(colors - explain.COLORS[value]).sum(2) for value in (255, 0))
     assert ((to_high < to_low) == (labels[0] == 0)).mean() > 0.8
 

@@ -32,9 +32,10 @@ def write_activations(model: TrainedModel, sample: Sample, label: int, probabili
 
 
 def write(path: str, frames: np.ndarray, heat: np.ndarray, name: str, probability: float) -> None:
-    """Write images uint8 (n, H, W, 3) side by side as a PNG, with a value from 0 to 1 for each place of (n, h, w)."""
+    """Write images uint8 (n, H, W, 3) side by side, colored by a value from 0 to 1 for each place of (n, h, w)."""
     height, width = frames.shape[1:3]
+    gray = frames.mean(3, keepdims=True).astype(np.uint8).repeat(3, 3)  # colors are those of the values alone
     scaled = [cv2.resize(each, (width, height)).clip(0, 1) * 255 for each in heat.astype(np.float32)]
-    drawn = [overlay.blend(frame, each.astype(np.uint8), COLORS) for frame, each in zip(frames, scaled)]
+    drawn = [overlay.blend(frame, each.astype(np.uint8), COLORS) for frame, each in zip(gray, scaled)]
     caption = f"{name} {overlay.percent(probability)}"
     overlay.write_image(path, overlay.attach_caption(np.concatenate(drawn, 1), caption, ""))
