@@ -95,6 +95,11 @@ def test_small_squares_may_be_faces_or_classes(tmp_path):
     assert settings["resize"] is True and settings["verification"] == ["own.bin"]
 
 
+def test_folders_beside_the_splits_are_named(tmp_path):
+    image(tmp_path, "train/a/1.jpg", "valid/a/1.jpg", "test/a/1.jpg")
+    assert folder.examine(str(tmp_path)).layout == f"1 class folders of images in {tmp_path}/train; not read: test"
+
+
 def test_a_folder_that_is_not_there(tmp_path):
     (tmp_path / "photos").mkdir()
     with pytest.raises(UserError, match=f"there is no such folder; did you mean {tmp_path}/photos"):

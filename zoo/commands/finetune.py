@@ -56,7 +56,10 @@ def main(argv: list[str]) -> int:
     name = re.sub(r"\s+", "_", os.path.basename(os.path.abspath(arguments.folder)))
     out = new(arguments.out, name) if arguments.out else free_name(os.path.join("runs", name))
     path = f"{out.rstrip('/')}.yaml"
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror}") from None
     write_new(plan.text, path, "--out")
     run = execute(cli.request(path, out=out))
     if not run.exit_code:

@@ -122,6 +122,8 @@ def _tell_by_classes(root: str) -> tuple[str, str]:
     if not photos and not videos:
         raise UserError(f"{root}: {_loose_files(root)}; it should hold\n{ACCEPTED}")
     layout = f"{len(classes)} class folders of {'images' if photos else 'videos'} in {parent}"
+    unread = [each for each in class_folders(root, "") if name and each not in chain(*common.SPLIT_NAMES.values())]
+    layout += f"; not read: {', '.join(unread)}" if unread else ""
     if photos and set(_sizes(photos)) == {(ALIGNED, ALIGNED)}:
         raise UserError(
             f"{root}: has images of {ALIGNED} x {ALIGNED} pixels in {len(classes)} folders, which may be aligned faces "
