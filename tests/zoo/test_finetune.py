@@ -45,6 +45,8 @@ LAYOUTS = {
     "a list of images": (lambda root: text(root, "train_list.txt", "x/1.jpg 0\n"), "classify"),
     "class folders of clips": (lambda root: classes(root, "mp4"), "clips"),
     "train alone, of clips": (lambda root: classes(root, "webm", "train"), "clips"),
+    "images and a note": (lambda root: (image(root, "a/1.jpg", "a/2.jpg", "b/3.jpg"), touch(root, "x.json")), "classify"),
+    "a list of names with blanks": (lambda root: text(root, "train.txt", "x/a cat 1.jpg 0\n"), "classify"),
     "a list of clips": (lambda root: text(root, "train.list", "x/1.mp4 0\n"), "clips"),
     "a list of frames": (lambda root: text(root, "train.list", "x/1 30 0\n"), "clips"),
     "a list of scenes": (listed_scenes, "segment"),
@@ -66,7 +68,9 @@ def test_a_folder_tells_its_task(tmp_path, write, task):
 MISTAKES = {
     "images and videos": (("a/1.jpg", "b/2.mp4"), "1 images and 1 videos .* --task classify or --task clips"),
     "no classes": (("1.jpg", "2.jpg"), "2 images and videos are in no folder of a class; it should hold\n  classes"),
-    "LabelMe": (("1.jpg", "1.json"), "labels in JSON or XML are no masks yet, which `zoo data import` makes of them"),
+    "LabelMe": (("1.jpg", "1.json"), "has labels such as 1.json, of which `zoo data import` makes masks"),
+    "COCO": (("images/1.jpg", "images/2.jpg", "images/3.jpg", "annotations/all.json"), "has labels such as all.json"),
+    "VOC": (("images/1.jpg", "images/1.xml"), "has labels such as 1.xml"),
     "nothing": (("a/notes.txt",), "there is nothing to train on"),
 }
 

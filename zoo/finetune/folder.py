@@ -1,7 +1,6 @@
 """What a folder of one's own files is: its task, and the settings of the data set that reads it."""
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
@@ -13,7 +12,7 @@ from zoo.data import audit
 from zoo.data.datasets import cityscapes, common, imagenet
 from zoo.data.errors import BadSample, UserError, similar_path
 from zoo.data.formats import images
-from zoo.data.formats.lists import VIDEO_EXTENSIONS, class_folders, is_hidden, read_lines, walk
+from zoo.data.formats.lists import VIDEO_EXTENSIONS, class_folders, read_lines, walk
 from zoo.data.packs import manifest
 
 DATASETS = {"classify": "imagenet", "clips": "kinetics", "segment": "cityscapes", "faces": "faces"}  # by task
@@ -98,29 +97,41 @@ def _tell(root: str) -> tuple[str, str]:
 
 def _tell_by_list(path: str) -> str:
     """Return the task that the first line of a list tells."""
-    words = next(iter(read_lines(path, "this list").values()), "").split()
-    if len(words) > 1 and words[-1].lower().endswith(".png"):
+    line = next(iter(read_lines(path, "this list").values()), "").lower()
+    if line.endswith(".png"):
         return "segment"
-    is_image = len(words) == 2 and words[0].lower().endswith(images.EXTENSIONS)
-    return "classify" if is_image else "clips"
+    return "classify" if line.rpartition(" ")[0].rstrip().endswith(images.EXTENSIONS) else "clips"
 
 
 def _tell_by_classes(root: str) -> tuple[str, str]:
     """Return the task that the files in a folder per class tell."""
     name = common.split_name(root, "train") or ""
-    parent = os.path.join(root, name)
-    classes = class_folders(root, name)
-    files = [[os.path.join(path, file) for path, files in walk(os.path.join(parent, each)) for file in files]
-             for each in classes]  # fmt: skip
-    photos = [path for path in chain(*files) if path.lower().endswith(images.EXTENSIONS)]
-    videos = [path for path in chain(*files) if path.lower().endswith(VIDEO_EXTENSIONS)]
+    parent, classes, (_, loose) = os.path.join(root, name), class_folders(root, name), next(walk(root))
+    paths = [
+        os.path.join(path, file)
+        for each in classes
+        for path, files in walk(os.path.join(parent, each))
+        for file in files
+    ]
+    photos, videos, labels = (
+        [path for path in paths if path.lower().endswith(suffixes)]
+        for suffixes in (images.EXTENSIONS, VIDEO_EXTENSIONS, LABELS)
+    )
+    labels += [file for file in loose if file.lower().endswith(LABELS)]
+    if labels and (2 * len(labels) >= len(photos + videos) or "annotations" in map(str.lower, classes)):
+        raise UserError(
+            f"{root}: has labels such as {os.path.basename(labels[0])}, of which `zoo data import` makes masks; or say "
+            "with --task what to train on the images"
+        )
     if photos and videos:
         raise UserError(
             f"{root}: has {len(photos)} images and {len(videos)} videos in folders per class; say what to train on "
             "with --task classify or --task clips"
         )
     if not photos and not videos:
-        raise UserError(f"{root}: {_loose_files(root)}; it should hold\n{ACCEPTED}")
+        media = sum(file.lower().endswith(images.EXTENSIONS + VIDEO_EXTENSIONS) for file in loose)
+        found = f"{media} images and videos are in no folder of a class" if media else "there is nothing to train on"
+        raise UserError(f"{root}: {found}; it should hold\n{ACCEPTED}")
     layout = f"{len(classes)} class folders of {'images' if photos else 'videos'} in {parent}"
     unread = [each for each in class_folders(root, "") if name and each not in chain(*common.SPLIT_NAMES.values())]
     layout += f"; not read: {', '.join(unread)}" if unread else ""
@@ -130,16 +141,6 @@ def _tell_by_classes(root: str) -> tuple[str, str]:
             "of persons or small images of classes; say which with --task faces or --task classify"
         )
     return ("classify" if photos else "clips"), layout
-
-
-def _loose_files(root: str) -> str:
-    """Say what a folder without classes holds."""
-    names = [name for name in os.listdir(root) if not is_hidden(name)]
-    kinds = Counter(os.path.splitext(name)[1].lower() for name in names if os.path.isfile(os.path.join(root, name)))
-    if any(kinds[suffix] for suffix in LABELS):
-        return "labels in JSON or XML are no masks yet, which `zoo data import` makes of them"
-    media = sum(kinds[suffix] for suffix in (*images.EXTENSIONS, *VIDEO_EXTENSIONS))
-    return f"{media} images and videos are in no folder of a class" if media else "there is nothing to train on"
 
 
 def _faces(root: str) -> dict[str, Any]:
