@@ -1,4 +1,4 @@
-"""Labels of LabelMe, COCO, CVAT and VOC, read into scenes. What is invalid or has no area is told and left out."""
+"""Labels of LabelMe, COCO, CVAT and VOC, read into scenes. What is invalid or has no area is left out with a reason."""
 
 import base64
 import math
@@ -22,7 +22,7 @@ from zoo.data.importing.shapes import CIRCLE, SQUARE, Region, Shape
 from zoo.data.parsing import parsing
 
 T = TypeVar("T")
-Tell = Callable[[str, str], None]  # is called with what is left out, or the file that holds it, and why
+LeaveOut = Callable[[str, str], None]  # is called with what is left out, or the file that holds it, and why
 FORMATS = """\
   LabelMe   a folder of JSON files, one per image, or one such file
   COCO      a JSON file of instances, or of panoptic segments with the folder of their PNG files beside it
@@ -66,7 +66,7 @@ class Labels(NamedTuple):
     """
 
     folder: str
-    scenes: Callable[[Tell], Iterator[Scene]]
+    scenes: Callable[[LeaveOut], Iterator[Scene]]
     declared: Iterable[str] = ()
 
 
@@ -114,16 +114,16 @@ def _labelme(folder: str, files: list[str]) -> Labels:
     return Labels(folder, partial(_each, [(file, os.path.join(folder, file)) for file in files], _labelme_scene))
 
 
-def _labelme_scene(source: str, path: str, tell: Tell) -> Iterator[Scene]:
+def _labelme_scene(source: str, path: str, leave_out: LeaveOut) -> Iterator[Scene]:
     content = _load_json(path)
     if not isinstance(content, dict) or "shapes" not in content:
         raise BadSample("JSON file that is not LabelMe's")
-    found = list(_each([(source, one) for one in content["shapes"]], _labelme_shape, tell))
+    found = list(_each([(source, one) for one in content["shapes"]], _labelme_shape, leave_out))
     image = os.path.join(os.path.dirname(source), _slashes(content["imagePath"]))
     yield Scene(source, image, (content.get("imageWidth"), content.get("imageHeight")), found, content.get("imageData"))
 
 
-def _labelme_shape(source: str, entry: Any, tell: Tell) -> Iterator[Shape]:
+def _labelme_shape(source: str, entry: Any, leave_out: LeaveOut) -> Iterator[Shape]:
     label, kind, points = _name(entry["label"]), entry.get("shape_type") or "polygon", shapes.as_points(entry["points"])
     if kind == "mask":
         yield Shape(label, partial(_png_region, entry["mask"], points))
@@ -144,16 +144,16 @@ def _png_region(text: str, corners: np.ndarray, height: int, width: int) -> Regi
     return Region(top, left, images.decode_stored(images.parse(base64.b64decode(text))).any(axis=2))
 
 
-def _coco_scene(source: str, pair: Any, tell: Tell, names: dict[Any, str], folder: str) -> Iterator[Scene]:
+def _coco_scene(source: str, pair: Any, leave_out: LeaveOut, names: dict[Any, str], folder: str) -> Iterator[Scene]:
     entry, annotations = pair
     if entry is None:
         raise BadSample(f"image that is not listed, but has annotations: {len(annotations)}")
     read = partial(_coco_shape, names=names, folder=folder)
-    found = list(_each([(source, one) for one in annotations], read, tell))
+    found = list(_each([(source, one) for one in annotations], read, leave_out))
     yield Scene(source, source, (entry["width"], entry["height"]), found)
 
 
-def _coco_shape(source: str, one: Any, tell: Tell, names: dict[Any, str], folder: str) -> Iterator[Shape]:
+def _coco_shape(source: str, one: Any, leave_out: LeaveOut, names: dict[Any, str], folder: str) -> Iterator[Shape]:
     if "segments_info" in one:
         parent = folder if os.path.isdir(folder) else os.path.dirname(folder)
         map_of_ids = cache(partial(_colors, os.path.join(parent, below(_slashes(one["file_name"])))))
@@ -185,12 +185,12 @@ def _open_cvat(path: str) -> Labels | None:
     return Labels(folder, partial(_each, entries, _cvat_scene), names) if entries else None
 
 
-def _cvat_scene(source: str, entry: ElementTree.Element, tell: Tell) -> Iterator[Scene]:
-    found = list(_each([(source, one) for one in entry], _cvat_shape, tell))
+def _cvat_scene(source: str, entry: ElementTree.Element, leave_out: LeaveOut) -> Iterator[Scene]:
+    found = list(_each([(source, one) for one in entry], _cvat_shape, leave_out))
     yield Scene(source, source, (int(entry.attrib["width"]), int(entry.attrib["height"])), found)
 
 
-def _cvat_shape(source: str, entry: ElementTree.Element, tell: Tell) -> Iterator[Shape]:
+def _cvat_shape(source: str, entry: ElementTree.Element, leave_out: LeaveOut) -> Iterator[Shape]:
     def numbers(keys: str) -> np.ndarray:
         return shapes.as_points([given[key] for key in keys.split()])
 
@@ -242,7 +242,9 @@ def _open_voc(path: str) -> Labels:
     return Labels(pictures, partial(_each, files, read), colors.values())
 
 
-def _voc_scene(source: str, path: str, tell: Tell, colors: dict[int, str], by_stem: dict[str, str]) -> Iterator[Scene]:
+def _voc_scene(
+    source: str, path: str, leave_out: LeaveOut, colors: dict[int, str], by_stem: dict[str, str]
+) -> Iterator[Scene]:
     ids, stem = _colors(path), source.removesuffix(".png")
     (height, width), used = ids.shape, np.unique(ids).tolist()
     for one in used:
@@ -273,14 +275,14 @@ def _polygon(label: str, points: np.ndarray, order: float = 0) -> Shape:
     return Shape(label, partial(shapes.polygon, points), order)
 
 
-def _each(entries: Iterable[tuple[str, Any]], read: Callable[..., Iterable[T]], tell: Tell) -> Iterator[T]:
-    """Yield what is read from entries of any type, each with the name of its source; tell which cannot be read."""
+def _each(entries: Iterable[tuple[str, Any]], read: Callable[..., Iterable[T]], leave_out: LeaveOut) -> Iterator[T]:
+    """Yield what is read from entries of any type, each with the name of its source; leave out what cannot be read."""
     for source, entry in entries:
         try:
             with parsing("invalid labels", kind=BadSample):
-                found = list(read(source, entry, tell))
+                found = list(read(source, entry, leave_out))
         except BadSample as error:
-            tell(source, str(error))
+            leave_out(source, str(error))
             continue
         yield from found
 

@@ -21,7 +21,7 @@ github.com/opencv/opencv_zoo, folder models/face_detection_yunet (with git lfs).
 
   %(prog)s photos --detector face_detection_yunet_2023mar.onnx --out faces      photos/<person>/*.jpg
 
-Exit codes: 0 done, 1 done, but photos were left out (faces.csv tells of each), 2 an error to fix on your side."""
+Exit codes: 0 done, 1 done, but photos were left out (faces.csv lists all), 2 an error to fix on your side."""
 REPORT, COLUMNS = "faces.csv", ("photo", "faces", "width", "score", "left_out")
 QUALITY = 95  # of the JPEG files
 KEYS = ("data.name=faces", f"data.size={faces.SIZE}", "data.verification=[]")
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     lines += [f"photos with several faces, of which the largest was taken: {several}"] * bool(several)
     keys = (f"data.root={arguments.out}", *KEYS)
     lines += [
-        f"{kept.total()} faces of {len(kept)} persons from {len(rows)} photos: {arguments.out}; {REPORT} tells of each",
+        f"{kept.total()} faces of {len(kept)} persons from {len(rows)} photos: {arguments.out}; {REPORT} lists all",
         "next: " + shlex.join(["zoo", "train", "-c", "arcface_demo", *(word for key in keys for word in ("-o", key))]),
     ]
     print(printable("\n".join(lines)))

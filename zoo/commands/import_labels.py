@@ -21,7 +21,7 @@ from zoo.data.batch import IGNORE_INDEX
 from zoo.data.datasets import cityscapes
 from zoo.data.errors import BadSample, UserError, printable
 from zoo.data.formats import images, masks, regular
-from zoo.data.importing.labels import FORMATS, IGNORED, Labels, Scene, Tell, below, open_labels
+from zoo.data.importing.labels import FORMATS, IGNORED, Labels, LeaveOut, Scene, below, open_labels
 from zoo.data.importing.shapes import paint
 from zoo.data.parsing import parsing
 from zoo.predict.overlay import write_labels
@@ -61,10 +61,10 @@ def main(argv: list[str]) -> int:
         labels = open_labels(arguments.labels)
         values, classes = number_classes(labels, arguments)
 
-        def tell(source: str, reason: str) -> None:
+        def leave_out(source: str, reason: str) -> None:
             left_out.append({"source": printable(source), "reason": printable(reason)})
 
-        pixels = write_scenes(labels, values, masks.class_colors(classes), arguments, folder, tell)
+        pixels = write_scenes(labels, values, masks.class_colors(classes), arguments, folder, leave_out)
         if not pixels:
             raise UserError(f"{arguments.labels}: no image can be imported; {': '.join(left_out[0].values())}")
         write_new("".join(f"{name}\n" for name in classes), os.path.join(folder, "classes.txt"), "--out")
@@ -79,10 +79,12 @@ def number_classes(labels: Labels, arguments: argparse.Namespace) -> tuple[dict[
     Raises:
         UserError: there are no labels, fewer than two classes, or too many for a mask.
     """
-    told = ["it has none"]
-    found = {shape.label for scene in labels.scenes(lambda *row: told.append(": ".join(row))) for shape in scene.shapes}
+    reasons = ["it has none"]
+    found = {
+        shape.label for scene in labels.scenes(lambda *row: reasons.append(": ".join(row))) for shape in scene.shapes
+    }
     if not found:
-        raise UserError(f"{arguments.labels}: no label can be imported; {told[:2][-1]}")
+        raise UserError(f"{arguments.labels}: no label can be imported; {reasons[:2][-1]}")
     names = [name for name in (*labels.declared, *sorted(found)) if name in found]
     names.sort(key=lambda name: MEANINGS.get(name, name) != BACKGROUND)
     if arguments.classes:
@@ -99,7 +101,12 @@ def number_classes(labels: Labels, arguments: argparse.Namespace) -> tuple[dict[
 
 
 def write_scenes(
-    labels: Labels, values: dict[str, int], colors: np.ndarray, arguments: argparse.Namespace, folder: str, tell: Tell
+    labels: Labels,
+    values: dict[str, int],
+    colors: np.ndarray,
+    arguments: argparse.Namespace,
+    folder: str,
+    leave_out: LeaveOut,
 ) -> dict[str, np.ndarray]:
     """Write images and masks.
 
@@ -109,7 +116,7 @@ def write_scenes(
         colors: of the classes, which viewers show the masks in.
         arguments: of the command line.
         folder: that is written to.
-        tell: is called with what is left out, and why.
+        leave_out: is called with what is left out, and why.
 
     Returns:
         The pixels of every value in every mask, int32 (256,), by the name of the image.
@@ -117,7 +124,7 @@ def write_scenes(
     pixels, palette = dict[str, np.ndarray](), np.zeros((256, 3), np.uint8)
     palette[: len(colors)] = colors
     rest = values[BACKGROUND] if arguments.rest == BACKGROUND else IGNORE_INDEX
-    for scene in labels.scenes(tell):
+    for scene in labels.scenes(leave_out):
         name = os.path.splitext(printable(below(scene.source)))[0]
         try:
             if name in pixels:
@@ -126,12 +133,12 @@ def write_scenes(
                 content, extension, size = read_image(scene, arguments.images or labels.folder)
             mask, lost = paint(scene.shapes, size, values, rest)
             for reason in lost:
-                tell(scene.source, reason)
+                leave_out(scene.source, reason)
             counts, is_empty = np.bincount(mask.ravel(), minlength=256), len(lost) == len(scene.shapes)
             if (is_empty and not arguments.keep_empty) or counts[IGNORE_INDEX] == mask.size:
                 raise BadSample("image without any label")
         except BadSample as error:
-            tell(scene.source, str(error))
+            leave_out(scene.source, str(error))
             continue
         paths = [os.path.join(folder, "images", name + extension), os.path.join(folder, "masks", f"{name}.png")]
         for path in paths:
