@@ -52,12 +52,13 @@ AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # reading threads share the cores alrea
 
 
 class JpegHeader(NamedTuple):
-    """Size of an ordinary JPEG image as stored, in pixels, whether its metadata may rotate it, and its coding."""
+    """Size of a JPEG image as stored, in pixels, whether its metadata may rotate it, its coding, where it begins."""
 
     width: int
     height: int
     may_be_rotated: bool
     is_progressive: bool
+    start: int  # in the file, behind any thumbnail
 
 
 def jpeg_header(encoded: bytes) -> JpegHeader | None:
@@ -79,7 +80,7 @@ def _jpeg_frame(encoded: bytes) -> JpegHeader | None:
             precision, height, width, components = FRAME.unpack_from(encoded, at)
             if precision != 8 or components not in (1, 3) or not width or not height:
                 return None
-            return JpegHeader(width, height, may_be_rotated, marker == PROGRESSIVE_MARKER)
+            return JpegHeader(width, height, may_be_rotated, marker == PROGRESSIVE_MARKER, at)
         if marker < MIN_MARKER or marker in EXCLUDED_MARKERS or length < 2:
             return None
         may_be_rotated |= marker == METADATA_MARKER
@@ -132,6 +133,9 @@ def check_by_pillow(image: Image.Image, content: bytes, share: regular.Share | N
     for size in sizes:
         regular.check_share(*size, len(content), share)
     check_scans(*image.size, content)
+    header = _jpeg_frame(content) if content.startswith(JPEG_START) else None
+    if header and content.find(JPEG_END, header.start) < 0:  # decoders take zeros in its place for pixels
+        raise BadSample("it breaks off, as after an interrupted copy: the end of the image is missing")
 
 
 def check_scans(width: int, height: int, content: bytes) -> None:

@@ -17,9 +17,6 @@ from zoo.data.parsing import parsing
 if TYPE_CHECKING:
     import av
 
-ZERO_TAIL = 64  # bytes of zeros at the end of a JPEG file without an end marker: space that was never written
-START_OF_SCAN, END_OF_IMAGE = b"\xff\xda", b"\xff\xd9"
-
 
 class ImageProperties(NamedTuple):
     """Properties of an image file.
@@ -57,17 +54,13 @@ def image_properties(content: bytes) -> ImageProperties:
     """Decode an image completely.
 
     Raises:
-        BadSample: It cannot be decoded, or its end was never written.
+        BadSample: It cannot be decoded.
     """
     if not content:
         raise BadSample("the file is empty")
     with images.open_image(io.BytesIO(content)) as image:
         image.load()
         codec = (image.format or "").lower()
-    # Decoders take the zeros for pixels.
-    unfinished = content.rfind(END_OF_IMAGE) < content.rfind(START_OF_SCAN)
-    if codec == "jpeg" and unfinished and not any(content[-ZERO_TAIL:]):
-        raise BadSample("the end of the file holds zeros only, as after an interrupted copy")
     return ImageProperties(codec, *images.parse(content).stored)
 
 

@@ -223,8 +223,8 @@ def test_broken_images():
     for broken, reason in (
         (b"", "the file is empty"),
         (b"<html></html>", "not an image of a supported format"),
-        (content[: len(content) // 2], "cannot be decoded"),
-        (content[: len(content) // 2] + bytes(len(content) // 2), "zeros only"),
+        (content[: len(content) // 2], "it breaks off"),
+        (content[: len(content) // 2] + bytes(len(content) // 2), "it breaks off"),
     ):
         with pytest.raises(BadSample, match=reason):
             image_properties(broken)
@@ -235,7 +235,7 @@ def test_an_end_marker_in_a_thumbnail_is_not_the_end():
     content = noise_jpeg()
     exif = b"\xff\xe1" + (2 + 4).to_bytes(2, "big") + b"\xff\xd9\xff\xd9"
     broken = content[:2] + exif + content[2 : len(content) // 2] + bytes(len(content))
-    with pytest.raises(BadSample, match="zeros only"):
+    with pytest.raises(BadSample, match="it breaks off"):
         image_properties(broken)
     assert image_properties(content[:2] + exif + content[2:]).codec == "jpeg"
 

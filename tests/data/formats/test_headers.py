@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from zoo.data.errors import BadSample
 from zoo.data.formats import headers, images
 from zoo.data.formats.headers import JPEG_END, JPEG_START, PNG_END
 
@@ -144,6 +145,18 @@ def test_what_cannot_be_decoded_is_none():
     damaged[len(damaged) // 2] ^= 0xFF  # the checksum finds it
     for content in (b"", b"no image", bytes(damaged), encode_jpeg(64, 48)[:200] + JPEG_END):
         assert images.decode_ordinary(content) is None
+
+
+@pytest.mark.parametrize("thumbnail", [b"", b"\xff\xe1\0\x06" + JPEG_END * 2])
+def test_zeros_that_a_copy_has_not_filled_are_no_pixels(thumbnail):
+    """Pillow takes them for the rest of a plain image."""
+    content = encode_jpeg(640, 480)
+    half = JPEG_START + thumbnail + content[2 : len(content) // 2]
+    broken = half + bytes(40 * len(content))
+    assert np.asarray(Image.open(io.BytesIO(broken))).shape == (480, 640, 3)
+    for content in (broken, half):
+        with pytest.raises(BadSample, match="it breaks off"):
+            images.decode_stored(images.parse(content))
 
 
 def test_a_photo_with_a_video_behind_it_is_read():
