@@ -19,6 +19,7 @@ import numpy as np
 
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER, MAGIC, RecordFile, unpack_image
+from zoo.data.home import home
 
 WHOLE_SIZE = 16384  # bytes; smaller files are read whole
 BLOCK = 4096  # bytes
@@ -101,10 +102,9 @@ def sampled_frames(count: int) -> list[int]:
 
 
 def _kept_path(root: str, full: bool) -> str:
-    """Return the file of the digests that are kept for a data set, in <user's cache folder>/vision-zoo/digests."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    """Return the file of the digests that are kept for a data set."""
     name = hashlib.md5(os.fsencode(os.path.abspath(root))).hexdigest()
-    return os.path.join(base, "vision-zoo", "digests", f"{name}-{'full' if full else 'sampled'}.npy")
+    return home("digests", f"{name}-{'full' if full else 'sampled'}.npy")
 
 
 def _load(path: str) -> np.ndarray:

@@ -36,7 +36,8 @@ from zoo.data.demo import motion
 from zoo.logs.journal import history
 from zoo.logs.timing import Throughput
 from zoo.run.session import Run
-from zoo.weights import imagenet
+from zoo.weights import registry
+from zoo.weights.download import NotDownloaded
 
 
 @pytest.fixture(scope="module")
@@ -440,10 +441,10 @@ def test_without_data_the_folder_and_the_demo_are_named(tmp_path):
 def test_without_imagenet_weights_the_file_to_place_is_named(clips, tmp_path, monkeypatch):
     pairs = ["-o", f"data.root={clips}", "-o", "data.name=motion", *SMALL, "-o", f"weights_dir={tmp_path}/weights"]
 
-    def refused(url, path):
-        raise OSError("no network")
+    def refused(urls, path, *_):
+        raise NotDownloaded(f"no network. Place {urls[0]}")
 
-    monkeypatch.setattr(imagenet, "download", refused)
+    monkeypatch.setattr(registry, "download", refused)
     done = run_here([sys.executable, TRAIN, "-c", K400, *pairs, "--out", str(tmp_path / "run")])
     assert done.returncode == 2, done.stderr
     assert "resnet50-0676ba61.pth" in done.stderr and "-o model.pretrained=null" in done.stderr
@@ -465,8 +466,9 @@ def test_pretrained_and_foreign_weights_start_a_run(clips, undisturbed_run, tmp_
 
     tensors = load_file(os.path.join(undisturbed_run[0], "checkpoints/last/model.safetensors"))
     imagenet = {**tensors, "fc.weight": np.ones((1000, 64), np.float32), "fc.bias": np.ones(1000, np.float32)}
-    os.mkdir(tmp_path / "weights")
-    save_file(imagenet, tmp_path / "weights" / "resnet18_imagenet.safetensors", {"origin": "a test"})
+    other = str(tmp_path / "weights" / "resnet18.tv_in1k_v1" / "model.safetensors")
+    os.makedirs(os.path.dirname(other))
+    save_file(imagenet, other)
     done = run_here(
         command(
             clips,
@@ -480,14 +482,11 @@ def test_pretrained_and_foreign_weights_start_a_run(clips, undisturbed_run, tmp_
         )
     )
     assert done.returncode == 0, done.stderr
-    assert (
-        "weights: 100 tensors from" in done.stdout and "2 newly initialized" in done.stdout and "a test" in done.stdout
-    )
+    assert "weights: 100 tensors from" in done.stdout and "2 newly initialized" in done.stdout and other in done.stdout
     found = weights(tmp_path / "a", 1)
     assert np.array_equal(found["layer4.1.conv2.weight"], tensors["layer4.1.conv2.weight"])
     assert 0.0005 < found["fc.weight"].std() < 0.002
 
-    other = str(tmp_path / "weights" / "resnet18_imagenet.safetensors")
     done = run_here(command(clips, "--out", tmp_path / "b", "--max-steps", 1, "--weights", other))
     assert done.returncode == 2 and "fc.weight: (1000, 64), the model expects (8, 64)" in done.stderr
     assert "fresh_head=true" in done.stderr and not os.path.exists(tmp_path / "b")

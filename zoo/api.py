@@ -27,9 +27,9 @@ from zoo.predict.segment import Segmentation
 from zoo.predict.urls import is_url
 from zoo.run import trained
 from zoo.run.checkpoint import has_averages, model_file
-from zoo.run.weights import averages_note
+from zoo.run.weights import averages_note, resolve
 from zoo.trainer import load_backend
-from zoo.weights import files, imagenet, onnx_file, recorded
+from zoo.weights import files, imagenet, onnx_file, recorded, registry
 from zoo.weights.match import merge
 
 __all__ = [
@@ -162,9 +162,10 @@ def _pool(_index: int, _sample: Any, maps: np.ndarray | None) -> np.ndarray:
     return maps.astype(np.float64).mean((0, 2, 3)).astype(np.float32)
 
 
-def list_models(pattern: str = "*") -> list[str]:
-    """Return the names of all models that match a pattern of the shell, such as `tsm_*`."""
-    return fnmatch.filter(NAMED_MODELS, pattern)
+def list_models(pattern: str = "*", pretrained: bool = False) -> list[str]:
+    """Return the names of all models, or of published weights, that match a pattern of the shell, such as `tsm_*`."""
+    weights = [name for name, entry in registry.table().items() if entry.recipe] if pretrained else []
+    return fnmatch.filter(weights if pretrained else NAMED_MODELS, pattern)
 
 
 def create_model(
@@ -172,21 +173,22 @@ def create_model(
     framework: str = "torch",
     *,
     num_classes: int | None = None,
-    pretrained: str | os.PathLike[str] | None = None,
+    pretrained: str | os.PathLike[str] | bool | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Any:
     """Build a model with weights.
 
     Args:
-        name: one of list_models().
+        name: one of list_models(), or of published weights, such as resnet50.tv_in1k_v1.
         framework: torch, paddle or mindspore. A process can use one of them.
         num_classes: outputs of the classifier, which a face model has not; default: those of the weights, or of the
             data set that the model was published for. Where the weights have another number, the classifier is
             initialized.
         pretrained: checkpoint folder of a run, of which the moving average (train.ema) counts if it has one; one of its
-            files, such as model.safetensors; file of tools/convert.py, or "imagenet", which downloads published
-            weights of the ResNet; None: initial values.
+            files, such as model.safetensors; file of tools/convert.py; a name of published weights, which are
+            downloaded, or True for those that `name` names; "imagenet", for the ResNet in the model; None: initial
+            values.
         seed: of the initial values, which are equal in all frameworks.
         options: of the architecture, such as segments=16 or width=32; the fields of Arch in zoo/models/<model>/spec.py.
 
@@ -198,14 +200,14 @@ def create_model(
         UserError: the name, an option or the weights are wrong, or the framework is not installed.
     """
     arch, tensors = _arch_and_weights(name, num_classes, pretrained, seed, options)
-    return _build(named.find(name).model, arch, framework, tensors)
+    return _build(named.find(name.partition(".")[0]).model, arch, framework, tensors)
 
 
 def numpy_weights(
     name: str,
     *,
     num_classes: int | None = None,
-    pretrained: str | os.PathLike[str] | None = None,
+    pretrained: str | os.PathLike[str] | bool | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Arrays:
@@ -233,7 +235,7 @@ def load(
 
     Args:
         weights: folder of a checkpoint, such as runs/tsm_demo/checkpoints/best, of a run in any framework; or an .onnx
-            file of tools/export.py, which ONNX Runtime computes.
+            file of tools/export.py, which ONNX Runtime computes; or a name of published weights.
         framework: torch, paddle or mindspore, default torch; none for an .onnx file. A process can use one of them.
         overrides: values that change the recipe in the checkpoint, by dotted key: what a message calls -o KEY=VALUE.
         raw: take the weights of the last update, also where the checkpoint has their moving average (train.ema), which
@@ -265,9 +267,16 @@ def load(
 
 
 def _arch_and_weights(
-    name: str, num_classes: int | None, pretrained: str | os.PathLike[str] | None, seed: int, options: dict[str, Any]
+    name: str,
+    num_classes: int | None,
+    pretrained: str | os.PathLike[str] | bool | None,
+    seed: int,
+    options: dict[str, Any],
 ) -> tuple[Any, Arrays]:
     """Return the architecture of a model and its tensors."""
+    if "." in name or pretrained is True:
+        weights = registry.find(name).name
+        name, pretrained = name.partition(".")[0], weights if pretrained is True else pretrained
     found = named.find(name)
     spec = load_spec(found.model)
     if num_classes is not None and spec.SHARDED_PARAMETERS:
@@ -275,12 +284,12 @@ def _arch_and_weights(
     num_classes, seed = _converted("num_classes", num_classes, int | None), _converted("seed", seed, int)
     options = _convert_options(found, options)
     wanted = found.num_classes if num_classes is None else num_classes
-    if pretrained is None:
+    if not pretrained:
         arch = named.build_arch(found, options, wanted)
         return arch, _initialize(spec, arch, seed)
     if pretrained == "imagenet":
         return _from_imagenet(found, spec, wanted, seed, options)
-    pretrained = os.fspath(pretrained)
+    pretrained = resolve(os.fspath(pretrained))
     if has_averages(pretrained):
         print(averages_note(pretrained), file=sys.stderr)
     record = recorded.read(pretrained)
@@ -290,7 +299,9 @@ def _arch_and_weights(
         key: array for key, array in files.read(model_file(pretrained))[0].items() if key not in spec.SHARDED_PARAMETERS
     }
     outputs = _outputs(spec, tensors)
-    recorded_options = {key: value for key, value in record.arch.items() if key != "num_classes"}
+    recorded_options = {
+        key: value for key, value in record.arch.items() if key != "num_classes" and hasattr(spec.Arch, key)
+    }
     arch = named.build_arch(
         found, {**recorded_options, **found.options, **options}, outputs if outputs and num_classes is None else wanted
     )

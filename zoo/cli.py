@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": ("zoo.commands.evaluate", "evaluate a checkpoint or an exported model"),
     "predict": ("zoo.commands.predict", "classes, class maps or embeddings of your own files"),
     "export": ("zoo.commands.export", "write a checkpoint as an ONNX file, compared with the framework"),
+    "weights": ("zoo.commands.weights", "list and download published weights by name"),
     "convert": ("zoo.commands.convert", "weights of other projects, and back"),
     "compare": ("zoo.commands.compare", "compare frameworks update by update"),
     "compare seeds": ("zoo.commands.seeds", "compare frameworks by the metrics of several seeds"),

@@ -201,7 +201,7 @@ def test_every_choice_is_a_key_of_its_recipe(task, facts):
 )
 def test_weights_at_hand_decide_the_depth(tmp_path, monkeypatch, here, fast, depth):
     for each in here:
-        touch(tmp_path, imagenet.FILES["plain"][each])
+        touch(tmp_path, imagenet.published("plain")[each].file)
     assert imagenet.depths_at_hand(str(tmp_path), "plain") == list(here)
     monkeypatch.setattr(imagenet, "find_weights", lambda depth, *_: (f"resnet{depth}", "its origin"))
     cfg, _ = loader.build(loader.read(loader.find_recipe("resnet50_imagenet")), cli.FIND)

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
-    add("weights", metavar="WEIGHTS", help=f"checkpoint folder, such as {weights.EXAMPLE}")
+    add("weights", metavar="WEIGHTS", help=f"checkpoint folder, such as {weights.EXAMPLE}, or name of zoo weights list")
     add("--out", metavar="FILE", required=True, help="the file to write, NAME.onnx; it must not exist")
     add("--raw", action="store_true", help="take the weights of the last update, not their moving average (train.ema)")
     add("--framework", choices=FRAMEWORKS, default="torch", help="to compare with; default torch, whatever trained it")

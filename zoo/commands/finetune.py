@@ -78,7 +78,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("folder", metavar="FOLDER", help="your files")
     add("--task", choices=tuple(folder.DATASETS), help="what to train, where the folder does not tell")
     add("--framework", choices=FRAMEWORKS, help="default torch")
-    add("--weights", metavar="W", help="start from a run, a checkpoint or a file of zoo convert")
+    add("--weights", metavar="W", help="start from a run, a checkpoint, a file of zoo convert or published weights")
     add("--out", metavar="RUN", help="folder of the run; default runs/<name of the folder>, or the next free number")
     add("--epochs", type=int, metavar="N", help="length of the run")
     cli.add_override_argument(parser, "change one key of the recipe, such as -o model.depth=50; repeatable")

@@ -91,7 +91,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--weights",
         metavar="PATH",
         required=True,
-        help=f"checkpoint folder, such as {weights.EXAMPLE}, or .onnx file of tools/export.py",
+        help=f"checkpoint folder, such as {weights.EXAMPLE}, .onnx file of tools/export.py, or published weights",
     )
     add("--raw", action="store_true", help="take the weights of the last update, not their moving average (train.ema)")
     add("--framework", choices=FRAMEWORKS, help="default torch, whatever trained it; none for an .onnx file")

@@ -253,9 +253,9 @@ class Config(Checked):
     device: str = "auto"  # auto, cpu, cuda, cuda:1, npu, npu:1
     seed: Natural = 1
     out: str | None = None  # folder of the run; null: runs/<recipe>, runs/<recipe>-2, runs/<recipe>-3 ...
-    weights: str | None = None  # initial weights: a checkpoint folder or a .safetensors file
+    weights: str | None = None  # initial weights: a checkpoint folder, a .safetensors file, a name of zoo weights list
     fresh_head: bool = False  # initialize the classifier anew instead of loading it from `weights`
-    weights_dir: str = "weights"  # folder of published ImageNet weights, which are downloaded to it
+    weights_dir: str | None = None  # folder of published ImageNet weights; null: $ZOO_HOME/weights (docs/weights.md)
     target: Annotated[float, Range(0, 1, above=True)] | None = None  # of the main metric, as a fraction, for AI-Rank's
     # target_quality_time
     warmup_epochs: Natural = 0  # epochs that AI-Rank's avg_ips leaves out

@@ -231,6 +231,7 @@ def _of_weights(task: str, path: str | None, entries: Entries) -> Entries:
     """Return what weights settle: the model, its options and its input. Raises UserError for those of another task."""
     if path is None:
         return {}
+    path = weights.resolve(path)
     record = recorded.read(path)
     if record.model and record.model not in MODELS[task]:
         raise UserError(f"--weights: {path} holds the model {record.model}, which is not for the task {task}")
@@ -255,7 +256,7 @@ def _published(cfg: Config, fixed: Entries, is_fast: bool) -> tuple[str, int | N
     if "model.width" in fixed:
         return "initial", wanted, ["initial weights: published ones have their own model.width"]
     variant = imagenet.variant_of(cfg.model)
-    here, published = imagenet.depths_at_hand(cfg.weights_dir, variant), list(imagenet.FILES[variant])
+    here, published = imagenet.depths_at_hand(cfg.weights_dir, variant), list(imagenet.published(variant))
     depth = next(each for each in (wanted, *published) if each in (here or published))
     if "model.depth" in fixed:
         depth = fixed["model.depth"].value

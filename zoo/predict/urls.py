@@ -1,19 +1,16 @@
 """Files by http:// and https:// addresses, each downloaded for one prediction."""
 
-import http.client
 import os
 import re
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from zoo.data.errors import BadSample
+from zoo.weights.download import TransferError, chunks
 
 SCHEMES = ("http://", "https://")
 MAX_BYTES = 1 << 30
-TIMEOUT_S = 20.0  # without a byte
-CHUNK_BYTES = 1 << 16
 
 
 def is_url(source: str) -> bool:
@@ -38,14 +35,11 @@ def local_path(source: str) -> Iterator[str]:
         return
     with tempfile.NamedTemporaryFile(suffix=os.path.splitext(file_name(source))[1]) as file:
         try:
-            with urllib.request.urlopen(source, timeout=TIMEOUT_S) as response:
-                while chunk := response.read(CHUNK_BYTES):
-                    file.write(chunk)
-                    if file.tell() > MAX_BYTES:
-                        raise BadSample(f"has more than {MAX_BYTES >> 20} MiB; download it yourself first")
-                if response.length:  # bytes that were announced and did not come
-                    raise BadSample("cannot be downloaded (the connection ended too early); try again")
-        except (OSError, ValueError, http.client.HTTPException) as error:
+            for chunk in chunks(source):
+                file.write(chunk)
+                if file.tell() > MAX_BYTES:
+                    raise BadSample(f"has more than {MAX_BYTES >> 20} MiB; download it yourself first")
+        except (OSError, TransferError) as error:
             raise BadSample(f"cannot be downloaded ({error}); check the address") from None
         file.flush()
         yield file.name

@@ -174,7 +174,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     add(
         "--weights",
         metavar="FILE",
-        help="start from, or evaluate, these weights: .safetensors or a checkpoint folder; with --eval-only also .onnx",
+        help="start from, or evaluate, these weights: .safetensors, a checkpoint folder or a name of zoo weights list; "
+        "with --eval-only also .onnx",
     )
     add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
     add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule is unchanged")
@@ -310,6 +311,7 @@ def request(
     """
     if amp and exact:
         raise UserError("--exact: computes in fp64, and --amp in 16 bits; leave one of them out")
+    weights = weights and given.resolve(weights)
     flags = {
         "framework": framework,
         "device": device,
@@ -326,6 +328,8 @@ def request(
     }
     recipe, entries = _read_recipe(config, weights, resume)
     entries = loader.merge(entries, changes)
+    if "weights" in entries and entries["weights"].value:
+        entries["weights"] = entries["weights"]._replace(value=given.resolve(str(entries["weights"].value)))
     run = _run_to_resume(resume, config, out, entries, recipe)
     if run:
         entries["out"] = Entry(run, "--resume")

@@ -119,7 +119,7 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
     """Read the record of a checkpoint folder or an exported model, and its recipe, changed by the user's options.
 
     Args:
-        path: of the folder or the .onnx file.
+        path: of the folder or the .onnx file, or a name of published weights.
         framework: that computes, default torch; none for an exported model.
         device: as for train.py.
         overrides: `key=value` pairs.
@@ -128,6 +128,7 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
     Raises:
         UserError: there is no checkpoint or its record is incomplete, or an option is wrong.
     """
+    path = weights.resolve(path)
     record, entries = weights.read_recipe(path)
     flags = {"device": loader.Entry(device, "--device")}
     if framework or not onnx_file.is_onnx(path):

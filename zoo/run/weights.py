@@ -14,7 +14,7 @@ from zoo.config.convert import plain
 from zoo.config.loader import Entry
 from zoo.config.schema import Config
 from zoo.data.batch import Field
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, similar_name
 from zoo.data.parsing import parsing
 from zoo.models import Spec, initializers, load_spec
 from zoo.run.checkpoint import FOLDER, RECORD, has_averages, load_record, model_file
@@ -41,6 +41,21 @@ FIXED_BY_EXPORT = {  # key -> its flags
     "train.eval_precision": (),
     "train.ema": (),
 }
+
+
+def resolve(name: str) -> str:
+    """Return the path of weights: the given one, or that of published weights of this name, made ready if needed.
+
+    Raises:
+        UserError: they cannot be made ready, or a name like it is meant.
+    """
+    if os.path.lexists(name) or os.sep in name:
+        return name
+    from zoo.weights import registry  # which most runs do without
+
+    if name in registry.table() or similar_name(name, registry.table()):
+        return registry.prepare(registry.find(name))
+    return name
 
 
 def is_checkpoint(path: str) -> bool:
@@ -76,7 +91,9 @@ def repeat(path: str) -> tuple[str, loader.Entries]:
     """
     folder = os.path.dirname(path) if path.endswith(".safetensors") else path
     entries = read_recipe(folder)[1]
-    run = os.path.dirname(os.path.dirname(os.path.realpath(folder)))
+    run = os.path.realpath(folder)
+    if os.path.basename(os.path.dirname(run)) == FOLDER:
+        run = os.path.dirname(os.path.dirname(run))
     if onnx_file.is_onnx(path):
         run = os.path.splitext(path)[0]
     return os.path.basename(run), {key: entry for key, entry in entries.items() if key not in OF_THE_RUN}

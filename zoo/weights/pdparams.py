@@ -5,8 +5,11 @@ of its own: u32 version 0; u64 number of LoD levels, 0 of a weight; u32 version 
 a protocol buffer message {type = 1; repeated dimension = 2}; the elements in row-major order. All little-endian.
 """
 
+import gzip
+import io
 import math
 import struct
+import tarfile
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,6 +20,8 @@ from zoo.data.parsing import parsing
 from zoo.weights import ckpt
 from zoo.weights.ckpt import parse_message, widen
 
+EXTENSION = ".pdparams"
+MAX_ARCHIVE_SIZE = 1 << 30  # bytes of an archive when decompressed; the published ones have less than a fifth of it
 WRAPPER_KEYS = ("state_dict", "model")  # entries of a training checkpoint that hold the tensors
 DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
 BFLOAT16 = np.dtype("u2")  # numpy has no bfloat16, so Paddle saves its bits; its models have no other uint16
@@ -28,6 +33,22 @@ def read(path: str) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name; see `parse`."""
     with parsing(f"{path} cannot be read"), open(path, "rb") as file:
         return parse(file, path)
+
+
+def read_archive(path: str, remedy: str) -> dict[str, np.ndarray]:
+    """Return the tensors of the single .pdparams in a .tar.gz."""
+    with parsing(f"{path} is not a complete .tar.gz", remedy):
+        with gzip.open(path) as compressed:
+            content = compressed.read(MAX_ARCHIVE_SIZE + 1)  # to the end, which checks the checksum
+        if len(content) > MAX_ARCHIVE_SIZE:
+            raise UserError(f"{path} has more than {MAX_ARCHIVE_SIZE} bytes when decompressed; {remedy}")
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
+            members = [member for member in archive if member.isfile() and member.name.endswith(EXTENSION)]
+            if len(members) != 1:
+                raise UserError(f"{path} holds {len(members)} files *{EXTENSION}, not one; {remedy}")
+            file = archive.extractfile(members[0])
+            assert file is not None, "it is a file"
+            return parse(io.BytesIO(file.read()), f"{members[0].name} in {path}")
 
 
 def parse(file: BinaryIO, path: str) -> dict[str, np.ndarray]:

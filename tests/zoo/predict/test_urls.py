@@ -9,6 +9,7 @@ import pytest
 from zoo.data.errors import BadSample
 from zoo.predict import urls
 from zoo.predict.urls import file_name, is_url, local_path
+from zoo.weights import download
 
 CONTENT = os.urandom(200_000)
 
@@ -63,7 +64,7 @@ def test_a_file_is_downloaded_and_removed(server):
     ],
 )
 def test_what_cannot_be_downloaded(server, address, message, monkeypatch):
-    monkeypatch.setattr(urls, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(download, "TIMEOUT_S", 0.5)
     if "0 MiB" in message:
         monkeypatch.setattr(urls, "MAX_BYTES", 1000)
     with pytest.raises(BadSample, match=message), local_path(address.format(server=server)):

@@ -5,23 +5,17 @@ import io
 import os
 import pickle
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from tests.helpers.server import serving
 from tests.zoo.weights.state_dicts import as_mmseg, as_vd, recorded_shapes, small_backbone, small_deeplab, small_resnet
 from zoo.data.errors import UserError
-from zoo.weights import files, imagenet, layouts
+from zoo.weights import files, imagenet, layouts, registry
 
-CANONICAL = {
-    "plain": "resnet18_imagenet.safetensors",
-    "deep": "resnet18_v1c_imagenet.safetensors",
-    "vd": "resnet18_vd_imagenet.safetensors",
-    "mobilenet_v2": "mobilenet_v2_imagenet.safetensors",
-}
-URLS = {
+HOSTS = {
     "plain": "https://download.pytorch.org/models/",
     "deep": "https://download.openmmlab.com/pretrain/third_party/",
     "vd": "https://bj.bcebos.com/paddleseg/dygraph/",
@@ -78,64 +72,81 @@ def published(variant):
     return content, f"resnet18_v1c-{digits}.pth"
 
 
-@pytest.fixture(params=list(CANONICAL))
+def stand_in(monkeypatch, variant, *hosts):
+    """Put a small file in place of the published one into the table; return its bytes and its entry."""
+    content, name = published(variant)
+    entry = next(iter(imagenet.published(variant).values()))
+    entry = entry._replace(file=name, depth=depth_of(variant), hosts=hosts or entry.hosts)
+    monkeypatch.setattr(registry, "table", lambda: {entry.name: entry})
+    return content, entry
+
+
+@pytest.fixture(params=list(HOSTS))
 def weights(request, tmp_path, monkeypatch):
-    """(variant, content, name, folder) of a published file; a download fails the test."""
-    content, name = published(request.param)
-    monkeypatch.setitem(imagenet.FILES, request.param, {depth_of(request.param): name})
-    monkeypatch.setattr(imagenet, "download", lambda url, path: pytest.fail(f"downloaded {url}"))
-    (tmp_path / "weights").mkdir()
-    return request.param, content, name, tmp_path / "weights"
+    """(variant, content, entry, folder, server) of a published file."""
+    with serving() as server:
+        yield request.param, *stand_in(monkeypatch, request.param, server.url), tmp_path / "weights", server
 
 
 def find(weights):
-    variant, _, _, folder = weights
+    variant, _, _, folder, _ = weights
     return imagenet.find_weights(depth_of(variant), str(folder), variant)
 
 
+def test_hosts():
+    assert all(entry.hosts[0] == HOSTS[name] for name in HOSTS for entry in imagenet.published(name).values())
+    assert {name: [*imagenet.published(name)] for name in HOSTS} == {
+        "plain": [18, 34, 50, 101, 152],
+        "deep": [18, 50, 101],
+        "vd": [50, 101],
+        "mobilenet_v2": [None],
+    }
+
+
 def test_a_placed_file_is_converted_once(weights):
-    variant, content, name, folder = weights
-    (folder / name).write_bytes(content)
+    variant, content, entry, folder, server = weights
+    folder.mkdir()
+    (folder / entry.file).write_bytes(content)
+    assert imagenet.depths_at_hand(str(folder), variant) == [depth_of(variant)]
     path, description = find(weights)
-    assert path == str(folder / CANONICAL[variant]) and description == imagenet.SOURCES[variant].description
+    assert path == f"{folder}/{entry.name}/model.safetensors" and description == entry.title and not server.requests
     tensors, metadata = files.read(path)
     expected = small_resnet() if variant == "plain" else small_backbone()
     if variant == "mobilenet_v2":
         expected = layouts.to_canonical(mobilenet(), "torchvision")
     assert tensors.keys() == expected.keys()
     assert all(np.array_equal(tensors[key], expected[key]) for key in expected)
-    digest = hashlib.sha256(content).hexdigest()
-    assert metadata == {"origin": description, "file": name, "sha256": digest, "url": URLS[variant] + name}
-    (folder / name).unlink()
+    assert metadata["sha256"] == hashlib.sha256(content).hexdigest() and metadata["url"] == server.url + entry.file
+    (folder / entry.file).unlink()
     assert find(weights) == (path, description)
+    assert imagenet.depths_at_hand(str(folder), variant) == [depth_of(variant)]
 
 
-def test_a_file_is_downloaded(weights, monkeypatch):
-    variant, content, name, folder = weights
-    urls = []
-    monkeypatch.setattr(imagenet, "download", lambda url, path: (urls.append(url), Path(path).write_bytes(content)))
+def test_a_file_is_downloaded(weights):
+    _, content, entry, folder, server = weights
+    server.files[entry.file] = content
     find(weights)
-    assert urls == [URLS[variant] + name]
-    assert sorted(os.listdir(folder)) == sorted([name, CANONICAL[variant]])
+    find(weights)
+    assert server.requests == [(entry.file, 0)] and sorted(os.listdir(folder)) == sorted([entry.file, entry.name])
 
 
-def test_a_damaged_download_is_not_kept(weights, monkeypatch):
-    variant, _, name, folder = weights
-    monkeypatch.setattr(imagenet, "download", lambda url, path: Path(path).write_bytes(b"truncated"))
-    with pytest.raises(UserError, match="complete .tar.gz" if variant == "vd" else "SHA-256"):
+def test_a_damaged_file_is_refused(weights):
+    """A download with another hash is not kept; what has no digits to check shows its damage when it is read."""
+    variant, _, entry, folder, server = weights
+    server.files[entry.file] = b"truncated"
+    with pytest.raises(UserError, match="complete .tar.gz" if variant == "vd" else "its SHA-256 begins with"):
         find(weights)
-    assert os.listdir(folder) == ([name] if variant == "vd" else [])  # the name of an archive has no digits to check
+    assert os.listdir(folder) == ([entry.file] if variant == "vd" else [])
+    (folder / entry.file).write_bytes(b"placed")
+    with pytest.raises(UserError, match=f"{entry.file} is .*; remove it, and download it again from {server.url}"):
+        find(weights)
+    assert os.listdir(folder) == [entry.file]
 
 
-def test_a_failed_download_names_the_file_to_place(weights, monkeypatch):
-    variant, _, name, folder = weights
-
-    def unreachable(url, path):
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(imagenet, "download", unreachable)
+def test_a_failed_download_names_the_file_to_place(weights):
+    _, _, entry, folder, server = weights
     with pytest.raises(UserError) as caught:
         find(weights)
-    for part in (URLS[variant] + name, str(folder / name), "-o model.pretrained=null"):
+    for part in (server.url + entry.file, str(folder / entry.file), "-o model.pretrained=null"):
         assert part in str(caught.value)
     assert os.listdir(folder) == []

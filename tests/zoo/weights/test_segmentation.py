@@ -20,12 +20,12 @@ from tests.zoo.weights.state_dicts import (
     small_backbone,
     small_deeplab,
 )
-from tests.zoo.weights.test_imagenet import CANONICAL, published
+from tests.zoo.weights.test_imagenet import stand_in
 from zoo.models.deeplabv3plus import spec
 from zoo.models.deeplabv3plus.torch import Model
 from zoo.run import weights
 from zoo.trainer.protocol import Param
-from zoo.weights import conversion, files, imagenet, layouts, names
+from zoo.weights import conversion, files, layouts, names
 from zoo.weights.match import match_state_dict
 
 RECORDED = {  # recorded names -> origin, inferred options
@@ -178,15 +178,14 @@ def initial(arch, lines=None, **settings):
 
 @pytest.mark.parametrize("variant", ["deep", "vd"])
 def test_a_run_starts_from_imagenet_weights(tmp_path, monkeypatch, variant):
-    content, name = published(variant)
-    monkeypatch.setitem(imagenet.FILES, variant, {18: name})
-    (tmp_path / name).write_bytes(content)
+    content, entry = stand_in(monkeypatch, variant)
+    (tmp_path / entry.file).write_bytes(content)
     arch = spec.Arch(variant="paddleseg" if variant == "vd" else "mmseg", pretrained="imagenet", **SMALL_DEEPLAB)
     lines = []
     tensors, origin = initial(arch, lines, weights_dir=str(tmp_path))
     backbone = small_backbone()
     assert all(np.array_equal(tensors[f"backbone.{key}"], tensor) for key, tensor in backbone.items())
     assert tensors["head.image_pool.conv.weight"].std() > 0 and tensors["backbone.bn3.weight"].std() > 0
-    path, new = tmp_path / CANONICAL[variant], len(tensors) - len(backbone)
+    path, new = tmp_path / entry.name / "model.safetensors", len(tensors) - len(backbone)
     assert lines == [f"weights: {len(backbone)} tensors from {path}, {new} newly initialized"]
-    assert origin == f"{imagenet.SOURCES[variant].description}, {path}"
+    assert origin == f"{entry.title}, {path}"

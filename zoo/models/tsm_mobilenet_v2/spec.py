@@ -47,7 +47,7 @@ class Arch(Checked):
 
     @property
     def imagenet_variant(self) -> str:
-        """Key of the published weights in zoo/weights/imagenet.py."""
+        """Key of the published weights in zoo/weights/registry.yaml."""
         return "mobilenet_v2"
 
     @property

@@ -1,0 +1,52 @@
+"""A server of files over HTTP on this host, in place of the hosts that publish weights."""
+
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class FileServer(ThreadingHTTPServer):
+    """Serves `files`, contents by name, with ranges; `cut` bytes of the next answers end the connection after them."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files, self.requests, self.cut, self.ranges = {}, [], [], True
+        self.url = f"http://127.0.0.1:{self.server_port}/"
+
+    def handle_error(self, request, client_address):
+        """Ignore clients that leave."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        server, content = self.server, self.server.files.get(self.path.lstrip("/"))
+        first = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-")
+        first = int(first) if server.ranges else 0
+        server.requests.append((self.path.lstrip("/"), first))
+        if content is None:
+            return self.send_error(404)
+        if first and first >= len(content):
+            return self.send_error(416)
+        self.send_response(206 if first else 200)
+        self.send_header("Content-Length", str(len(content) - first))
+        self.end_headers()
+        last = first + server.cut.pop(0) if server.cut else None
+        self.wfile.write(content[first:last])
+
+    def log_message(self, *words):
+        pass
+
+
+@contextmanager
+def serving():
+    """Give a FileServer that runs."""
+    with FileServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,166 @@
+"""Weights by name: the table, and small files in place of the published ones, from a server on this host."""
+
+import hashlib
+import io
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import zoo
+from tests.helpers.cli import call_zoo
+from tests.helpers.server import serving
+from tests.zoo.weights.state_dicts import as_mmseg, small_deeplab, small_resnet
+from zoo.config import loader
+from zoo.data.errors import UserError
+from zoo.models import load_spec, named
+from zoo.run import cli, trained
+from zoo.weights import files, layouts, recorded, registry
+from zoo.weights.names import ORIGINS
+
+RESNET, SCENES = "resnet18.tv_in1k_v1", "deeplabv3plus_r50.mmseg_cityscapes"
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A server of small files in place of two published ones; ZOO_HOME is tmp_path."""
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    small = {RESNET: (18, layouts.to_torchvision(small_resnet(classes=1000))), SCENES: (18, as_mmseg(small_deeplab()))}
+    entries = {}
+    with serving() as found:
+        for name, (depth, tensors) in small.items():
+            buffer = io.BytesIO()
+            torch.save({key: torch.from_numpy(np.array(array)) for key, array in tensors.items()}, buffer)
+            file = f"files/{name.replace('.', '_')}-{hashlib.sha256(buffer.getvalue()).hexdigest()[:8]}.pth"
+            found.files[file] = buffer.getvalue()
+            entry = registry.find(name)
+            entries[name] = entry._replace(hosts=[f"{found.url}lost/", found.url], file=file, depth=depth)
+        backbone = registry.find("resnet50_v1c.mmseg_in1k", is_backbone=True)
+        monkeypatch.setattr(registry, "table", lambda: {**entries, backbone.name: backbone})
+        yield found
+
+
+def downloads(server):
+    return [path for path, _ in server.requests if not path.startswith("lost/")]
+
+
+def test_the_table_is_whole():
+    """Names, models, recipes and files of all entries are what the code takes them for."""
+    for name, entry in registry.table().items():
+        assert re.fullmatch(r"[a-z0-9_]+\.[a-z0-9_]+", name) and entry.origin in ORIGINS
+        assert (entry.recipe or entry.variant) and entry.licenses.keys() == {"code", "weights", "data"}
+        assert all(url.startswith("https://") and url.endswith((".pth", ".tar.gz")) for url in entry.urls)
+        assert re.fullmatch("[0-9a-f]{8}", entry.sha256) if entry.digits else entry.sha256 == ""
+        assert (entry.metric is None or 50 < entry.metric < 90) and entry.protocol
+        if entry.recipe:
+            recipe, model = loader.read(loader.find_recipe(entry.recipe)), named.find(entry.model)
+            assert recipe["model.name"].value == model.model and model.options == {"depth": entry.depth}
+            load_spec(model.model).Arch(depth=entry.depth, **entry.options)
+    paths = [registry.published_path(entry) for entry in registry.table().values()]
+    assert len(set(paths)) == len(paths)
+
+
+def test_weights_by_name_are_those_of_the_file(server):
+    tensors = zoo.numpy_weights(RESNET, pretrained=True, width=2)
+    assert all(np.array_equal(array, tensors[name]) for name, array in small_resnet(classes=1000).items())
+    other = zoo.numpy_weights("resnet18", pretrained=RESNET, width=2, num_classes=3, seed=4)
+    assert np.array_equal(other["conv1.weight"], tensors["conv1.weight"]) and other["fc.bias"].shape == (3,)
+    initial = zoo.numpy_weights(RESNET, width=2)
+    assert np.array_equal(initial["conv1.weight"], zoo.numpy_weights("resnet18", width=2)["conv1.weight"])
+    assert len(downloads(server)) == 1
+    assert zoo.list_models("resnet*", pretrained=True) == [RESNET] and "resnet18" in zoo.list_models()
+
+
+def test_a_record_makes_them_a_checkpoint(server, tmp_path):
+    found = trained.read(SCENES, None, "cpu", [])
+    assert found.path == str(tmp_path / "weights" / SCENES) and found.arch.output_stride == 8
+    assert found.dataset == "cityscapes" and found.cfg.model.pretrained is None and found.cfg.upstream is None
+    expected = small_deeplab()
+    assert found.tensors.keys() == expected.keys()
+    assert all(np.array_equal(found.tensors[name], array) for name, array in expected.items())
+    request = cli.request(None, weights=RESNET, eval_only=True)
+    assert request.config.weights == str(tmp_path / "weights" / RESNET) and request.recipe == RESNET
+    assert (request.config.model.num_classes, request.config.data.antialias) == (1000, True)
+    metadata = files.read_metadata(f"{request.config.weights}/model.safetensors")
+    assert json.loads(metadata["licenses"])["code"] == "BSD-3-Clause" and metadata["weights"] == RESNET
+    with open(f"{request.config.weights}/model.safetensors", "ab") as file:
+        file.write(b"damage")
+    with pytest.raises(UserError, match="model.safetensors is damaged"):
+        zoo.numpy_weights(RESNET, pretrained=True, width=2)
+
+
+def test_settings_of_a_publisher_are_recorded(server, monkeypatch):
+    entry = registry.find(RESNET)._replace(data={"eval_size": 288, "eval_resize": 288})
+    monkeypatch.setattr(registry, "table", lambda: {RESNET: entry})
+    data = trained.read(RESNET, None, "cpu", []).cfg.data
+    assert (data.eval_crop, data.short_side) == (288, 288)
+
+
+@pytest.mark.parametrize("pairs", [["-c", "resnet50_imagenet", "--weights", RESNET], ["-o", f"weights={RESNET}"]])
+def test_a_run_starts_from_them_by_name(server, tmp_path, pairs):
+    recipe, flag, value = pairs[1] if pairs[0] == "-c" else "resnet50_imagenet", *pairs[-2:]
+    changes = {"weights": value} if flag == "--weights" else {"overrides": [value]}
+    request = cli.request(recipe, **changes)
+    assert request.config.weights == str(tmp_path / "weights" / RESNET)
+    assert (request.config.model.depth, request.config.model.width) == (18, 2)
+
+
+def test_a_placed_file_needs_no_network(server, tmp_path):
+    entry, content = registry.find(RESNET), server.files.popitem()
+    content = server.files.get(entry.file) or content[1]
+    server.files.clear()
+    with pytest.raises(UserError) as caught:
+        trained.read(RESNET, None, "cpu", [])
+    place = re.search(r"Place (\S+) as (\S+)$", str(caught.value))
+    assert place[1] == f"{server.url}lost/{entry.file}" and "\n" not in str(caught.value)
+    with open(place[2], "wb") as file:
+        file.write(content)
+    server.requests.clear()
+    assert trained.read(RESNET, None, "cpu", []).arch.width == 2 and not server.requests
+
+
+def test_a_damaged_conversion_leaves_nothing(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry.convert, "convert", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(UserError, match=f"weights/{RESNET} cannot be written: No space left; make room there"):
+        registry.prepare(registry.find(RESNET))
+    assert os.listdir(tmp_path / "weights") == [os.path.basename(registry.find(RESNET).file)]
+
+
+def test_names_that_are_not_there(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, message in (
+        ("resnet18.tv_in1k_v2", f"there are no published weights resnet18.tv_in1k_v2; did you mean {RESNET}"),
+        ("resnet50_v1c.mmseg_in1k", "is a backbone: models that have it start from it with model.pretrained=imagenet"),
+        ("nothing", "nothing has no checkpoint.json"),
+    ):
+        with pytest.raises(UserError, match=message):
+            trained.read(name, None, "cpu", [])
+    with pytest.raises(UserError, match=f"no published weights resnet18; there are {RESNET}"):
+        zoo.create_model("resnet18", pretrained=True)
+    with pytest.raises(UserError, match="there are no published weights tsm.k400; zoo weights list shows all"):
+        zoo.create_model("tsm.k400")
+    os.mkdir(RESNET)  # a folder of the user precedes the table
+    assert trained.weights.resolve(RESNET) == RESNET and recorded.read(RESNET) == recorded.NOTHING
+
+
+def test_the_command(server, tmp_path, capsys):
+    assert call_zoo("weights", "list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", *registry.table()] and not lines[1].endswith("yes")
+    assert call_zoo("weights", "download", RESNET) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/weights/{RESNET}\n"
+    assert call_zoo("weights", "list", "resnet*") == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith("yes")
+    assert call_zoo("weights", "list", "resnet18*") == 0
+    shown = dict(re.split(r"  +", line) for line in capsys.readouterr().out.splitlines())
+    assert shown["SHA-256"] == f"begins with {registry.find(RESNET).sha256}, which is checked"
+    assert shown["license of code"] == "BSD-3-Clause" and shown["metric"] == "69.758"
+    for words, message in (
+        (("list", "vgg*"), "no published weights match vgg*"),
+        (("download",), "zoo weights download: name the weights"),
+        (("download", "resnet18.tv_in1k"), f"did you mean {RESNET}?"),
+    ):
+        assert call_zoo("weights", *words) == 2 and message in capsys.readouterr().err

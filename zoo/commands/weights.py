@@ -1,0 +1,73 @@
+"""Published weights by name: list them, download them to the shared folder."""
+
+import argparse
+import fnmatch
+
+from zoo import program
+from zoo.data.errors import UserError
+from zoo.table import table
+from zoo.weights import registry
+
+EPILOG = """\
+  list [PATTERN]    names that match a pattern of the shell, such as 'resnet50*'; of a single one all that is known
+  download NAME     download, check and convert weights; a call that was cut goes on where it was
+
+A name stands wherever weights are named: zoo train, finetune, evaluate, predict, export and zoo.create_model, which
+download what is missing. All lies in $ZOO_HOME/weights, by default ~/.cache/vision-zoo/weights. Without a network,
+place the published file there.
+
+examples
+  %(prog)s list 'tsm*'
+  %(prog)s download resnet50.tv_in1k_v1
+  zoo predict photos --weights resnet50.tv_in1k_v1
+
+Exit codes: 0 done, 2 an error to fix on your side."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    if arguments.action == "download":
+        print(registry.prepare(registry.find(arguments.name, is_backbone=True)))
+        return 0
+    found = [registry.table()[name] for name in fnmatch.filter(registry.table(), arguments.name or "*")]
+    if not found:
+        raise UserError(f"no published weights match {arguments.name}; zoo weights list shows all")
+    if len(found) == 1:
+        print("\n".join(describe(found[0])))
+        return 0
+    rows = [
+        (entry.name, entry.mib, entry.metric, entry.protocol, "yes" if registry.is_at_hand(entry) else "")
+        for entry in found
+    ]
+    print("\n".join(table(rows, ("name", "MiB", "metric", "protocol, as published", "here"))))
+    return 0
+
+
+def describe(entry: registry.Published) -> list[str]:
+    """Return all that is known about published weights, in lines."""
+    rows = {
+        "name": entry.name,
+        "published by": entry.title,
+        "use": entry.recipe or "backbone of models with model.pretrained=imagenet",
+        "metric": entry.metric,
+        "protocol": entry.protocol,
+        "MiB": entry.mib,
+        "SHA-256": f"begins with {entry.sha256}, which is checked" if entry.sha256 else "not published, not checked",
+        **{f"license of {part}": text for part, text in entry.licenses.items()},
+        "file": registry.published_path(entry) + ("" if registry.is_at_hand(entry) else " (not there)"),
+    }
+    width = max(map(len, rows)) + 2
+    return [f"{key:{width}}{'-' if value is None else value}" for key, value in rows.items()] + [
+        f"{'address':{width}}{url}" for url in entry.urls
+    ]
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = program.parser(__doc__, EPILOG)
+    parser.add_argument("action", choices=("list", "download"))
+    parser.add_argument("name", metavar="NAME", nargs="?", help="of weights, or a pattern of names to list")
+    arguments = parser.parse_args(argv)
+    if arguments.action == "download" and not arguments.name:
+        raise UserError("zoo weights download: name the weights; zoo weights list shows them")
+    return arguments

@@ -1,0 +1,167 @@
+"""Published weights by name: the table in registry.yaml, and the shared folder that they are downloaded to.
+
+It is `weights` in $ZOO_HOME (zoo/data/home.py), or the folder that `weights_dir` of a recipe names:
+
+<folder>/resnet50-0676ba61.pth                     as published; downloaded, or placed there by hand
+<folder>/resnet50.tv_in1k_v1/model.safetensors     converted
+                             checkpoint.json       recipe that evaluates it; backbones have none
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from zoo.config import budgeted_yaml, loader
+from zoo.config.loader import Entry
+from zoo.data.errors import UserError, similar_name
+from zoo.data.home import home
+from zoo.weights import convert, files, layouts, pdparams, recorded
+from zoo.weights.download import check_digits, download
+
+TABLE = Path(__file__).with_suffix(".yaml")
+MODEL = "model.safetensors"
+RESNET_PREFIXES = ("conv", "bn", "layer")  # of the names of a ResNet without its classifier
+ARCHIVE = ".tar.gz"
+
+
+class Published(NamedTuple):
+    """A file of weights that another project has published; registry.yaml describes the fields.
+
+    Attributes:
+        name: in the table.
+        file: relative to each of `hosts`.
+        depth: of a ResNet; None for another network.
+    """
+
+    name: str
+    title: str
+    hosts: Sequence[str]
+    file: str
+    origin: str
+    protocol: str
+    licenses: Mapping[str, str]
+    depth: int | None = None
+    recipe: str | None = None
+    variant: str | None = None
+    digits: bool = True
+    mib: float | None = None
+    metric: float | None = None
+    options: Mapping[str, Any] = MappingProxyType({})
+    data: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def urls(self) -> list[str]:
+        """Addresses of the file."""
+        return [host + self.file for host in self.hosts]
+
+    @property
+    def sha256(self) -> str:
+        """The published first digits of the SHA-256; "" if there are none."""
+        return self.file.split(".")[0].rpartition("-")[2] if self.digits else ""
+
+    @property
+    def model(self) -> str:
+        """Name of the model for zoo.create_model."""
+        return self.name.partition(".")[0]
+
+
+@cache
+def table() -> dict[str, Published]:
+    """Return all published weights by name."""
+    found = {}
+    for publisher in budgeted_yaml.safe_load(TABLE.read_text(encoding="utf-8")).values():
+        for name, entry in publisher.pop("files").items():
+            found[name] = Published(name=name, **{**publisher, **entry})
+    return found
+
+
+def find(name: str, is_backbone: bool = False) -> Published:
+    """Return the published weights of a name. Raises UserError if there are none, or of a backbone unless it may be."""
+    if name in table():
+        if not (table()[name].recipe or is_backbone):
+            raise UserError(f"{name} is a backbone: models that have it start from it with model.pretrained=imagenet")
+        return table()[name]
+    own = [other for other, entry in table().items() if entry.model == name]
+    hint = f"; there are {', '.join(own)}" if own else similar_name(name, table()) or "; zoo weights list shows all"
+    raise UserError(f"there are no published weights {name}{hint}")
+
+
+def published_path(entry: Published, folder: str | None = None) -> str:
+    """Return the path at which the published file is, or is to be placed."""
+    return os.path.join(folder or home("weights"), os.path.basename(entry.file))
+
+
+def converted_path(entry: Published, folder: str | None = None) -> str:
+    """Return the path of the converted file."""
+    return os.path.join(folder or home("weights"), entry.name, MODEL)
+
+
+def is_at_hand(entry: Published, folder: str | None = None) -> bool:
+    """Return whether weights need no download."""
+    return any(os.path.exists(path(entry, folder)) for path in (published_path, converted_path))
+
+
+def prepare(entry: Published, folder: str | None = None) -> str:
+    """Return the folder of converted weights, which are downloaded and converted if needed.
+
+    Args:
+        entry: The weights.
+        folder: Of all weights; None for the shared one.
+
+    Raises:
+        UserError: The download fails, or a file is damaged.
+    """
+    path = os.path.dirname(converted_path(entry, folder))
+    if not os.path.exists(os.path.join(path, MODEL)):
+        published = published_path(entry, folder)
+        download(entry.urls, published, entry.sha256, entry.mib)
+        temporary = f"{path}.{os.getpid()}.part"
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            os.mkdir(temporary)
+            _convert(entry, published, temporary)
+            os.rename(temporary, path)
+        except OSError as error:
+            if not os.path.exists(os.path.join(path, MODEL)):  # which another process may have written meanwhile
+                raise UserError(f"{path} cannot be written: {error.strerror}; make room there") from None
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return path
+
+
+def _convert(entry: Published, published: str, folder: str) -> None:
+    """Write the converted weights, and the record of those with a recipe, to a folder."""
+    remedy = f"remove it, and download it again from {entry.urls[0]}"
+    try:
+        digest = check_digits(published, entry.sha256)
+    except files.DamagedFile as error:
+        raise UserError(f"{published} is damaged: {error}; {remedy}") from None
+    out = os.path.join(folder, MODEL)
+    origin = {"weights": entry.name, "url": entry.urls[0], "licenses": json.dumps(dict(entry.licenses))}
+    if entry.recipe is None:
+        archive = published.endswith(ARCHIVE)
+        tensors = pdparams.read_archive(published, remedy) if archive else files.read(published)[0]
+        tensors = layouts.to_canonical(tensors, entry.origin)
+        if entry.variant != "mobilenet_v2":
+            tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(RESNET_PREFIXES)}
+        files.write(out, tensors, {"origin": entry.title, "file": entry.file, "sha256": digest, **origin})
+        return
+    base = loader.read(loader.find_recipe(entry.recipe))
+    model = base["model.name"].value
+    options = {"depth": entry.depth, **entry.options}
+    pairs = [f"{key}={json.dumps(value)}" for key, value in options.items()]
+    convert.convert(published, out, convert.Wanted(model, entry.origin, override=pairs), lambda _: None, origin)
+    found = recorded.read(out)
+    own = {f"model.{key}": value for key, value in found.arch.items() if key != "non_local" or value}
+    own |= {f"data.{key}": value for key, value in {**found.data, **entry.data}.items()}
+    own |= {"model.pretrained": None, "target": None, "upstream": None}
+    recipe = loader.merge(base, {key: Entry(value, entry.name) for key, value in own.items()})
+    recipe = {key: recipe[key] for key in sorted(recipe, key=lambda key: ("." in key, key))}
+    record = {"step": 0, "classes": [], "recipe": loader.render(recipe), "files": {MODEL: os.path.getsize(out)}}
+    with open(os.path.join(folder, files.RECORD), "w", encoding="utf-8") as file:
+        json.dump({**record, files.DIGEST_KEY: {MODEL: files.sha256(out)}}, file, indent=1)
