@@ -266,7 +266,7 @@ def test_verification_images_are_checked_before_a_run(tmp_path):
     ((batch, bad),) = open_evaluation(val, 1, 10)
     assert batch["label"].tolist() == [1] * 6 + [-1, 1, 1, 0] and batch["pair"].tolist()[5:8] == [5, -1, 7]
     assert bad[0].name == "lfw pair 6 (lfw.bin image 12, lfw.bin image 13)" and "image 13: 16 x" in bad[0].reason
-    truncated = packs.encode(np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), np.uint8), "PNG")[:-20]
+    truncated = packs.encode(np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), np.uint8), "PNG")[:-200]
     (tmp_path / "lfw.bin").write_bytes(pickle.dumps((images[:13] + [truncated] + images[14:], [True] * 9 + [False])))
     with pytest.raises(BadSample, match="lfw.bin image 13: cannot be decoded"):
         load(tmp_path)[1].sample(6, RNG)
