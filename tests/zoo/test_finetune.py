@@ -38,6 +38,11 @@ def listed_scenes(root):
     text(root, "train.txt", "photos/x.jpg labels/x.png\nphotos/yy.jpg labels/yy.png\n")
 
 
+def noted_images(root):
+    image(root, "a/1.jpg", "a/2.jpg", "b/3.jpg")
+    touch(root, "x.json")
+
+
 BELOW_TRAIN = {"images": "train/images", "masks": "train/masks"}
 LAYOUTS = {
     "class folders of images": (lambda root: image(root, "a/1.jpg", "b/2.png"), "classify"),
@@ -45,7 +50,7 @@ LAYOUTS = {
     "a list of images": (lambda root: text(root, "train_list.txt", "x/1.jpg 0\n"), "classify"),
     "class folders of clips": (lambda root: classes(root, "mp4"), "clips"),
     "train alone, of clips": (lambda root: classes(root, "webm", "train"), "clips"),
-    "images and a note": (lambda root: (image(root, "a/1.jpg", "a/2.jpg", "b/3.jpg"), touch(root, "x.json")), "classify"),
+    "images and a note": (noted_images, "classify"),
     "a list of names with blanks": (lambda root: text(root, "train.txt", "x/a cat 1.jpg 0\n"), "classify"),
     "a list of clips": (lambda root: text(root, "train.list", "x/1.mp4 0\n"), "clips"),
     "a list of frames": (lambda root: text(root, "train.list", "x/1 30 0\n"), "clips"),
