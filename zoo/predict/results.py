@@ -14,6 +14,7 @@ from zoo.predict.urls import file_name, is_url
 from zoo.trainer.protocol import Inference
 
 Source = str | np.ndarray  # a path, or decoded pixels: uint8 RGB (H, W, 3), of a video (n, H, W, 3)
+MAX_STEM = 200  # bytes of a name without its extension, of the 255 that file systems allow
 DEFAULT_TOP = 5  # classes, or images found by a search, to list for a file
 
 Row = dict[str, Any]  # of one file in predictions.jsonl
@@ -86,6 +87,8 @@ def output_stems(paths: Sequence[str]) -> list[str]:
     stems: dict[str, None] = {}
     for path in paths:
         stem = Path(os.path.abspath(file_name(path))).stem
+        if len(os.fsencode(stem)) > MAX_STEM:
+            stem = os.fsencode(stem)[:MAX_STEM].decode(errors="ignore")
         numbered = (f"{stem}-{number}" for number in range(2, len(paths) + 2))
         stems[stem if stem not in stems else next(name for name in numbered if name not in stems)] = None
     return list(stems)

@@ -25,6 +25,8 @@ def test_outputs_of_files_of_the_same_name_are_kept_apart():
         "y",
         "a.b",
     ]
+    long = "\u732b" * 80  # 240 bytes, to which endings of outputs are added
+    assert output_stems([f"a/{long}.png", f"b/{long}.png"]) == ["\u732b" * 66, "\u732b" * 66 + "-2"]
 
 
 @pytest.fixture
