@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import zoo
 from tests.helpers import clips
 from tests.helpers.cli import call_zoo
 from tests.helpers.predicting import by_name, train
@@ -56,9 +57,9 @@ def run(capsys, out, *words):
     return code, rows, summary, lines, errors
 
 
-def clip_probabilities(weights, frames):
+def clip_probabilities(weights, frames, *changes):
     """Return the probabilities by name that the model gives a clip of these frames."""
-    model = trained.read(weights, "torch", "cpu", ()).load()
+    model = trained.read(weights, "torch", "cpu", changes).load()
     pixels = np.stack([preprocess(frame, model.cfg.data) for frame in frames])
     logits = model.trainer.predict(model.trainer.to_device({"video": pixels[None]}))[0].astype(np.float64)
     powers = np.exp(logits - logits.max())
@@ -168,13 +169,51 @@ def test_a_camera_that_is_unplugged(model, video, tmp_path, capsys, monkeypatch)
     assert len(list(overlay.read_video(str(annotated)))) == 4
 
 
+def test_a_model_of_clips_that_is_not_causal_sees_a_window(model, video, tmp_path, capsys):
+    """The last frames as a clip, of which the first one is repeated at the beginning."""
+    change = "model.shift_direction=future"
+    code, rows, _, _, errors = run(
+        capsys,
+        tmp_path / "out",
+        "--weights",
+        model,
+        "-o",
+        change,
+        "--stream",
+        video,
+        "--every",
+        3,
+        "--smooth",
+        1,
+        "--top",
+        8,
+    )
+    assert (code, errors) == (0, "") and [row["frame"] for row in rows] == [0, 3, 6, 9]
+    frames = [pixels for pixels, _ in overlay.read_video(video)][::3]
+    for row, clip in zip(rows, ([frames[0]] * 2, frames[:2], frames[1:3], frames[2:]), strict=True):
+        expected = clip_probabilities(model, clip, change)
+        for name, probability in by_name(row).items():
+            np.testing.assert_allclose(probability, expected[name], rtol=1e-5)
+    assert len({row["predictions"][0]["probability"] for row in rows}) == 4
+
+
+def test_a_model_of_images_sees_each_frame(image_model, scene_model, video, tmp_path, capsys):
+    weights = image_model[0]
+    code, rows, summary, _, errors = run(
+        capsys, tmp_path / "out", "--weights", weights, "--stream", video, "--smooth", 1, "--top", 8
+    )
+    assert (code, errors) == (0, "") and len(rows) == FRAMES and summary["every"] == 1
+    frames = [pixels for pixels, _ in overlay.read_video(video)]
+    for row, result in zip(rows, zoo.load(weights).predict(frames), strict=True):
+        assert list(by_name(row)) == list(result.labels)
+        np.testing.assert_allclose(list(by_name(row).values()), result.probabilities, rtol=1e-5)
+    code, _, _, _, errors = run(capsys, tmp_path / "no", "--weights", scene_model[0], "--stream", video)
+    assert code == 2 and "--stream: is for classes, and the task of this model is segment; give files" in errors
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
-        (
-            ["--stream", "VIDEO", "-o", "model.shift_direction=future"],
-            "--stream: model.shift_direction: .* future; .*causal",
-        ),
         (["--stream", "9"], "there is no camera /dev/video9"),
         (["--stream", "VIDEO", "VIDEO"], "give files or folders to predict, or a stream alone"),
         ([], "give files or folders to predict, or a stream alone"),

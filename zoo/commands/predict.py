@@ -58,7 +58,8 @@ tools/export.py has written (.onnx) in ONNX Runtime, without a framework.
 predictions.jsonl in --out gets a line per file as it goes, origin.json says what computed it. The same command with the
 same --out goes on after the last whole line.
 
-A stream (--stream) is a video, a camera or an address that a causal model of clips classifies frame by frame. Frames of
+A stream (--stream) is a video, a camera or an address that a classifier sees frame by frame: a causal model of clips
+keeps what it needs of earlier frames, another one gets the last frames again, as many as a clip has. Frames of
 a video wait for the model; those of a camera or an address, and of a video with --realtime, are dropped and counted if
 it is too slow. stream.jsonl in --out has a line per prediction, stream.json a summary. Ctrl-C ends a stream.
 
@@ -160,7 +161,10 @@ def predict(arguments: argparse.Namespace) -> int:
         return found.load(scores=arguments.explain is not None)
 
     if stream:
-        shapes = streaming.state_shapes(found.model, found.cfg)
+        if found.spec.TASK != "classify":
+            raise UserError(f"--stream: is for classes, and the task of this model is {found.spec.TASK}; give files")
+        is_causal = getattr(found.cfg.model, "shift_direction", None) == "causal"
+        shapes = streaming.state_shapes(found.model, found.cfg) if is_causal else None
         return predict_stream(load(), shapes, found.dataset, stream, arguments.top, out)
     inputs = find_inputs(arguments.files, predictor.extensions, predictor.frame_template(found.cfg.data))
     if all(each.missing for each in inputs):
@@ -190,7 +194,7 @@ def predict(arguments: argparse.Namespace) -> int:
 
 
 def predict_stream(
-    model: TrainedModel, shapes: Shapes, dataset: str, options: stream_options.Options, top: int | None, out: str
+    model: TrainedModel, shapes: Shapes | None, dataset: str, options: stream_options.Options, top: int | None, out: str
 ) -> int:
     """Predict a stream until it ends, or until SIGINT or SIGTERM; see zoo.predict.stream."""
     stop = StopSignal()
@@ -224,7 +228,7 @@ def predict_files(
         return predictor.describe(model, path, sample, found, request, stem)
 
     rows = []
-    with output.open_rows(out) as file:
+    with open(os.path.join(out, output.ROWS), "a", encoding="utf-8", buffering=1) as file:
         found = batches.predict(predictor, model, sources, options, describe, first)
         for (path, _), result in zip(inputs[first:], found):
             if isinstance(result, BadSample):

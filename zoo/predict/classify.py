@@ -11,15 +11,7 @@ from zoo.data.datasets import imagenet, kinetics
 from zoo.data.errors import BadSample
 from zoo.data.formats.lists import LabeledPath
 from zoo.predict import explain
-from zoo.predict.results import (
-    DEFAULT_TOP,
-    Request,
-    Row,
-    Sample,
-    Source,
-    TrainedModel,
-    count_frames,
-)
+from zoo.predict.results import DEFAULT_TOP, Request, Row, Sample, Source, TrainedModel, count_frames
 from zoo.predict.urls import local_path
 
 Split = imagenet.ImageSplit | kinetics.ClipSplit

@@ -4,7 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 from zoo.data.errors import UserError
 from zoo.data.parsing import parsing
@@ -74,11 +74,6 @@ def _whole_rows(path: str) -> list[Row]:
             end += len(line)
         file.truncate(end)
     return rows
-
-
-def open_rows(folder: str) -> TextIO:
-    """Open the file of rows, to add to it line by line."""
-    return open(os.path.join(folder, ROWS), "a", encoding="utf-8", buffering=1)
 
 
 def write_table(folder: str, rows: Sequence[Row]) -> None:

@@ -1,4 +1,4 @@
-"""Classification of a video while it runs, frame by frame, by a causal model."""
+"""Classification of a video while it runs, frame by frame."""
 
 import json
 import os
@@ -19,6 +19,7 @@ from zoo.data.transforms.pixels import resize
 from zoo.models import load_spec
 from zoo.predict import overlay, stream_report
 from zoo.predict.classify import softmax
+from zoo.predict.predictors import find_predictor
 from zoo.predict.results import DEFAULT_TOP, TrainedModel
 from zoo.predict.stream_report import Options, Report, Shown
 from zoo.predict.stream_sources import Captured, Frame, LatestFrame, Source, in_real_time, one_by_one, open_source
@@ -45,8 +46,8 @@ def interval(
         every: n, if the user states it.
         clip_seconds: duration of the training clips, if the user states it.
     """
-    if every is not None:
-        return every
+    if every is not None or not hasattr(settings, "segments"):  # of images
+        return every or 1
     if settings.sampling == "dense" and clip_seconds is None:
         return max(1, clips.DENSE_SPAN // settings.segments)
     seconds = CLIP_SECONDS[dataset] if clip_seconds is None else clip_seconds
@@ -134,6 +135,35 @@ class FrameClassifier:
         return logits[0].astype(np.float64), state
 
 
+class WindowClassifier(FrameClassifier):
+    """A classifier of images, or of clips without a causal shift: it sees the last frames, as many as a clip has.
+
+    Before there are so many, the first one is repeated.
+    """
+
+    def __init__(self, model: TrainedModel, dataset: str, smooth: int):
+        """Begin a stream. dataset: name of the data set that the model was trained on."""
+        super().__init__(model, (), smooth)
+        self.read = find_predictor("classify", dataset).read
+        self.window: deque[np.ndarray] = deque(maxlen=getattr(self.settings, "segments", 0))
+
+    def warm_up(self) -> None:
+        """Predict a black frame and forget it."""
+        side = self.settings.eval_size or self.settings.size
+        self.logits(np.zeros((side, side, 3), np.uint8))
+        self.window.clear()
+
+    def logits(self, image: np.ndarray) -> np.ndarray:
+        """Return the logits of the next frame, or of the clip that ends with it, float64 (K,)."""
+        if self.window.maxlen:
+            self.window.append(preprocess(image, self.settings))
+            first = [self.window[0]] * (self.window.maxlen - len(self.window))
+            batch = {"video": np.stack([*first, *self.window])[None]}
+        else:
+            batch = self.read(self.settings, 0, image, 0).batch
+        return self.model.trainer.predict(self.model.trainer.to_device(batch))[0].astype(np.float64)
+
+
 def preprocess(image: np.ndarray, settings: kinetics.Settings) -> np.ndarray:
     """Resize and crop a frame as an evaluation with one crop does: uint8 (H, W, 3) -> uint8 (size, size, 3)."""
     height, width = image.shape[:2]
@@ -168,7 +198,7 @@ def annotate(shown: Iterable[Shown], rate: Fraction, every: int, live: bool) -> 
 
 def run(
     model: TrainedModel,
-    shapes: Shapes,
+    shapes: Shapes | None,
     dataset: str,
     options: Options,
     top: int | None,
@@ -178,8 +208,8 @@ def run(
     """Predict a stream until it ends or the program is asked to; print and write the results.
 
     Args:
-        model: a causal classifier of clips.
-        shapes: of its state, without the batch.
+        model: a classifier.
+        shapes: of the state of a causal one of clips, without the batch; None for another.
         dataset: name of the data set that it was trained on.
         options: of the stream.
         top: number of classes to write per prediction, DEFAULT_TOP if None.
@@ -189,7 +219,8 @@ def run(
     Raises:
         UserError: the source cannot be opened, or has failed; what was predicted until then is written.
     """
-    classifier = FrameClassifier(model, shapes, options.smooth)
+    smooth = options.smooth
+    classifier = WindowClassifier(model, dataset, smooth) if shapes is None else FrameClassifier(model, shapes, smooth)
     classifier.warm_up()
     source = open_source(options.source, options.timeout)
     rate = source.rate or overlay.DEFAULT_FRAME_RATE

@@ -60,7 +60,7 @@ class Options:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of a stream."""
-    group = parser.add_argument_group("streams, with a causal model of clips (model.shift_direction=causal)")
+    group = parser.add_argument_group("streams, with a classifier, best a causal one (model.shift_direction=causal)")
     add = group.add_argument
     smooth, timeout = Options.smooth, Options.timeout
     add("--stream", metavar="SOURCE", help="a video, a camera (0, /dev/video0), or an rtsp:// or http:// address")
