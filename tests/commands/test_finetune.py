@@ -47,7 +47,7 @@ def here(tmp_path, monkeypatch):
             "x.pth cannot be downloaded (no network). Place it as weights/x.pth, or start from random weights"
         )
 
-    monkeypatch.setattr(imagenet, "_fetch", refuse)
+    monkeypatch.setattr(imagenet, "find_weights", refuse)
     return tmp_path
 
 

@@ -115,6 +115,7 @@ def plan(found: Found, overrides: Entries, path: str | None) -> Plan:
     Raises:
         UserError: a value is wrong, the data cannot be read, or the weights are those of another task.
     """
+    path = path or (overrides["weights"].value if "weights" in overrides else None)
     own = {f"data.{key}": Entry(value, found.layout) for key, value in found.settings.items()}
     own["data.val_fraction"] = Entry(0.2, "where there is no validation split")
     base = loader.read(loader.find_recipe(BASES[found.task]))
