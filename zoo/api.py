@@ -47,6 +47,7 @@ __all__ = [
     "numpy_weights",
 ]
 Arrays = dict[str, np.ndarray]
+Weights = str | os.PathLike[str] | bool | None
 Input = Any  # str | os.PathLike[str] | PIL.Image.Image | np.ndarray
 
 
@@ -173,7 +174,7 @@ def create_model(
     framework: str = "torch",
     *,
     num_classes: int | None = None,
-    pretrained: str | os.PathLike[str] | bool | None = None,
+    pretrained: Weights = None,
     seed: int = 0,
     **options: Any,
 ) -> Any:
@@ -207,7 +208,7 @@ def numpy_weights(
     name: str,
     *,
     num_classes: int | None = None,
-    pretrained: str | os.PathLike[str] | bool | None = None,
+    pretrained: Weights = None,
     seed: int = 0,
     **options: Any,
 ) -> Arrays:
@@ -267,11 +268,7 @@ def load(
 
 
 def _arch_and_weights(
-    name: str,
-    num_classes: int | None,
-    pretrained: str | os.PathLike[str] | bool | None,
-    seed: int,
-    options: dict[str, Any],
+    name: str, num_classes: int | None, pretrained: Weights, seed: int, options: dict[str, Any]
 ) -> tuple[Any, Arrays]:
     """Return the architecture of a model and its tensors."""
     if "." in name or pretrained is True:
@@ -299,11 +296,9 @@ def _arch_and_weights(
         key: array for key, array in files.read(model_file(pretrained))[0].items() if key not in spec.SHARDED_PARAMETERS
     }
     outputs = _outputs(spec, tensors)
-    recorded_options = {
-        key: value for key, value in record.arch.items() if key != "num_classes" and hasattr(spec.Arch, key)
-    }
+    of_weights = {key: value for key, value in record.arch.items() if key != "num_classes" and hasattr(spec.Arch, key)}
     arch = named.build_arch(
-        found, {**recorded_options, **found.options, **options}, outputs if outputs and num_classes is None else wanted
+        found, {**of_weights, **found.options, **options}, outputs if outputs and num_classes is None else wanted
     )
     is_fresh = spec.is_head if num_classes not in (None, outputs) else lambda _: False
     return arch, merge(_initialize(spec, arch, seed), tensors, is_fresh, pretrained)

@@ -12,9 +12,9 @@ EPILOG = """\
   list [PATTERN]    names that match a pattern of the shell, such as 'resnet50*'; of a single one all that is known
   download NAME     download, check and convert weights; a call that was cut goes on where it was
 
-A name stands wherever weights are named: zoo train, finetune, evaluate, predict, export and zoo.create_model, which
-download what is missing. All lies in $ZOO_HOME/weights, by default ~/.cache/vision-zoo/weights. Without a network,
-place the published file there.
+A name stands wherever weights are named: zoo train, finetune, evaluate, predict, export
+and zoo.create_model, which download what is missing. Published weights lie in $ZOO_HOME/weights, by default
+~/.cache/vision-zoo/weights. Without a network, place the published file there.
 
 examples
   %(prog)s list 'tsm*'
@@ -36,11 +36,9 @@ def main(argv: list[str]) -> int:
     if len(found) == 1:
         print("\n".join(describe(found[0])))
         return 0
-    rows = [
-        (entry.name, entry.mib, entry.metric, entry.protocol, "yes" if registry.is_at_hand(entry) else "")
-        for entry in found
-    ]
-    print("\n".join(table(rows, ("name", "MiB", "metric", "protocol, as published", "here"))))
+    here = {entry.name: "yes" if registry.is_at_hand(entry) else "" for entry in found}
+    rows = [(entry.name, entry.mib, entry.metric, here[entry.name], entry.protocol) for entry in found]
+    print("\n".join(table(rows, ("name", "MiB", "metric", "here", "protocol, as published"))))
     return 0
 
 
@@ -55,18 +53,18 @@ def describe(entry: registry.Published) -> list[str]:
         "MiB": entry.mib,
         "SHA-256": f"begins with {entry.sha256}, which is checked" if entry.sha256 else "not published, not checked",
         **{f"license of {part}": text for part, text in entry.licenses.items()},
-        "file": registry.published_path(entry) + ("" if registry.is_at_hand(entry) else " (not there)"),
+        **{f"address {number}": url for number, url in enumerate(entry.urls, 1)},
+        "file": registry.paths(entry)[0] + ("" if registry.is_at_hand(entry) else " (not there)"),
     }
-    width = max(map(len, rows)) + 2
-    return [f"{key:{width}}{'-' if value is None else value}" for key, value in rows.items()] + [
-        f"{'address':{width}}{url}" for url in entry.urls
-    ]
+    return [f"{key:<20}{'-' if value is None else value}" for key, value in rows.items()]
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
     parser.add_argument("action", choices=("list", "download"))
-    parser.add_argument("name", metavar="NAME", nargs="?", help="of weights, or a pattern of names to list")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="of weights, or a pattern of names to list"
+    )
     arguments = parser.parse_args(argv)
     if arguments.action == "download" and not arguments.name:
         raise UserError("zoo weights download: name the weights; zoo weights list shows them")

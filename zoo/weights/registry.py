@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from zoo.config import budgeted_yaml, loader
 from zoo.config.loader import Entry
 from zoo.data.errors import UserError, similar_name
+from zoo.data.formats.masks import TRAIN_CLASSES
 from zoo.data.home import home
 from zoo.weights import convert, files, layouts, pdparams, recorded
 from zoo.weights.download import check_digits, download
@@ -91,19 +92,15 @@ def find(name: str, is_backbone: bool = False) -> Published:
     raise UserError(f"there are no published weights {name}{hint}")
 
 
-def published_path(entry: Published, folder: str | None = None) -> str:
-    """Return the path at which the published file is, or is to be placed."""
-    return os.path.join(folder or home("weights"), os.path.basename(entry.file))
-
-
-def converted_path(entry: Published, folder: str | None = None) -> str:
-    """Return the path of the converted file."""
-    return os.path.join(folder or home("weights"), entry.name, MODEL)
+def paths(entry: Published, folder: str | None = None) -> tuple[str, str]:
+    """Return the paths of the published file, where it may be placed, and of the converted one."""
+    folder = folder or home("weights")
+    return os.path.join(folder, os.path.basename(entry.file)), os.path.join(folder, entry.name, MODEL)
 
 
 def is_at_hand(entry: Published, folder: str | None = None) -> bool:
     """Return whether weights need no download."""
-    return any(os.path.exists(path(entry, folder)) for path in (published_path, converted_path))
+    return any(map(os.path.exists, paths(entry, folder)))
 
 
 def prepare(entry: Published, folder: str | None = None) -> str:
@@ -116,9 +113,9 @@ def prepare(entry: Published, folder: str | None = None) -> str:
     Raises:
         UserError: The download fails, or a file is damaged.
     """
-    path = os.path.dirname(converted_path(entry, folder))
-    if not os.path.exists(os.path.join(path, MODEL)):
-        published = published_path(entry, folder)
+    published, converted = paths(entry, folder)
+    path = os.path.dirname(converted)
+    if not os.path.exists(converted):
         download(entry.urls, published, entry.sha256, entry.mib)
         temporary = f"{path}.{os.getpid()}.part"
         shutil.rmtree(temporary, ignore_errors=True)
@@ -127,7 +124,7 @@ def prepare(entry: Published, folder: str | None = None) -> str:
             _convert(entry, published, temporary)
             os.rename(temporary, path)
         except OSError as error:
-            if not os.path.exists(os.path.join(path, MODEL)):  # which another process may have written meanwhile
+            if not os.path.exists(converted):  # which another process may have written meanwhile
                 raise UserError(f"{path} cannot be written: {error.strerror}; make room there") from None
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -152,16 +149,16 @@ def _convert(entry: Published, published: str, folder: str) -> None:
         files.write(out, tensors, {"origin": entry.title, "file": entry.file, "sha256": digest, **origin})
         return
     base = loader.read(loader.find_recipe(entry.recipe))
-    model = base["model.name"].value
-    options = {"depth": entry.depth, **entry.options}
-    pairs = [f"{key}={json.dumps(value)}" for key, value in options.items()]
-    convert.convert(published, out, convert.Wanted(model, entry.origin, override=pairs), lambda _: None, origin)
+    pairs = [f"{key}={json.dumps(value)}" for key, value in {"depth": entry.depth, **entry.options}.items()]
+    wanted = convert.Wanted(base["model.name"].value, entry.origin, override=pairs)
+    convert.convert(published, out, wanted, lambda _: None, origin)
     found = recorded.read(out)
     own = {f"model.{key}": value for key, value in found.arch.items() if key != "non_local" or value}
     own |= {f"data.{key}": value for key, value in {**found.data, **entry.data}.items()}
     own |= {"model.pretrained": None, "target": None, "upstream": None}
     recipe = loader.merge(base, {key: Entry(value, entry.name) for key, value in own.items()})
     recipe = {key: recipe[key] for key in sorted(recipe, key=lambda key: ("." in key, key))}
-    record = {"step": 0, "classes": [], "recipe": loader.render(recipe), "files": {MODEL: os.path.getsize(out)}}
+    classes = list(TRAIN_CLASSES) if recipe["data.name"].value == "cityscapes" else []
+    record = {"step": 0, "classes": classes, "recipe": loader.render(recipe), "files": {MODEL: os.path.getsize(out)}}
     with open(os.path.join(folder, files.RECORD), "w", encoding="utf-8") as file:
         json.dump({**record, files.DIGEST_KEY: {MODEL: files.sha256(out)}}, file, indent=1)
