@@ -62,9 +62,7 @@ def describe(entry: registry.Published) -> list[str]:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
     parser.add_argument("action", choices=("list", "download"))
-    parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="of weights, or a pattern of names to list"
-    )
+    parser.add_argument("name", metavar="NAME", nargs="?", help="of weights, or a pattern of names to list")
     arguments = parser.parse_args(argv)
     if arguments.action == "download" and not arguments.name:
         raise UserError("zoo weights download: name the weights; zoo weights list shows them")

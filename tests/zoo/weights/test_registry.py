@@ -28,7 +28,10 @@ RESNET, SCENES = "resnet18.tv_in1k_v1", "deeplabv3plus_r50.mmseg_cityscapes"
 def server(tmp_path, monkeypatch):
     """A server of small files in place of two published ones; ZOO_HOME is tmp_path."""
     monkeypatch.setenv("ZOO_HOME", str(tmp_path))
-    small = {RESNET: (18, layouts.to_torchvision(small_resnet(classes=1000))), SCENES: (18, as_mmseg(small_deeplab()))}
+    small = {
+        RESNET: (18, layouts.to_torchvision(small_resnet(classes=1000))),
+        SCENES: (18, as_mmseg(small_deeplab(num_classes=19))),
+    }
     entries = {}
     with serving() as found:
         for name, (depth, tensors) in small.items():
@@ -78,7 +81,8 @@ def test_a_record_makes_them_a_checkpoint(server, tmp_path):
     found = trained.read(SCENES, None, "cpu", [])
     assert found.path == str(tmp_path / "weights" / SCENES) and found.arch.output_stride == 8
     assert found.dataset == "cityscapes" and found.cfg.model.pretrained is None and found.cfg.upstream is None
-    expected = small_deeplab()
+    assert found.class_names[:2] == ("road", "sidewalk") and len(found.class_names) == 19
+    expected = small_deeplab(num_classes=19)
     assert found.tensors.keys() == expected.keys()
     assert all(np.array_equal(found.tensors[name], array) for name, array in expected.items())
     request = cli.request(None, weights=RESNET, eval_only=True)
