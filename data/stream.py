@@ -337,7 +337,7 @@ def _read_rows(
 def _read_or_replace(dataset: Dataset, seed: int, read: ReadSample, position: int, rng: np.random.Generator) -> _Row:
     """Return the sample at a position of the run, or the next readable one."""
     size = len(dataset)
-    epoch, first = order.locate(seed, size, position)
+    epoch, first = order.locate(seed, size, position, getattr(dataset, "balance", None))
     failures: list[tuple[str, str]] = []
     for offset in range(min(MAX_REPLACEMENTS, size)):
         index = (first + offset) % size

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
-from zoo.data import cache, contents, record, splitting
+import numpy as np
+
+from zoo.data import cache, contents, order, record, splitting
 from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.contents import Content
 from zoo.data.errors import UserError, similar_path
@@ -33,9 +35,11 @@ class FileSplit:
         local: gives the path to read a file from.
         training: whether samples are shown as in training, with the augmentations of `pipeline`.
         held_out: part of the protocol id of a validation split that was held out of the training samples.
+        balance: how classes are balanced in training; None: they are not.
     """
 
     views = 1
+    balance: order.Balance | None = None
     held_out = ""
     notes: tuple[str, ...] = ()
 
@@ -46,6 +50,16 @@ class FileSplit:
         self.local, self.pipeline = cache.open_cache(settings), Pipeline(settings, standard)
         self.notes += self.pipeline.notes if training else ()
         self.show(training)
+
+    def balance_classes(self, labels: np.ndarray) -> None:
+        """Balance the classes of a training split as data.balance says. labels: of all samples, int64."""
+        strength = self.settings.balance
+        if self.training and strength and labels.size:  # a predictor has a split without samples
+            self.balance, counts = order.Balance(labels, strength), np.bincount(labels)
+            times = (order.per_epoch(counts, strength) / counts.clip(1))[counts > 0]
+            self.notes += (
+                f"data.balance: by class, an epoch shows a sample {times.min():.3g} to {times.max():.3g} times",
+            )
 
     @classmethod
     def open_prepared(cls, settings: Any, splits: tuple[PreparedSplit, PreparedSplit]) -> tuple[Self, Self]:

@@ -18,7 +18,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import Count, Deviations, Fractions, HeldOut, Ratios
+from zoo.data.fields import Count, Deviations, Fractions, HeldOut, Probability, Ratios
 from zoo.data.formats import images
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
@@ -61,6 +61,8 @@ class Settings(LoaderSettings):
     size: Count = 224  # pixels, square
     scale: Fractions = (0.08, 1.0)  # of the random crop: fraction of the image area ...
     ratio: Ratios = (3 / 4, 4 / 3)  # ... and aspect ratio, width by height
+    balance: Probability = 0.0  # in training, show a class with n samples in proportion to n^(1 - balance): 1: all
+    # classes equally often; an epoch has as many samples as before
     flip: bool = True  # mirror half of the training images
     augment: Steps | None = None  # augmentations in place of crop and flip (docs/data.md); null: these
     antialias: bool = True  # resize by Pillow's antialiased filter (torchvision), not OpenCV's
@@ -111,6 +113,7 @@ class ImageSplit(common.FileSplit):
         crop = {"scale": settings.scale, "ratio": settings.ratio}
         steps = standard(random_resized_crop=crop, horizontal_flip=settings.flip)
         super().__init__(settings, classes, steps, training, prepared)
+        self.balance_classes(self.labels)
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -18,7 +18,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import Count, Deviations, HeldOut, Range, Shares
+from zoo.data.fields import Count, Deviations, HeldOut, Probability, Range, Shares
 from zoo.data.formats import frame_folders, video
 from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import (
@@ -68,6 +68,8 @@ class Settings(LoaderSettings):
     scales: Shares = (1.0, 0.875, 0.75, 0.66)  # of the multi-scale crop
     antialias: bool = False  # resize by Pillow's antialiased filter (mit-han-lab, PaddleVideo), not OpenCV's
     resample: Literal["fast", "exact"] = "fast"  # in training, antialias within 1 of 255 or with Pillow's own bytes
+    balance: Probability = 0.0  # in training, show a class with n samples in proportion to n^(1 - balance): 1: all
+    # classes equally often; an epoch has as many samples as before
     flip: bool = True  # mirror half of the training clips
     augment: Steps | None = None  # augmentations in place of crop and flip (docs/data.md); null: these
     flip_pairs: tuple[tuple[int, int], ...] = ()  # labels that are swapped when a clip is mirrored
@@ -113,6 +115,7 @@ class ClipSplit(common.FileSplit):
         self.clips = entries
         steps = standard(multi_scale_crop={"scales": settings.scales}, horizontal_flip=settings.flip)
         super().__init__(settings, classes, steps, training, prepared)
+        self.balance_classes(self._labels())
 
     def __len__(self) -> int:
         return len(self.clips)
@@ -187,10 +190,13 @@ class ClipSplit(common.FileSplit):
 
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: no difference here."""
-        labels = np.array([clip.label for clip in self.clips], np.int64)
+        labels = self._labels()
         if any(clip.frames is not None for clip in self.clips):
             return Inventory(len(self), self.name, self.classes, labels=labels)
         return Inventory(len(self), self.name, self.classes, self.file_size, self.digest, labels)
+
+    def _labels(self) -> np.ndarray:
+        return np.array([clip.label for clip in self.clips], np.int64)
 
     def show(self, training: bool) -> None:
         s, classes = self.settings, len(self.classes)

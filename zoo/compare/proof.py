@@ -86,6 +86,7 @@ def batches(job: Job, seed: int) -> list[Batch]:
 
 def _trainer(job: Job, cfg: Config, compute: str) -> Trainer:
     mode = Mode(compute, job.plan.mode.level if compute in ("fp16", "bf16") else None, None, cfg.train.compile)
+    cfg = replace(cfg, task=job.loss)
     _, trainer = build_trainer(cfg, job.model, job.arch, job.train_set.fields, job.world, mode, job.plan.accumulate)
     return trainer
 

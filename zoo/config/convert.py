@@ -59,6 +59,8 @@ def _description(kind: Any) -> str:
     """Return the expected value of a scalar type or a Literal for a message."""
     if typing.get_origin(kind) is typing.Literal:
         return ", ".join(map(str, typing.get_args(kind)))
+    if typing.get_origin(kind) is tuple:
+        return "a list"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
     return names.get(kind, str(kind))
 

@@ -8,6 +8,8 @@ Numbers that a formula derives from settings are cached properties: MindSpore co
 """
 
 import importlib
+import math
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -42,6 +44,18 @@ def load_loss(task: str, name: str) -> type[Any]:
     if name not in LOSSES[task]:
         raise UserError(f"the task {task} has no loss {name!r}{known_names(name, sorted(LOSSES[task]))}")
     return importlib.import_module(LOSSES[task][name]).Loss
+
+
+def check_class_weights(weights: Sequence[float] | None) -> None:
+    """Check numbers of the key class_weights, but for how many there are, which only the data knows.
+
+    Raises:
+        ValueError: a weight is negative or infinite, or all are 0.
+    """
+    if weights is None:
+        return
+    if not weights or min(weights) < 0 or not math.isfinite(sum(weights)) or not any(weights):
+        raise ValueError("class_weights: must be finite numbers, not below 0 and not all 0, one for each class")
 
 
 def owner(settings: type[Any], key: str) -> str:

@@ -16,7 +16,7 @@ from zoo.distributed import group as groups
 from zoo.distributed.group import Group
 from zoo.models import Spec, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
-from zoo.run import checkpoint, resume, schedule, weights
+from zoo.run import checkpoint, class_weights, resume, schedule, weights
 from zoo.run.cli import Request
 from zoo.run.dataset import Data, load_data
 from zoo.tasks import Task
@@ -39,8 +39,9 @@ class Job(NamedTuple):
         framework: one of FRAMEWORKS, or weights.ONNX for an exported model, whose `trainer` can only predict.
         model: its name.
         arch: its complete architecture.
+        loss: section `task:`, with numbers in place of balanced class weights.
         lr: learning rate of a step, counted from 0.
-        notes: what optim.groups changes, for the user.
+        notes: what optim.groups changes and how classes are weighted, for the user.
     """
 
     framework: str
@@ -48,6 +49,7 @@ class Job(NamedTuple):
     spec: Spec
     arch: Any
     data: Data
+    loss: Any
     batch_plan: schedule.BatchPlan
     clock: schedule.Clock
     lr: Callable[[int], float]
@@ -122,20 +124,20 @@ def assemble(request: Request, group: Group) -> Job:
     fields, classes = loaded.train_set.fields, len(loaded.train_set.classes)
     _check_task(spec, model, dataset, loaded.train_set, loaded.val_set)
     arch = resolve_arch(spec, cfg.model, fields, classes)
-    _check_class_weights(getattr(cfg.task, "class_weights", None), arch.num_classes)
+    loss, weighting = class_weights.resolve(cfg.task, loaded.train_set, arch.num_classes)
     _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
     _check_sharding(spec, arch, group.size)
-    notes = describe_groups(cfg.optim.groups, spec.shapes(arch))
+    notes = *describe_groups(cfg.optim.groups, spec.shapes(arch)), *weighting
     world = _start_backend(cfg, model, group)
     clock = schedule.clock(train, len(loaded.train_set), world.size)
     mode, graph = _mode(request, group), weights.exported_model(cfg)
     if graph:
         plan, trainer, _ = weights.build_exported(graph, cfg, model, arch, fields, world)
     else:
-        plan, trainer = build_trainer(cfg, model, arch, fields, world, mode, batch_plan.accumulate)
+        plan, trainer = build_trainer(replace(cfg, task=loss), model, arch, fields, world, mode, batch_plan.accumulate)
     lr = schedule.lr_schedule(cfg.optim, train, clock)
     framework = weights.ONNX if graph else cfg.framework
-    return Job(framework, model, spec, arch, loaded, batch_plan, clock, lr, notes, plan, group, world, trainer)
+    return Job(framework, model, spec, arch, loaded, loss, batch_plan, clock, lr, notes, plan, group, world, trainer)
 
 
 def _check_task(spec: Spec, model: str, name: str, train_set: Any, val_set: Any) -> None:
@@ -147,13 +149,6 @@ def _check_task(spec: Spec, model: str, name: str, train_set: Any, val_set: Any)
         raise UserError(
             f"data.name: {name} has samples for the task {task}, but {model} is a model for the task {spec.TASK}; "
             "choose another data set" + (", or data.kind" if name == "synthetic" else "")
-        )
-
-
-def _check_class_weights(weights: tuple[float, ...] | None, classes: int) -> None:
-    if weights is not None and len(weights) != classes:
-        raise UserError(
-            f"task.class_weights: {len(weights)} weights for {classes} classes; give one for each, in order"
         )
 
 

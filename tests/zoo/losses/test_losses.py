@@ -39,6 +39,7 @@ def test_hard_pixels_are_mined_for_the_first_logits_alone():
     "task, name, options, key",
     [
         ("classify", "cross_entropy", {"label_smoothing": 1.0}, "label_smoothing"),
+        ("classify", "cross_entropy", {"class_weights": (1.0, -1.0)}, "class_weights"),
         ("classify", "binary_cross_entropy", {"target_threshold": 1.0}, "target_threshold"),
         ("segment", "cross_entropy", {"class_weights": (1.0, -1.0)}, "class_weights"),
         ("segment", "cross_entropy", {"class_weights": (0.0, 0.0)}, "class_weights"),

@@ -35,6 +35,8 @@ COMPILED = ("focal, weighted", "lovasz")
 CLASSIFY = {
     "cross_entropy": ("cross_entropy", {}),
     "smoothed": ("cross_entropy", {"label_smoothing": 0.1}),
+    "weighted": ("cross_entropy", {"class_weights": WEIGHTS}),
+    "smoothed, weighted": ("cross_entropy", {"label_smoothing": 0.1, "class_weights": WEIGHTS}),
     "binary": ("binary_cross_entropy", {"label_smoothing": 0.1}),
     "binary, sum": ("binary_cross_entropy", {"sum_classes": True}),
     "binary, cut": ("binary_cross_entropy", {"target_threshold": 0.2, "label_smoothing": 0.1}),
@@ -179,7 +181,7 @@ def check_classify(backend, variant, soft, mode):
 def case_losses_of_labels(backend):
     for variant in CLASSIFY:
         check_classify(backend, variant, False, backend.FP32_MODES[0])
-    for variant in ("smoothed", "binary"):
+    for variant in ("smoothed", "weighted", "binary"):
         check_classify(backend, variant, False, backend.FP64_MODES[0])
 
 
@@ -193,7 +195,7 @@ def case_losses_of_classification_are_in_32_bits(backend):
     batch = {**samples(True), "x": np.random.default_rng(4).integers(-40, 41, (6, CLASSES)).astype(np.float32) / 8}
     identity = {"fc.weight": np.eye(CLASSES, dtype=np.float32), "fc.bias": np.zeros(CLASSES, np.float32)}
     for mode in backend.SIXTEEN_BIT_MODES:
-        for variant in ("smoothed", "binary"):
+        for variant in ("smoothed, weighted", "binary"):
             name, options = CLASSIFY[variant]
             trainer = make(backend, name, options, True, mode._replace(compile=False), CLASSES)
             trainer.load_state_dict(identity)
@@ -242,13 +244,23 @@ UPSTREAM_SEGMENT = [
     ("focal", {"alpha": 0.25}, 0.43855173951986554),  # torchvision, divided by the number of classes
 ]
 # Recorded once in float64 on upstream_scores(): BinaryCrossEntropy and SoftTargetCrossEntropy of timm 1.0.20;
-# cross_entropy of PyTorch. (loss, its options, whether the target is a distribution, value)
+# cross_entropy of PyTorch, its sum divided by the samples where labels are weighted. (loss, its options, whether the
+# target is a distribution, value)
 UPSTREAM_CLASSIFY = [
     ("binary_cross_entropy", {"label_smoothing": 0.1}, False, 1.5105207080538463),  # timm
     ("binary_cross_entropy", {"label_smoothing": 0.1, "sum_classes": True}, False, 9.063124248323078),  # timm
     ("binary_cross_entropy", {"target_threshold": 0.2}, True, 1.0908453500072508),  # timm
     ("cross_entropy", {}, True, 2.553202885978635),  # timm
     ("cross_entropy", {"label_smoothing": 0.1}, True, 2.6008313944085333),  # PyTorch
+    ("cross_entropy", {"class_weights": (*UPSTREAM_WEIGHTS, 1.5)}, False, 2.728078294480674),  # PyTorch
+    ("cross_entropy", {"class_weights": (*UPSTREAM_WEIGHTS, 1.5)}, True, 3.0977533798624206),  # PyTorch
+    (
+        "cross_entropy",
+        {"class_weights": (*UPSTREAM_WEIGHTS, 1.5), "label_smoothing": 0.1},
+        False,
+        2.890540480130683,  # PyTorch
+    ),
+    ("cross_entropy", {"class_weights": (*UPSTREAM_WEIGHTS, 1.5), "label_smoothing": 0.1}, True, 3.2232480569742545),
 ]
 
 

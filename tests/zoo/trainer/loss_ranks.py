@@ -26,7 +26,7 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "soft labels": Case(classify, "binary_cross_entropy", {}),
+    "soft labels": Case(classify, "cross_entropy", {"class_weights": WEIGHTS}),
     "weighted": Case(segment, "cross_entropy", {"class_weights": WEIGHTS}),
     "focal": Case(segment, "focal", {"class_weights": WEIGHTS}),
     "dice": Case(segment, "dice", {}),

@@ -11,7 +11,7 @@ def classify(logits, target, loss):
     q = np.eye(classes)[target] if target.ndim == 1 else target.astype(np.float64)
     q = (1 - loss.label_smoothing) * q + loss.label_smoothing / classes
     if not hasattr(loss, "sum_classes"):
-        p = softmax(logits)
+        p, q = softmax(logits), q * (loss.class_weights or 1.0)
         return -(q * np.log(p)).sum(), p * q.sum(1, keepdims=True) - q
     if loss.target_threshold is not None:
         q = (q > loss.target_threshold).astype(np.float64)

@@ -1,7 +1,6 @@
 """Losses of segmentation models; see zoo/losses/__init__.py."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -61,15 +60,3 @@ def any_in_rows(ops: Any, x: Any) -> Any:
 def count_pixels(ops: Any, labels: Any, average: str, dtype: Any) -> Any:
     """Return the number of labelled pixels, or of all: task.average."""
     return math.prod(labels.shape) if average == "all" else ops.cast(labels != IGNORE_INDEX, dtype).sum()
-
-
-def check_class_weights(weights: Sequence[float] | None) -> None:
-    """Check the key class_weights, but for its length, which only the data knows.
-
-    Raises:
-        ValueError: a weight is negative or infinite, or all are 0.
-    """
-    if weights is None:
-        return
-    if not weights or min(weights) < 0 or not math.isfinite(sum(weights)) or not any(weights):
-        raise ValueError("class_weights: must be finite numbers, not below 0 and not all 0, one for each class")

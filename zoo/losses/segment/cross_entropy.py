@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from zoo.data.fields import Count, Probability
-from zoo.losses import segment
+from zoo.losses import check_class_weights, segment
 from zoo.losses.segment import IGNORE_INDEX
 
 
@@ -36,7 +36,7 @@ class Loss(segment.Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        segment.check_class_weights(self.class_weights)
+        check_class_weights(self.class_weights)
         if self.ohem_threshold is not None and (self.ohem_kept is None or self.ohem_threshold == 0):
             raise ValueError("ohem_threshold: must be above 0, and needs task.ohem_kept")
         if self.ohem_kept is not None and self.class_weights is not None:

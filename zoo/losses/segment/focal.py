@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from zoo.data.fields import NotNegative, Probability
-from zoo.losses import segment
+from zoo.losses import check_class_weights, segment
 from zoo.losses.segment import IGNORE_INDEX
 
 
@@ -25,7 +25,7 @@ class Loss(segment.Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        segment.check_class_weights(self.class_weights)
+        check_class_weights(self.class_weights)
 
     @property
     def equal_counts(self) -> bool:

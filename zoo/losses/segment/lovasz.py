@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from zoo.losses import segment
+from zoo.losses import check_class_weights, segment
 from zoo.losses.segment import IGNORE_INDEX
 
 
@@ -23,7 +23,7 @@ class Loss(segment.Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        segment.check_class_weights(self.class_weights)
+        check_class_weights(self.class_weights)
 
     def total(self, ops: Any, logits: Any, labels: Any) -> Any:
         count, classes, dtype = logits.shape[0], logits.shape[1], logits.dtype

@@ -1,0 +1,108 @@
+"""Orders of balanced classes: how often an epoch shows each sample, and that it is a function of seed and position."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from tests.data.test_stream import Numbers, equal, indices, read_batches
+from zoo.data import order
+from zoo.data.datasets import imagenet, kinetics
+from zoo.data.formats.lists import LabeledPath
+
+COUNTS = np.array([100, 40, 0, 7, 1])
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), COUNTS))
+SIZE = len(LABELS)
+
+
+@dataclass(frozen=True)
+class Balanced(Numbers):
+    """Numbers of which every fifth is of another class than the rest; both are shown equally often."""
+
+    balance: order.Balance = field(default_factory=lambda: order.Balance((np.arange(23) % 5 == 0).astype(int), 1.0))
+
+
+def epochs(strength, count, seed=3):
+    balance = order.Balance(LABELS, strength)
+    return [order.permutation(seed, epoch, SIZE, balance) for epoch in range(count)]
+
+
+def test_classes_are_shown_equally_often_and_their_samples_take_turns():
+    for drawn in epochs(1.0, 20):
+        shown = np.bincount(LABELS[drawn], minlength=5)
+        assert len(drawn) == SIZE and shown[2] == 0 and set(shown[COUNTS > 0]) <= {37}
+        times = np.bincount(drawn, minlength=SIZE)
+        assert all(np.ptp(times[label == LABELS]) <= 1 for label in np.flatnonzero(COUNTS))
+
+
+def test_every_sample_of_a_large_class_is_shown_in_some_epoch():
+    assert set(np.concatenate(epochs(1.0, 20))) == set(range(SIZE))
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.3, 0.5, 1.0])
+def test_a_class_is_shown_in_proportion_to_a_power_of_its_samples(strength):
+    expected = np.array([count ** (1 - strength) if count else 0 for count in COUNTS])
+    expected *= SIZE / expected.sum()
+    np.testing.assert_allclose(order.per_epoch(COUNTS, strength), expected, rtol=1e-14)
+    shown = np.array([np.bincount(LABELS[drawn], minlength=5) for drawn in epochs(strength, 400)])
+    assert abs(shown - expected).max() < 1  # in every epoch: rounded up or down
+    # The mean over epochs: a rounding has a deviation of 0.5 at most.
+    np.testing.assert_allclose(shown.mean(0), expected, atol=5 * 0.5 / 400**0.5)
+
+
+def test_strength_0_shows_every_sample_once():
+    assert all(sorted(drawn) == list(range(SIZE)) for drawn in epochs(0.0, 3))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own():
+    drawn = [tuple(each) for seed in (3, 4) for each in epochs(1.0, 3, seed)]
+    assert len(set(drawn)) == 6 and drawn[:3] == [tuple(each) for each in epochs(1.0, 3)]
+    # Classes are mixed: not more neighbors of one class than chance gives (a quarter), within 5 deviations.
+    labels = LABELS[np.concatenate(epochs(1.0, 20))]
+    assert abs((labels[1:] == labels[:-1]).mean() - 0.25) < 5 * (0.25 * 0.75 / len(labels)) ** 0.5
+
+
+def test_other_orders_are_left_alone():
+    plain = np.random.default_rng((3, 0xF5299398, 1)).permutation(SIZE)
+    assert np.array_equal(order.permutation(3, 1, SIZE), plain)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_split_the_batches_of_a_single_process(ranks):
+    whole = read_batches(Balanced(), batch_size=8)
+    parts = [
+        read_batches(Balanced(), batch_size=8 // ranks, rank=rank, world_size=ranks, num_workers=0)
+        for rank in range(ranks)
+    ]
+    for step, batch in enumerate(whole):
+        for name in batch:
+            assert np.array_equal(batch[name], np.concatenate([part[step][name] for part in parts])), (step, name)
+
+
+def test_a_resume_is_a_slice_and_batches_do_not_matter():
+    straight = read_batches(Balanced(), last=12)
+    assert equal(read_batches(Balanced(), first=7, last=12), straight[7:])
+    seen = indices(Balanced(), batch_size=4, last=12)
+    assert seen == indices(Balanced(), batch_size=6, last=8)
+    assert sum(index % 5 == 0 for index in seen[:46]) in (22, 23, 24)  # half of two epochs, of which each is rounded
+
+
+@pytest.mark.slow
+def test_worker_processes_give_equal_batches():
+    assert equal(read_batches(Balanced(), num_workers=2), read_batches(Balanced()))
+
+
+@pytest.mark.parametrize("module, split", [(imagenet, "ImageSplit"), (kinetics, "ClipSplit")])
+def test_training_splits_are_balanced_by_the_settings(module, split):
+    entries = [LabeledPath(f"{number}.x", min(number, 1)) for number in range(5)]  # one sample of 0, four of 1
+
+    def make(training, entries=entries, **keys):
+        return getattr(module, split)(module.Settings(size=32, **keys), entries, ("a", "b"), training)
+
+    train = make(True, balance=1.0)
+    assert train.balance.labels.tolist() == [0, 1, 1, 1, 1] and train.balance.strength == 1.0
+    assert "data.balance: by class, an epoch shows a sample 0.625 to 2.5 times" in train.notes
+    assert make(False, balance=1.0).balance is None and make(True).balance is None
+    assert make(True, entries=[], balance=1.0).balance is None  # as a predictor makes one
+    with pytest.raises(ValueError, match="^balance: must be from 0 to 1, got 1.5"):
+        make(True, balance=1.5)
