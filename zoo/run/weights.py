@@ -44,11 +44,15 @@ FIXED_BY_EXPORT = {  # key -> its flags
 
 
 def resolve(name: str) -> str:
-    """Return the path of weights: the given one, or that of published weights of this name, made ready if needed.
+    """Return the path of weights: the given one, or that of a name of published ones or an address, made ready.
 
     Raises:
         UserError: they cannot be made ready, or a name like it is meant.
     """
+    if name.startswith("hf://"):
+        from zoo.run import hub
+
+        return hub.pull(name)
     if os.path.lexists(name) or os.sep in name:
         return name
     from zoo.weights import registry  # which most runs do without

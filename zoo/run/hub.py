@@ -1,0 +1,136 @@
+"""Checkpoints on the Hugging Face Hub: pulled by address; pushed with a card that is written from the journal."""
+
+import json
+import os
+import re
+from typing import Any
+
+from zoo.config import loader
+from zoo.data.errors import UserError
+from zoo.data.parsing import parsing
+from zoo.logs import journal
+from zoo.run import weights
+from zoo.run.checkpoint import AVERAGE, MODEL, RECORD
+from zoo.table import table
+from zoo.weights import files, recorded
+
+SCHEME = "hf://"
+ADDRESS = re.compile(rf"{SCHEME}([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+# Keys of a recipe whose values are paths of the machine; they are not pushed.
+PATHS = ("out", "weights", "weights_dir", "data.root", "data.cache", "data.train_list", "data.val_list", "data.names")
+REMEDY = "check the address, the network and, for what is private or yours, `hf auth login`"
+CARD = """\
+---
+library_name: vision-zoo
+license: {license}
+tags: [{model}, {task}]
+---
+# {name}
+
+A {model}, trained in {framework} by the recipe {recipe} of vision-zoo to step {step}.
+
+{metrics}
+
+```
+zoo predict FILE --weights {address}
+```
+
+License of the code: Apache-2.0. License of the weights: {license}. The data ({data}) have that of their publisher.
+
+## Recipe
+
+```yaml
+{text}```
+"""
+
+
+def pull(address: str) -> str:
+    """Return the folder of a checkpoint, of which the library downloads what its cache lacks.
+
+    Raises:
+        UserError: the library is missing, the address cannot be read, or is no checkpoint.
+    """
+    repository, revision = _parse(address)
+    with parsing(f"{address} cannot be read", REMEDY):
+        path = _library().snapshot_download(repository, revision=revision, allow_patterns=[MODEL, AVERAGE, RECORD])
+    missing = [name for name in (MODEL, RECORD) if not os.path.isfile(os.path.join(path, name))]
+    if missing:
+        raise UserError(f"{address} is no checkpoint that zoo weights push has written: it lacks {', '.join(missing)}")
+    return path
+
+
+def push(run: str, address: str, license_id: str, private: bool) -> str:
+    """Write weights and record of a checkpoint and a card to a repository, which is made if it is missing.
+
+    Args:
+        run: folder of a run, whose best checkpoint counts, or of a checkpoint.
+        address: of the repository.
+        license_id: of the weights, as the Hub names it.
+        private: make a private repository.
+
+    Returns:
+        The card.
+
+    Raises:
+        UserError: there is no checkpoint, the library is missing, or the repository cannot be written.
+    """
+    repository, revision = _parse(address)
+    path = os.path.realpath(recorded.resolve_pointer(run))
+    record, entries = weights.read_recipe(path)
+    kept = {key: loader.Entry(entry.value, "recorded") for key, entry in entries.items() if key not in PATHS}
+    names = [name for name in (MODEL, AVERAGE) if os.path.exists(os.path.join(path, name))]
+    pushed = {
+        **{key: record[key] for key in ("step", "classes")},
+        "recipe": loader.render(kept),
+        **{key: {name: record[key][name] for name in names} for key in ("files", files.DIGEST_KEY)},
+    }
+    text = card(path, pushed, address, license_id)
+    contents: dict[str, Any] = {name: os.path.join(path, name) for name in names}
+    contents |= {RECORD: json.dumps(pushed, indent=1).encode(), "README.md": text.encode()}
+    with parsing(f"{address} cannot be written", REMEDY):
+        library = _library()
+        added = [library.CommitOperationAdd(name, content) for name, content in contents.items()]
+        hub = library.HfApi()
+        hub.create_repo(repository, private=private, exist_ok=True)
+        hub.create_commit(repository, added, commit_message=f"Step {record['step']}", revision=revision)
+    return text
+
+
+def card(path: str, record: dict[str, Any], address: str, license_id: str) -> str:
+    """Return the card of a checkpoint, with the evaluation of its step from the journal of its run."""
+    events = journal.history(os.path.dirname(os.path.dirname(path)))
+    begin = next((event for event in events if event["event"] == "begin"), {})
+    found = [event for event in events if event["event"] == "eval" and event["step"] == record["step"]]
+    values = {key: value for key, value in (found[-1] if found else {}).items() if isinstance(value, float)}
+    rows = [(key, f"{values[key]:.4f}", begin["protocol"]) for key in (begin.get("metric"), "loss") if key in values]
+    entries = loader.parse_recorded(record["recipe"], RECORD)
+    return CARD.format(
+        name=_parse(address)[0].partition("/")[2],
+        metrics="\n".join(table(rows, ("metric", "value", "protocol"), markdown=True)) if rows else "Not evaluated.",
+        model=entries["model.name"].value,
+        task=begin.get("task", "vision"),
+        framework=entries["framework"].value,
+        recipe=begin.get("recipe", "below"),
+        step=record["step"],
+        data=entries["data.name"].value,
+        address=address,
+        license=license_id,
+        text=record["recipe"],
+    )
+
+
+def _parse(address: str) -> tuple[str, str | None]:
+    """Return repository and revision of an address. Raises UserError if it is none."""
+    found = ADDRESS.fullmatch(address)
+    if not found:
+        raise UserError(f"{address}: expected {SCHEME}OWNER/NAME, perhaps with @REVISION")
+    return found[1], found[2]
+
+
+def _library() -> Any:
+    """Return huggingface_hub. Raises UserError if it is not installed."""
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise UserError("hf:// needs huggingface_hub, which is not installed: pip install huggingface_hub") from None
+    return huggingface_hub
