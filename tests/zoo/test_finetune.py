@@ -185,6 +185,7 @@ def test_rules_for_scenes_and_faces():
     values = chosen(CPU._replace(task="segment", size=(1000, 600)))
     assert (values["data.base_size"], values["data.crop"], values["train.eval_batch"]) == ([154, 256], [128, 128], 1)
     assert chosen(CPU._replace(task="segment", size=(100, 60)))["data.crop"] == [48, 48]
+    assert chosen(CPU._replace(task="segment", size=(100, 60)), data__base_size=None)["data.crop"] == [48, 48]
     values = chosen(CPU._replace(task="faces", size=None, classes=range(10)))
     assert (values["task.scale"], values["model.width"], values["data.size"]) == (16.0, 16, 112)
     assert "task.scale" not in chosen(GPU._replace(task="faces", size=None, classes=range(1000)))

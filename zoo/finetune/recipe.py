@@ -200,7 +200,7 @@ def _choose_size(facts: Facts, pick: Pick, before: Entries, device: str) -> floa
         if facts.size:
             factor = min(1.0, LONG_SIDES[is_fast] / max(facts.size))
             base = pick("data.base_size", [max(32, round(each * factor)) for each in sorted(facts.size)], reason)
-            side = max(32, min([side, *base]) // 16 * 16)
+            side = max(32, min([side, *(base or facts.size)]) // 16 * 16)
         return math.prod(pick("data.crop", [side, side], reason))
     if facts.size:
         side = max(32, min(side, *facts.size) // 16 * 16)
