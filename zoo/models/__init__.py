@@ -5,17 +5,24 @@ spec.py provides the names of the protocol `Spec`. torch.py, paddle.py and minds
 are the same in the three files and in all checkpoints. A fourth file, onnx.py, is optional: its build(graph, arch, x)
 adds the same layers, for inference, to the graph of an exported model (zoo/models/onnx_graph.py). docs/extending.md
 describes how to add a model.
+
+Other packages add models by entry points of the group `zoo.models`: a recipe names a model, and what it runs is code
+that the user has installed. Their specs may leave out what zoo/models/defaults.py has.
 """
 
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
 from zoo.data.batch import DropoutMask, Field
 from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS, import_for
+from zoo.models import defaults
 from zoo.models.initializers import Initializer
 
 FOLDER = Path(__file__).parent
@@ -99,24 +106,41 @@ class Spec(Protocol):
 SPEC_NAMES = tuple(name for name in (*Spec.__annotations__, *vars(Spec)) if not name.startswith("_"))
 
 
+@cache
+def packages() -> dict[str, str]:
+    """Return the dotted name of each model's package, by the model's name; a folder beside this file comes first."""
+    own = {path.parent.name: f"{__name__}.{path.parent.name}" for path in FOLDER.glob("*/spec.py")}
+    return {**{entry.name: entry.value for entry in entry_points(group=__name__)}, **own}
+
+
+def folder(model: str) -> str:
+    """Return the folder of a model's files, for messages: zoo/models/resnet."""
+    return packages()[model].replace(".", "/")
+
+
 def list_models() -> list[str]:
     """Return the names of all models."""
-    return sorted(path.parent.name for path in FOLDER.glob("*/spec.py"))
+    return sorted(packages())
 
 
 def load_spec(model: str) -> Spec:
-    """Import and return the module zoo/models/<model>/spec.py.
+    """Import and return the spec of a model: the module zoo/models/<model>/spec.py, or that of an installed package.
 
     Raises:
-        UserError: there is no such model, or its spec lacks a name of SPEC_NAMES.
+        UserError: there is no such model, its package cannot be imported, or its spec lacks a name of SPEC_NAMES.
     """
     if model not in list_models():
         raise UserError(f"there is no model {model!r}; there are: {', '.join(list_models())}")
-    spec = importlib.import_module(f"zoo.models.{model}.spec")
+    try:
+        spec: Any = importlib.import_module(f"{packages()[model]}.spec")
+    except ImportError as error:
+        raise UserError(f"the model {model} of the package {packages()[model]} cannot be imported: {error}") from None
+    if not packages()[model].startswith(f"{__name__}."):
+        spec = SimpleNamespace(**{**vars(defaults), **vars(spec)})
     missing = [name for name in SPEC_NAMES if not hasattr(spec, name)]
     if missing:
         raise UserError(
-            f"zoo/models/{model}/spec.py lacks {', '.join(missing)}; define the names of zoo.models.Spec, see "
+            f"{folder(model)}/spec.py lacks {', '.join(missing)}; define the names of zoo.models.Spec, see "
             "docs/extending.md"
         )
     return cast(Spec, spec)
@@ -151,9 +175,14 @@ def load_model_class(model: str, framework: str) -> type[Any]:
     Raises:
         UserError: the model has no implementation for this framework, or the framework is not installed.
     """
-    available = [name for name in FRAMEWORKS if (FOLDER / model / f"{name}.py").exists()]
-    module = import_for(framework, f"zoo.models.{model}.{framework}", available, f"the model {model}")
+    available = [name for name in FRAMEWORKS if has_file(model, name)]
+    module = import_for(framework, f"{packages()[model]}.{framework}", available, f"the model {model}")
     return module.Model
+
+
+def has_file(model: str, name: str) -> bool:
+    """Return whether the package of a model has a file, such as torch for torch.py."""
+    return importlib.util.find_spec(f"{packages()[model]}.{name}") is not None
 
 
 def require_graph(model: str) -> None:
@@ -162,9 +191,9 @@ def require_graph(model: str) -> None:
     Raises:
         UserError: the model has no onnx.py, or onnx is not installed.
     """
-    if not (FOLDER / model / "onnx.py").exists():
+    if not has_file(model, "onnx"):
         raise UserError(
-            f"the model {model} cannot be exported: there is no zoo/models/{model}/onnx.py, which would describe its "
+            f"the model {model} cannot be exported: there is no {folder(model)}/onnx.py, which would describe its "
             "graph; docs/extending.md describes how to write it"
         )
     if importlib.util.find_spec("onnx") is None:
@@ -180,7 +209,7 @@ def load_graph_builder(model: str) -> Callable[[Any, Any, str], str]:
         UserError: as require_graph.
     """
     require_graph(model)
-    return importlib.import_module(f"zoo.models.{model}.onnx").build
+    return importlib.import_module(f"{packages()[model]}.onnx").build
 
 
 def load_frame_builder(model: str) -> Callable[[Any, Any, str, Sequence[str]], tuple[str, tuple[str, ...]]]:
@@ -193,4 +222,4 @@ def load_frame_builder(model: str) -> Callable[[Any, Any, str, Sequence[str]], t
         UserError: as require_graph.
     """
     require_graph(model)
-    return importlib.import_module(f"zoo.models.{model}.onnx").build_frame
+    return importlib.import_module(f"{packages()[model]}.onnx").build_frame

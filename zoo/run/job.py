@@ -14,7 +14,7 @@ from zoo.data.errors import UserError
 from zoo.distributed import environment, rendezvous
 from zoo.distributed import group as groups
 from zoo.distributed.group import Group
-from zoo.models import Spec, load_model_class, load_spec, resolve_arch
+from zoo.models import Spec, folder, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
 from zoo.run import checkpoint, class_weights, resume, schedule, weights
 from zoo.run.cli import Request
@@ -282,10 +282,8 @@ def build_trainer(
     trainer = load_backend(cfg.framework).Trainer(Model, arch, cfg.task, plan, world)
     report = match_state_dict({param.name: param for param in trainer.params}, spec.shapes(arch))
     if not report.complete:
-        raise UserError(
-            f"zoo/models/{model}/{cfg.framework}.py does not define the tensors that zoo/models/{model}/spec.py "
-            f"lists:\n{report}"
-        )
+        files = folder(model)
+        raise UserError(f"{files}/{cfg.framework}.py does not define the tensors that {files}/spec.py lists:\n{report}")
     return plan, trainer
 
 

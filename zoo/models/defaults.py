@@ -1,0 +1,64 @@
+"""What the spec of a model in an installed package may leave out; see Spec in zoo/models/__init__.py.
+
+Such a spec defines Arch, whose field num_classes may be None, and shapes.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from zoo.data.batch import DropoutMask, Field
+from zoo.models.initializers import Initializer, kaiming_normal, uniform
+
+TASK = "classify"
+SHARDED_PARAMETERS: tuple[str, ...] = ()
+FP32_MODULES: tuple[str, ...] = ()
+HEADS = ("classifier", "fc", "head")  # names of the module that is the classifier
+
+
+def resolve(arch: Any, fields: Sequence[Field], num_classes: int) -> Any:
+    """Complete the architecture with the number of classes."""
+    return replace(arch, num_classes=arch.num_classes or num_classes)
+
+
+def min_batch_size(arch: Any) -> int:
+    """Return 1."""
+    return 1
+
+
+def flops(arch: Any, shape: Sequence[int]) -> int:
+    """Return 0: they are not counted."""
+    return 0
+
+
+def checkpointed_modules(arch: Any) -> tuple[str, ...]:
+    """Return (): activations are kept."""
+    return ()
+
+
+def dropout_masks(arch: Any) -> tuple[DropoutMask, ...]:
+    """Return (): the model draws none outside the framework."""
+    return ()
+
+
+def initializer(arch: Any, name: str, shape: Sequence[int]) -> Initializer:
+    """Return He normal for weights, uniform within 1/sqrt(fan-in) for the classifier's, ones and zeros for vectors."""
+    if len(shape) > 1:
+        return uniform(math.prod(shape[1:]) ** -0.5) if is_head(name) else kaiming_normal(shape)
+    return Initializer("ones" if name.endswith((".weight", ".running_var")) else "zeros")
+
+
+def lr_and_decay_scale(arch: Any, name: str) -> tuple[float, float]:
+    """Return (1, 1): all parameters have the weight decay, as in PyTorch."""
+    return 1.0, 1.0
+
+
+def is_head(name: str) -> bool:
+    """Return whether a tensor belongs to a module of HEADS."""
+    return name.split(".")[0] in HEADS
+
+
+def not_pretrained(name: str) -> bool:
+    """Return whether a tensor belongs to the classifier."""
+    return is_head(name)
