@@ -3,6 +3,8 @@
 import argparse
 import fnmatch
 
+import yaml
+
 from zoo import program
 from zoo.data.errors import UserError
 from zoo.run import hub
@@ -41,29 +43,16 @@ def main(argv: list[str]) -> int:
     if not found:
         raise UserError(f"no published weights match {arguments.name}; zoo weights list shows all")
     if len(found) == 1:
-        print("\n".join(describe(found[0])))
+        entry = found[0]
+        facts = {key: value for key, value in entry._asdict().items() if value}
+        sha256 = f"begins with {entry.sha256}, which is checked" if entry.sha256 else "not published, not checked"
+        facts |= {"sha256": sha256, "path": registry.paths(entry)[0], "here": registry.is_at_hand(entry)}
+        print(yaml.safe_dump(facts, sort_keys=False, width=110), end="")
         return 0
     here = {entry.name: "yes" if registry.is_at_hand(entry) else "" for entry in found}
     rows = [(entry.name, entry.mib, entry.metric, here[entry.name], entry.protocol) for entry in found]
     print("\n".join(table(rows, ("name", "MiB", "metric", "here", "protocol, as published"))))
     return 0
-
-
-def describe(entry: registry.Published) -> list[str]:
-    """Return all that is known about published weights, in lines."""
-    rows = {
-        "name": entry.name,
-        "published by": entry.title,
-        "use": entry.recipe or "backbone of models with model.pretrained=imagenet",
-        "metric": entry.metric,
-        "protocol": entry.protocol,
-        "MiB": entry.mib,
-        "SHA-256": f"begins with {entry.sha256}, which is checked" if entry.sha256 else "not published, not checked",
-        **{f"license of {part}": text for part, text in entry.licenses.items()},
-        **{f"address {number}": url for number, url in enumerate(entry.urls, 1)},
-        "file": registry.paths(entry)[0] + ("" if registry.is_at_hand(entry) else " (not there)"),
-    }
-    return [f"{key:<20}{'-' if value is None else value}" for key, value in rows.items()]
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

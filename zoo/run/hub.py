@@ -12,7 +12,7 @@ from zoo.logs import journal
 from zoo.run import weights
 from zoo.run.checkpoint import AVERAGE, MODEL, RECORD
 from zoo.table import table
-from zoo.weights import files, recorded
+from zoo.weights import files, onnx_file, recorded
 
 SCHEME = "hf://"
 ADDRESS = re.compile(rf"{SCHEME}([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
@@ -60,13 +60,7 @@ def pull(address: str) -> str:
 
 
 def push(run: str, address: str, license_id: str, private: bool) -> str:
-    """Write weights and record of a checkpoint and a card to a repository, which is made if it is missing.
-
-    Args:
-        run: folder of a run, whose best checkpoint counts, or of a checkpoint.
-        address: of the repository.
-        license_id: of the weights, as the Hub names it.
-        private: make a private repository.
+    """Copy a checkpoint, or the best one of a run, with a card to a repository, which is made if it is missing.
 
     Returns:
         The card.
@@ -76,14 +70,17 @@ def push(run: str, address: str, license_id: str, private: bool) -> str:
     """
     repository, revision = _parse(address)
     path = os.path.realpath(recorded.resolve_pointer(run))
+    if onnx_file.is_onnx(path):
+        raise UserError(f"{run} is an exported model; push the checkpoint that it was exported from")
     record, entries = weights.read_recipe(path)
     kept = {key: loader.Entry(entry.value, "recorded") for key, entry in entries.items() if key not in PATHS}
     names = [name for name in (MODEL, AVERAGE) if os.path.exists(os.path.join(path, name))]
-    pushed = {
-        **{key: record[key] for key in ("step", "classes")},
-        "recipe": loader.render(kept),
-        **{key: {name: record[key][name] for name in names} for key in ("files", files.DIGEST_KEY)},
-    }
+    sizes, digests = (
+        {name: value for name, value in record.get(key, {}).items() if name in names}
+        for key in ("files", files.DIGEST_KEY)
+    )
+    pushed = {"step": record["step"], "classes": record["classes"], "recipe": loader.render(kept)}
+    pushed |= {"files": sizes, files.DIGEST_KEY: digests}
     text = card(path, pushed, address, license_id)
     contents: dict[str, Any] = {name: os.path.join(path, name) for name in names}
     contents |= {RECORD: json.dumps(pushed, indent=1).encode(), "README.md": text.encode()}

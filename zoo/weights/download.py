@@ -1,14 +1,12 @@
 """Downloads by http and https: a file gets its name when it is complete, and goes on where it was cut."""
 
-import fcntl
 import http.client
 import os
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from zoo.data.errors import UserError
@@ -51,8 +49,7 @@ def chunks(url: str, start: int = 0) -> Iterator[bytes]:
 def download(urls: Sequence[str], path: str, digits: str = "", mib: float | None = None) -> None:
     """Download a file, unless it is there, from the first of some addresses that gives it, and check its hash.
 
-    What has come is in PATH.part until it is complete: the next address, or the next call, goes on from there. Of
-    several processes that want the file, one downloads it.
+    What has come is in PATH.part until it is complete: the next address, or the next call, goes on from there.
 
     Args:
         urls: of the same file.
@@ -62,40 +59,27 @@ def download(urls: Sequence[str], path: str, digits: str = "", mib: float | None
 
     Raises:
         NotDownloaded: No address gives the file, or what they give has another hash.
-        UserError: It cannot be written.
+        OSError: It cannot be written; nothing is left of it.
     """
-    if os.path.exists(path):
-        return
-    part, reasons, kept = f"{path}.part", [], 0
-    try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with _locked(part) as file:
-            for url in () if os.path.exists(path) else urls:
-                try:
-                    _receive(url, file, mib)
-                    check_digits(part, digits)
-                except (TransferError, files.DamagedFile) as error:
-                    reasons.append(f"{urlsplit(url).hostname}: {error}")
-                    if isinstance(error, files.DamagedFile):
-                        file.truncate(0)
-                    continue
-                os.fsync(file.fileno())
-                os.replace(part, path)
-                return
-            kept = file.seek(0, os.SEEK_END)
-            if not (kept and reasons):
+    part, reasons = f"{path}.part", []
+    for url in () if os.path.exists(path) else urls:
+        try:
+            _receive(url, part, mib)
+            check_digits(part, digits)
+            os.replace(part, path)
+            return
+        except (TransferError, files.DamagedFile) as error:
+            reasons.append(f"{urlsplit(url).hostname}: {error}")
+            if isinstance(error, files.DamagedFile) or not os.path.getsize(part):
                 os.remove(part)
-    except OSError as error:
-        with suppress(OSError):
-            os.remove(part)  # a full disk needs the room
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}; make room, or set ZOO_HOME to another folder"
-        ) from None
+        except OSError:
+            with suppress(OSError):
+                os.remove(part)  # a full disk needs the room
+            raise
     if reasons:
-        note = f" (the next call goes on from {kept / 2**20:.1f} MiB)" if kept else ""
-        raise NotDownloaded(
-            f"{os.path.basename(path)} cannot be downloaded: {'; '.join(reasons)}{note}. Place {urls[0]} as {path}"
-        )
+        note = f" (the next call goes on from {os.path.getsize(part) / 2**20:.1f} MiB)" if os.path.exists(part) else ""
+        name = os.path.basename(path)
+        raise NotDownloaded(f"{name} cannot be downloaded: {'; '.join(reasons)}{note}. Place {urls[0]} as {path}")
 
 
 def check_digits(path: str, digits: str) -> str:
@@ -106,34 +90,14 @@ def check_digits(path: str, digits: str) -> str:
     return digest
 
 
-def _receive(url: str, file: BinaryIO, mib: float | None) -> None:
+def _receive(url: str, path: str, mib: float | None) -> None:
     """Append what a file lacks of an address, and show a progress line on a terminal."""
     is_terminal, of_total, name = sys.stderr.isatty(), f" of {mib:.0f}" if mib else "", os.path.basename(url)
-    if not is_terminal:
-        print(f"downloading {url}", file=sys.stderr, flush=True)
-    try:
-        for chunk in chunks(url, file.seek(0, os.SEEK_END)):
+    print(f"downloading {url}", file=sys.stderr, flush=True)
+    with open(path, "ab") as file:
+        for chunk in chunks(url, file.tell()):
             file.write(chunk)
-            if is_terminal:
-                print(f"\r{name}: {file.tell() >> 20}{of_total} MiB", end="", file=sys.stderr, flush=True)
-    finally:
+            if is_terminal:  # the cursor stays at the start: what is printed next takes the place of this line
+                print(f"{name}: {file.tell() >> 20}{of_total} MiB", end="\r", file=sys.stderr, flush=True)
         file.flush()
-        if is_terminal:
-            print(file=sys.stderr)
-
-
-@contextmanager
-def _locked(path: str) -> Iterator[BinaryIO]:
-    """Open a file to append to it, when no other process has it."""
-    while True:
-        with open(path, "ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_at(file, path):  # else another process has finished with it
-                yield file
-                return
-
-
-def _is_at(file: BinaryIO, path: str) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    return False
+        os.fsync(file.fileno())

@@ -7,9 +7,11 @@ It is `weights` in $ZOO_HOME (zoo/data/home.py), or the folder that `weights_dir
                              checkpoint.json       recipe that evaluates it; backbones have none
 """
 
+import fcntl
 import json
 import os
-import shutil
+import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -49,7 +51,6 @@ class Published(NamedTuple):
     depth: int | None = None
     recipe: str | None = None
     variant: str | None = None
-    digits: bool = True
     mib: float | None = None
     metric: float | None = None
     options: Mapping[str, Any] = MappingProxyType({})
@@ -63,7 +64,8 @@ class Published(NamedTuple):
     @property
     def sha256(self) -> str:
         """The published first digits of the SHA-256; "" if there are none."""
-        return self.file.split(".")[0].rpartition("-")[2] if self.digits else ""
+        found = re.search(r"-([0-9a-f]{8})\.", self.file)
+        return found[1] if found else ""
 
     @property
     def model(self) -> str:
@@ -106,29 +108,31 @@ def is_at_hand(entry: Published, folder: str | None = None) -> bool:
 def prepare(entry: Published, folder: str | None = None) -> str:
     """Return the folder of converted weights, which are downloaded and converted if needed.
 
-    Args:
-        entry: The weights.
-        folder: Of all weights; None for the shared one.
-
     Raises:
-        UserError: The download fails, or a file is damaged.
+        UserError: The download fails, a file is damaged, or the disk is full.
     """
     published, converted = paths(entry, folder)
-    path = os.path.dirname(converted)
-    if not os.path.exists(converted):
-        download(entry.urls, published, entry.sha256, entry.mib)
-        temporary = f"{path}.{os.getpid()}.part"
-        shutil.rmtree(temporary, ignore_errors=True)
-        try:
-            os.mkdir(temporary)
-            _convert(entry, published, temporary)
-            os.rename(temporary, path)
-        except OSError as error:
-            if not os.path.exists(converted):  # which another process may have written meanwhile
-                raise UserError(f"{path} cannot be written: {error.strerror}; make room there") from None
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    path, root = os.path.dirname(converted), os.path.dirname(published)
+    try:
+        if not os.path.exists(converted):
+            os.makedirs(root, exist_ok=True)
+            with open(os.path.join(root, ".lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes, one does it
+                _make(entry, published, path)
+    except OSError as error:
+        reason = f"{error.strerror}; make room, or set ZOO_HOME to another folder"
+        raise UserError(f"{path} cannot be written: {reason}") from None
     return path
+
+
+def _make(entry: Published, published: str, path: str) -> None:
+    """Download and convert weights, unless another process has."""
+    if not os.path.exists(path):
+        download(entry.urls, published, entry.sha256, entry.mib)
+        with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as temporary:
+            os.mkdir(f"{temporary}/made")
+            _convert(entry, published, f"{temporary}/made")
+            os.rename(f"{temporary}/made", path)
 
 
 def _convert(entry: Published, published: str, folder: str) -> None:

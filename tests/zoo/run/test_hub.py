@@ -121,6 +121,8 @@ def test_errors_are_one_line(library, run, tmp_path, monkeypatch, capsys):
     for address in ("hf://me", "hf://me/a/b", "hf://me/a@", "me/shapes"):
         with pytest.raises(UserError, match="expected hf://OWNER/NAME"):
             hub.push(run[0], address, "mit", False)
+    with pytest.raises(UserError, match="m.onnx is an exported model; push the checkpoint"):
+        hub.push("m.onnx", ADDRESS, "mit", False)
     with pytest.raises(UserError, match="has no checkpoint.json"):
         hub.push(str(tmp_path), ADDRESS, "mit", False)
     assert call_zoo("weights", "push", run[0]) == 2 and "name a run and an address" in capsys.readouterr().err

@@ -93,6 +93,10 @@ def find(weights):
     return imagenet.find_weights(depth_of(variant), str(folder), variant)
 
 
+def listed(folder):
+    return sorted(name for name in os.listdir(folder) if name != ".lock")
+
+
 def test_hosts():
     assert all(entry.hosts[0] == HOSTS[name] for name in HOSTS for entry in imagenet.published(name).values())
     assert {name: [*imagenet.published(name)] for name in HOSTS} == {
@@ -127,7 +131,7 @@ def test_a_file_is_downloaded(weights):
     server.files[entry.file] = content
     find(weights)
     find(weights)
-    assert server.requests == [(entry.file, 0)] and sorted(os.listdir(folder)) == sorted([entry.file, entry.name])
+    assert server.requests == [(entry.file, 0)] and listed(folder) == sorted([entry.file, entry.name])
 
 
 def test_a_damaged_file_is_refused(weights):
@@ -136,11 +140,11 @@ def test_a_damaged_file_is_refused(weights):
     server.files[entry.file] = b"truncated"
     with pytest.raises(UserError, match="complete .tar.gz" if variant == "vd" else "its SHA-256 begins with"):
         find(weights)
-    assert os.listdir(folder) == ([entry.file] if variant == "vd" else [])
+    assert listed(folder) == ([entry.file] if variant == "vd" else [])
     (folder / entry.file).write_bytes(b"placed")
     with pytest.raises(UserError, match=f"{entry.file} is .*; remove it, and download it again from {server.url}"):
         find(weights)
-    assert os.listdir(folder) == [entry.file]
+    assert listed(folder) == [entry.file]
 
 
 def test_a_failed_download_names_the_file_to_place(weights):
@@ -149,4 +153,4 @@ def test_a_failed_download_names_the_file_to_place(weights):
         find(weights)
     for part in (server.url + entry.file, str(folder / entry.file), "-o model.pretrained=null"):
         assert part in str(caught.value)
-    assert os.listdir(folder) == []
+    assert listed(folder) == []

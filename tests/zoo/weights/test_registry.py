@@ -3,12 +3,14 @@
 import hashlib
 import io
 import json
+import multiprocessing
 import os
 import re
 
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import zoo
 from tests.helpers.cli import call_zoo
@@ -56,7 +58,7 @@ def test_the_table_is_whole():
         assert re.fullmatch(r"[a-z0-9_]+\.[a-z0-9_]+", name) and entry.origin in ORIGINS
         assert (entry.recipe or entry.variant) and entry.licenses.keys() == {"code", "weights", "data"}
         assert all(url.startswith("https://") and url.endswith((".pth", ".tar.gz")) for url in entry.urls)
-        assert re.fullmatch("[0-9a-f]{8}", entry.sha256) if entry.digits else entry.sha256 == ""
+        assert bool(entry.sha256) == (name.split(".")[1] not in ("paddleseg_in1k", "mit_k400"))
         assert (entry.metric is None or 50 < entry.metric < 90) and entry.protocol
         if entry.recipe:
             recipe, model = loader.read(loader.find_recipe(entry.recipe)), named.find(entry.model)
@@ -126,11 +128,35 @@ def test_a_placed_file_needs_no_network(server, tmp_path):
     assert trained.read(RESNET, None, "cpu", []).arch.width == 2 and not server.requests
 
 
-def test_a_damaged_conversion_leaves_nothing(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry.convert, "convert", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
-    with pytest.raises(UserError, match=f"weights/{RESNET} cannot be written: No space left; make room there"):
+def test_a_full_disk(server, tmp_path, monkeypatch):
+    """While a file is downloaded, then while it is converted: one line, and nothing under the name."""
+    entry, folder = registry.find(RESNET)._replace(hosts=[server.url]), tmp_path / "weights"
+    os.mkdir(folder)
+    os.symlink("/dev/full", f"{registry.paths(entry)[0]}.part")  # of which every write fails
+    message = f"{folder}/{RESNET} cannot be written: No space left on device; make room, or set ZOO_HOME to another"
+    with pytest.raises(UserError, match=message):
+        registry.prepare(entry)
+    assert os.listdir(folder) == [".lock"]
+    monkeypatch.setattr(registry.loader, "render", lambda _: (_ for _ in ()).throw(OSError(28, os.strerror(28))))
+    with pytest.raises(UserError, match=message):
+        registry.prepare(entry)
+    assert sorted(os.listdir(folder)) == [".lock", os.path.basename(entry.file)]
+
+
+def test_a_folder_that_cannot_be_made(server, tmp_path):
+    (tmp_path / "weights").write_text("")
+    with pytest.raises(UserError, match="cannot be written: File exists; make room, or set ZOO_HOME"):
         registry.prepare(registry.find(RESNET))
-    assert os.listdir(tmp_path / "weights") == [os.path.basename(registry.find(RESNET).file)]
+
+
+def test_processes_share_a_download(server):
+    processes = [multiprocessing.get_context("fork").Process(target=registry.prepare, args=(registry.find(RESNET),))]
+    processes += [multiprocessing.get_context("fork").Process(target=registry.prepare, args=(registry.find(RESNET),))]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0] and len(downloads(server)) == 1
 
 
 def test_names_that_are_not_there(server, tmp_path, monkeypatch):
@@ -159,9 +185,9 @@ def test_the_command(server, tmp_path, capsys):
     assert call_zoo("weights", "list", "resnet*") == 0
     assert "yes" in capsys.readouterr().out.splitlines()[1].split()
     assert call_zoo("weights", "list", "resnet18*") == 0
-    shown = dict(re.split(r"  +", line) for line in capsys.readouterr().out.splitlines())
-    assert shown["SHA-256"] == f"begins with {registry.find(RESNET).sha256}, which is checked"
-    assert shown["license of code"] == "BSD-3-Clause" and shown["metric"] == "69.758"
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert shown["sha256"] == f"begins with {registry.find(RESNET).sha256}, which is checked" and shown["here"]
+    assert shown["licenses"]["code"] == "BSD-3-Clause" and shown["metric"] == 69.758
     for words, message in (
         (("list", "vgg*"), "no published weights match vgg*"),
         (("download",), "zoo weights download: name the weights"),
