@@ -71,7 +71,9 @@ def run(tmp_path):
     path, tensors = api_cases.write_checkpoint(tmp_path / "run")
     step = trained.read(path, None, "cpu", []).record["step"]
     begin = {"metric": "top1", "protocol": "shapes/64", "recipe": "resnet50_demo", "task": "classify", "steps": 9}
-    events = [{"event": "begin", **begin}, {"event": "eval", "step": step, "accuracy": 0.5, "top1": 0.5, "loss": 1.25}]
+    evaluations = [{"event": "eval", "step": step, "accuracy": 0.5, "top1": 0.5, "loss": 1.25}]
+    evaluations += [{"event": "eval", "step": step + 1, "accuracy": 0.9, "top1": 0.9, "loss": 0.25}]  # another step's
+    events = [{"event": "begin", **begin}, *evaluations]
     folder = os.path.dirname(os.path.dirname(os.path.realpath(path)))
     with open(f"{folder}/events.jsonl", "w", encoding="utf-8") as file:
         file.writelines(json.dumps({**event, "time": 1.0}) + "\n" for event in events)
