@@ -20,6 +20,12 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def zoo_home(tmp_path_factory):
+    """A folder of the tests' own for what runs share: weights that the user has downloaded change no result."""
+    os.environ["ZOO_HOME"] = str(tmp_path_factory.mktemp("home"))
+
+
 @pytest.fixture(scope="session")
 def clips(tmp_path_factory):
     """The folder of a set of 16 training and 8 validation clips."""

@@ -18,6 +18,7 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     """A cache folder of the test's own."""
+    monkeypatch.delenv("ZOO_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     return tmp_path / "xdg" / "vision-zoo" / "digests"
 
