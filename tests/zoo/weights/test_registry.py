@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 import zoo
 from tests.helpers.cli import call_zoo
@@ -18,6 +19,7 @@ from tests.helpers.server import serving
 from tests.zoo.weights.state_dicts import as_mmseg, small_deeplab, small_resnet
 from zoo.config import loader
 from zoo.data.errors import UserError
+from zoo.finetune import recipe
 from zoo.models import load_spec, named
 from zoo.run import cli, trained
 from zoo.weights import files, layouts, recorded, registry
@@ -61,8 +63,8 @@ def test_the_table_is_whole():
         assert bool(entry.sha256) == (name.split(".")[1] not in ("paddleseg_in1k", "mit_k400"))
         assert (entry.metric is None or 50 < entry.metric < 90) and entry.protocol
         if entry.recipe:
-            recipe, model = loader.read(loader.find_recipe(entry.recipe)), named.find(entry.model)
-            assert recipe["model.name"].value == model.model and model.options == {"depth": entry.depth}
+            base, model = loader.read(loader.find_recipe(entry.recipe)), named.find(entry.model)
+            assert base["model.name"].value == model.model and model.options == {"depth": entry.depth}
             load_spec(model.model).Arch(depth=entry.depth, **entry.options)
     paths = [registry.paths(entry)[0] for entry in registry.table().values()]
     assert len(set(paths)) == len(paths)
@@ -105,18 +107,25 @@ def test_settings_of_a_publisher_are_recorded(server, monkeypatch):
     assert (data.eval_crop, data.short_side) == (288, 288)
 
 
-@pytest.mark.parametrize("pairs", [["-c", "resnet50_imagenet", "--weights", RESNET], ["-o", f"weights={RESNET}"]])
-def test_a_run_starts_from_them_by_name(server, tmp_path, pairs):
-    recipe, flag, value = pairs[1] if pairs[0] == "-c" else "resnet50_imagenet", *pairs[-2:]
-    changes = {"weights": value} if flag == "--weights" else {"overrides": [value]}
-    request = cli.request(recipe, **changes)
+@pytest.mark.parametrize("changes", [{"weights": RESNET}, {"overrides": [f"weights={RESNET}"]}])
+def test_a_run_starts_from_them_by_name(server, tmp_path, changes):
+    request = cli.request("resnet50_imagenet", **changes)
     assert request.config.weights == str(tmp_path / "weights" / RESNET)
     assert (request.config.model.depth, request.config.model.width) == (18, 2)
 
 
+def test_finetuning_and_predicting_by_name(server, tmp_path, monkeypatch, capsys):
+    settled = recipe._of_weights("classify", RESNET, {})
+    assert settled["weights"].value == str(tmp_path / "weights" / RESNET) and settled["model.depth"].value == 18
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save("a.png")
+    assert call_zoo("predict", "a.png", "--weights", RESNET, "--device", "cpu") == 0
+    assert f"results are in predictions/{RESNET}" in capsys.readouterr().out
+
+
 def test_a_placed_file_needs_no_network(server, tmp_path):
-    entry, content = registry.find(RESNET), server.files.popitem()
-    content = server.files.get(entry.file) or content[1]
+    entry = registry.find(RESNET)
+    content = server.files[entry.file]
     server.files.clear()
     with pytest.raises(UserError) as caught:
         trained.read(RESNET, None, "cpu", [])
