@@ -13,7 +13,7 @@ from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry
 from zoo.models.resnet import spec as resnet
 from zoo.models.resnet import torch as resnet_torch
-from zoo.weights import imagenet, layouts, names
+from zoo.weights import layouts, names, registry
 
 SIZES = [(61, 47), (301, 256), (333, 500)]  # width, height
 FILL = (124, 116, 104)
@@ -66,10 +66,12 @@ def test_resnets_have_the_outputs_gradients_and_statistics_of_torchvision_s(torc
 
 
 def test_published_files_are_those_that_torchvision_names(torchvision):
-    for variant in imagenet.WITH_CLASSIFIER:
-        for depth, file in imagenet.FILES[variant].items():
-            weights = torchvision.models.get_model_weights(f"resnet{depth}" if depth else variant)
-            assert weights.IMAGENET1K_V1.url == imagenet.SOURCES[variant].url + file
+    ours = [weights for weights in registry.table().values() if weights.title.startswith("torchvision ")]
+    assert len(ours) == 9
+    for weights in ours:
+        theirs = torchvision.models.get_model_weights(weights.model)[weights.title.split()[1]]
+        assert weights.urls == [theirs.url]
+        assert weights.metric == theirs.meta["_metrics"]["ImageNet-1K"]["acc@1"]
 
 
 @pytest.mark.parametrize("size", SIZES)

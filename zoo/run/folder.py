@@ -107,7 +107,7 @@ def check_same(recorded: loader.Entries, current: loader.Entries) -> list[str]:
     forbidden = [line for line in changed if line.startswith(FIXED_KEYS)]
     if forbidden:
         raise UserError("--resume: this is not the same run any more:\n  " + "\n  ".join(forbidden))
-    return [line for line in changed if not line.startswith("out:")]
+    return [line for line in changed if not line.startswith(("out:", "weights_dir:"))]
 
 
 def open_folder(resume: str | None, requested: str | None, recipe: str, text: str, holder: FolderLock) -> str:

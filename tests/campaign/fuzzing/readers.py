@@ -50,11 +50,11 @@ def read_safetensors(folder: Path) -> None:
 
 def convert(folder: Path) -> None:
     """Convert a model, in which everything that depends on names and shapes takes part."""
-    from zoo.commands import convert
+    from zoo.weights import convert
 
     target = folder / "out.safetensors"
     try:
-        convert.convert(convert.parse([str(folder / "a.safetensors"), "--out", str(target)]))
+        convert.convert(str(folder / "a.safetensors"), str(target), convert.Wanted(), lambda line: None)
     finally:
         target.unlink(missing_ok=True)
 
