@@ -54,11 +54,7 @@ def test_a_metric_does_not_know_the_number_of_processes(demo_sets, single_run, t
     framework = "torch"  # metrics are numpy's
     weights = single_run(framework, "tsm") / "checkpoints/last"
     lists = tmp_path / "val.list"
-    files = sorted(Path(demo_sets["tsm"]).glob("val/*/*.mp4"))[:7]
-    names = sorted({file.parent.name for file in files})
-    lists.write_text(
-        "".join(f"{file.relative_to(demo_sets['tsm'])} {names.index(file.parent.name)}\n" for file in files)
-    )
+    lists.write_text("".join((Path(demo_sets["tsm"]) / "val.list").read_text().splitlines(keepends=True)[:7]))
     found = []
     for size in (1, 3):
         out = run(
