@@ -76,7 +76,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("folder", metavar="FOLDER", help="your files")
-    add("--task", choices=tuple(folder.DATASETS), help="what to train, where the folder does not tell")
+    add("--task", choices=tuple(folder.DATASETS), help="what to train, where the folder does not show it")
     add("--framework", choices=FRAMEWORKS, help="default torch")
     add("--weights", metavar="W", help="start from a run, a checkpoint, a file of zoo convert or published weights")
     add("--out", metavar="RUN", help="folder of the run; default runs/<name of the folder>, or the next free number")

@@ -51,20 +51,20 @@ def examine(root: str, task: str | None = None) -> Found:
 
     Args:
         root: the folder.
-        task: a key of DATASETS; None for the one that the folder tells.
+        task: a key of DATASETS; None to find it out.
 
     Raises:
-        UserError: there is no such folder, or it does not tell its task.
+        UserError: there is no such folder, or its task is not certain.
     """
     if not os.path.isdir(root):
         raise UserError(f"{root}: there is no such folder{similar_path(root)}")
-    told, layout = (task, f"read as --task {task}") if task else _tell(root)
-    settings: dict[str, Any] = {"name": DATASETS[told], "root": os.path.abspath(root)}
-    if told == "faces":
+    named, layout = (task, f"read as --task {task}") if task else _task_of(root)
+    settings: dict[str, Any] = {"name": DATASETS[named], "root": os.path.abspath(root)}
+    if named == "faces":
         settings |= _faces(root)
-    if told == "segment" and not common.first_existing(root, ["classes.txt", manifest.NAME]):
+    if named == "segment" and not common.first_existing(root, ["classes.txt", manifest.NAME]):
         settings |= _classes_of_masks(root)
-    return Found(told, layout, settings)
+    return Found(named, layout, settings)
 
 
 def median_size(paths: Sequence[str]) -> tuple[int, int] | None:
@@ -81,30 +81,30 @@ def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
     return sizes
 
 
-def _tell(root: str) -> tuple[str, str]:
-    """Return the task that a folder tells, and its layout in words."""
+def _task_of(root: str) -> tuple[str, str]:
+    """Return the task of a folder, and its layout in words."""
     if manifest.is_prepared(root):
         return PREPARED[manifest.read(root).info.media], "prepared by zoo data prepare"
     for folders in SCENES:
         if all(os.path.isdir(os.path.join(root, name)) for name in folders):
             return "segment", f"images in {folders[0]}/ with masks in {folders[1]}/"
     if name := next((name for name in FACES if os.path.isfile(os.path.join(root, name))), None):
-        return "faces", f"faces, of which {name} tells"
+        return "faces", f"faces, because there is {name}"
     if path := common.first_existing(root, [name.format("train") for name in imagenet.LIST_FILES]):
-        return _tell_by_list(path), f"files listed in {os.path.basename(path)}"
-    return _tell_by_classes(root)
+        return _task_of_list(path), f"files listed in {os.path.basename(path)}"
+    return _task_of_classes(root)
 
 
-def _tell_by_list(path: str) -> str:
-    """Return the task that the first line of a list tells."""
+def _task_of_list(path: str) -> str:
+    """Return the task by the first line of a list."""
     line = next(iter(read_lines(path, "this list").values()), "").lower()
     if line.endswith(".png"):
         return "segment"
     return "classify" if line.rpartition(" ")[0].rstrip().endswith(images.EXTENSIONS) else "clips"
 
 
-def _tell_by_classes(root: str) -> tuple[str, str]:
-    """Return the task that the files in a folder per class tell."""
+def _task_of_classes(root: str) -> tuple[str, str]:
+    """Return the task by the files in a folder per class."""
     name = common.split_name(root, "train") or ""
     parent, classes, (_, loose) = os.path.join(root, name), class_folders(root, name), next(walk(root))
     paths = [
