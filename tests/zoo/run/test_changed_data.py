@@ -73,13 +73,13 @@ def test_what_changed_is_told_and_nothing_is_trained_until_it_is_accepted(run, r
     with pytest.raises(UserError) as refused:
         run()
     assert str(refused.value).split("\n  ") == [
-        "--resume: the data are not those of this run any more:",
+        "resume: the data are not those of this run any more:",
         "training: 64 samples, now 65",
         "training: 1 added: train/star/new.JPEG",
         f"training: 1 with other contents: {FIRST}",
         "validation: 1 added: val/square/00003.JPEG",
         "validation: 1 removed: val/ring/00003.JPEG",
-        "restore them, or go on with them as they are by --accept-changed-data, which is recorded",
+        "restore them, or go on with them as they are by accept_changed_data=True, which is recorded",
     ]
     capfd.readouterr()
     folder = run(max_steps=4, accept=True)
