@@ -315,7 +315,8 @@ def test_errors_are_one_message(words, message, tmp_path, monkeypatch, capsys):
     assert message in err and err.startswith("error: ") and not os.path.exists("runs")
 
 
-SHOW = "import os; print(*(os.environ.get(name) for name in ('RANK', 'WORLD_SIZE', 'MASTER_ADDR')), flush=True)"
+SHOWN = "' '.join(str(os.environ.get(name)) for name in ('RANK', 'WORLD_SIZE', 'MASTER_ADDR'))"
+SHOW = f"import os; os.write(1, ({SHOWN} + chr(10)).encode())"  # at once, whatever other ranks write
 FAIL = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit('no memory'); time.sleep(600)"
 
 
