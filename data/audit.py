@@ -101,7 +101,7 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
         )
     problems = check_classes(train, val)
     alike = _look_alike(train.classes)
-    if alike and not problems:  # which tell the names that differ between the splits
+    if alike and not problems:  # the problems name what differs between the splits
         warnings.append(f"classes whose names look alike: {_first(alike)}")
     if train.pixels is not None and val.pixels is not None:
         unseen = np.flatnonzero((train.pixels > 0) & (val.pixels == 0)).tolist()

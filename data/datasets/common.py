@@ -238,7 +238,7 @@ def hold_out_remedy(settings: Any) -> str:
 
 
 def held_out(settings: Any) -> str:
-    """Return the part of a protocol id that tells which validation split `divide` has made."""
+    """Return the part of a protocol id that names the validation split of `divide`."""
     return f"-held_out{settings.val_fraction:g}"
 
 

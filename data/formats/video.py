@@ -235,7 +235,7 @@ def _decode_with_decord(
 ) -> list[np.ndarray] | None:
     """Decode frames of a regular video by decord; None where it gives others, or another first frame.
 
-    It does not give the decoder the first packet, which tells the version of x264, and loses count at keyframes that
+    It does not give the decoder the first packet, which holds the version of x264, and loses count at keyframes that
     later frames look behind.
     """
     context = stream.codec_context

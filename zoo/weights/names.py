@@ -103,7 +103,7 @@ def without_wrappers(tensors: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         if name != AVERAGES_COUNTER:
             found[".".join(part for part in parts if part not in WRAPPER_PARTS)] = tensor
     first, last = (edge(found, default="").split(".")[:-1] for edge in (min, max))
-    # base_model tells that it is mit-han-lab's
+    # base_model shows that it is mit-han-lab's
     common = takewhile(lambda parts: parts[0] == parts[1] != "base_model", zip(first, last))
     prefix = "".join(f"{part}." for part, _ in common)
     left_out = [prefix, *left_out] if prefix else left_out
