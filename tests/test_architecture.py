@@ -53,7 +53,6 @@ LIBRARIES = {
     "decord": 2,
     "nvidia": 2,
     "tensorboard": 1,
-    "wandb": 1,
     "onnx": 3,
     "onnxruntime": 5,
     "matplotlib": 2,

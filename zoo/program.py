@@ -14,7 +14,12 @@ from zoo.data.errors import UserError
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent  # the checkout, or site-packages
 MAIN = str(PACKAGE / "__main__.py")
-RENAMED = {"--table": "--out", "--world": "--processes", "--format": "--json"}  # options of version 0.1
+RENAMED = {  # options of version 0.1
+    "--table": "--out",
+    "--world": "--processes",
+    "--format": "--json",
+    "--wandb": "--track wandb:PROJECT",
+}
 title = "zoo"  # what the user typed before the options: zoo predict, or predict.py; zoo.cli.run sets it
 
 

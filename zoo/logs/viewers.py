@@ -1,19 +1,16 @@
 """Viewers of a run: journal listeners that also show images and histograms, which the journal does not hold.
 
-TensorBoard is written by the tensorboard package alone, without any framework. Weights & Biases (`--wandb PROJECT`) is
-used where its package is installed.
+TensorBoard is written by the tensorboard package alone, without any framework; zoo/logs/trackers.py has the others.
 """
 
-import importlib.util
 import io
-import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from zoo.data.errors import UserError, printable
+from zoo.data.errors import printable
 from zoo.logs.journal import Event, Listener
 
 if TYPE_CHECKING:
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 GROUPS = {"train": "train", "eval": "val"}
 CURVES = ("loss", "lr", "grad_norm")  # of training; its other numbers are in the group train_system
 PNG_EFFORT = 1  # of zlib, 0 to 9: images are written during a run
-ID_FILE = "wandb_id"  # in the run's folder, so that a resumed run goes on there too
 
 
 class Histogram(NamedTuple):
@@ -136,67 +132,3 @@ def _png(pixels: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", compress_level=PNG_EFFORT)
     return buffer.getvalue()
-
-
-def require_wandb() -> None:
-    """Raise UserError if the package is not installed."""
-    if importlib.util.find_spec("wandb") is None:
-        raise UserError("--wandb: the package is not installed: pip install wandb")
-
-
-class WeightsAndBiases:
-    """Viewer that logs numbers, images and histograms, with the recipe as config.
-
-    WANDB_MODE=offline and the other variables of the package count as always.
-    """
-
-    def __init__(self, run: str, project: str, recipe: Mapping[str, Any]):
-        """Start or continue the run there.
-
-        Args:
-            run: folder of the run, whose name is that of the run there.
-            project: its project.
-            recipe: values by key.
-
-        Raises:
-            UserError: the package refuses, for example because nobody is logged in.
-        """
-        import wandb
-
-        self._wandb = wandb
-        try:
-            self._run = wandb.init(
-                project=project,
-                name=os.path.basename(os.path.abspath(run)),
-                id=_read_id(run),
-                resume="allow",
-                dir=run,
-                config=dict(recipe),
-            )
-        except wandb.Error as error:
-            raise UserError(f"--wandb: {error} (`wandb login`, or export WANDB_MODE=offline)") from None
-        with open(os.path.join(run, ID_FILE), "w", encoding="utf-8") as file:
-            file.write(self._run.id)
-        self._run.define_metric("*", step_metric="step")  # the package's own steps cannot go back after a kill
-
-    def __call__(self, event: Event) -> None:
-        if event["event"] in GROUPS:
-            self._run.log({**dict(numbers(event)), "step": event["step"]})
-
-    def show(self, step: int, images: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
-        """Log images and histograms."""
-        shown = {name: self._wandb.Image(pixels) for name, pixels in images.items()}
-        bars = {name: self._wandb.Histogram(np_histogram=tuple(histogram)) for name, histogram in histograms.items()}
-        if shown or bars:
-            self._run.log({**shown, **bars, "step": step})
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-def _read_id(run: str) -> str | None:
-    path = os.path.join(run, ID_FILE)
-    if not os.path.exists(path):
-        return None
-    with open(path, encoding="utf-8") as file:
-        return file.read()

@@ -2,8 +2,9 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from zoo import data, losses, optim, program, tasks
@@ -15,7 +16,7 @@ from zoo.data.dataset import LoaderSettings
 from zoo.data.errors import UserError, similar_name
 from zoo.data.parsing import natural
 from zoo.frameworks import FRAMEWORKS
-from zoo.logs import listeners, viewers
+from zoo.logs import listeners, trackers
 from zoo.models import load_spec
 from zoo.run import folder
 from zoo.run import weights as given
@@ -89,7 +90,7 @@ class Request(NamedTuple):
     max_steps: int | None = None  # stop after this many updates
     until_target: bool = False  # stop at the evaluation that reaches the target
     speed: Window | None = None  # time these updates and do nothing else
-    wandb: str | None = None  # project of Weights & Biases to log to
+    track: Mapping[str, str] = MappingProxyType({})  # project by name of an experiment tracker
     turns: str | None = None  # socket of the program that gives turns to several speed runs
     verbose: bool = False  # print every event
     accept_changed_data: bool = False  # resume although the data are not those that the run was trained on
@@ -179,7 +180,14 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
     add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule is unchanged")
-    add("--wandb", metavar="PROJECT", help="log to this project of Weights & Biases too (pip install wandb)")
+    add(
+        "--track",
+        metavar="NAME[:PROJECT]",
+        action="append",
+        default=[],
+        help=f"log to an experiment tracker, too: {', '.join(trackers.TRACKERS)}; repeatable; default project "
+        f"{trackers.DEFAULT_PROJECT}",
+    )
     add("--verbose", action="store_true", help="print every event: log lines, all metrics, checkpoints")
     add("--until-target", action="store_true", help="stop at the evaluation whose accuracy reaches `target`")
     add(
@@ -221,7 +229,10 @@ def _explain(words: Sequence[str], options: Sequence[str]) -> str:
     if not equals and len(words) > 1 and not words[1].startswith("-"):
         value = words[1]
     name, known = key.replace("-", "_"), _keys()
-    option = similar_name(words[0].partition("=")[0], options)
+    word = words[0].partition("=")[0]
+    if program.RENAMED.get(word, "").partition(" ")[0] in options:
+        return f"{word} is now {program.RENAMED[word]}"
+    option = similar_name(word, options)
     meant = nearest(name, known)
     if meant and (meant.rpartition(".")[2] == name.rpartition(".")[2] or not option):
         return f"{words[0]}: a key of the recipe is changed by -o: -o {meant}={value or 'VALUE'}"
@@ -247,8 +258,10 @@ def read(arguments: argparse.Namespace) -> Request:
     if arguments.accept_changed_data and not arguments.resume:
         raise UserError("--accept-changed-data: belongs to --resume; a new run takes the data as they are")
     window = _window(arguments)
-    if arguments.wandb is not None:
-        _check_wandb(arguments)
+    for key in ("eval_only", "speed"):
+        if arguments.track and getattr(arguments, key):
+            raise UserError(f"--track: logs training, and --{key.replace('_', '-')} trains nothing; leave one out")
+    track = trackers.projects(arguments.track)
     keys = ("amp", "exact", "deterministic", "framework", "device", "seed", "out", "weights", "resume", "global_batch")
     flags = {key: getattr(arguments, key) for key in (*keys, "eval_only")}
     resolved = request(arguments.config, arguments.override, **flags)
@@ -260,7 +273,7 @@ def read(arguments: argparse.Namespace) -> Request:
     return resolved._replace(
         max_steps=arguments.max_steps,
         until_target=arguments.until_target,
-        wandb=arguments.wandb,
+        track=track,
         verbose=arguments.verbose,
         speed=window,
         turns=arguments.turns,
@@ -345,16 +358,6 @@ def request(
     listeners.check_names(settings.listeners)
     changed = folder.check_same(began, resolved) if began else []
     return Request(settings, resolved, recipe, run, changed, given.taken_note(taken, entries, settings), eval_only)
-
-
-def _check_wandb(arguments: argparse.Namespace) -> None:
-    """Raise UserError where --wandb cannot or would not log."""
-    for key in ("eval_only", "speed"):
-        if getattr(arguments, key):
-            raise UserError(f"--wandb: logs training, and --{key.replace('_', '-')} trains nothing; leave one out")
-    if not arguments.wandb:
-        raise UserError("--wandb: needs the name of a project")
-    viewers.require_wandb()
 
 
 def _window(arguments: argparse.Namespace) -> Window | None:

@@ -49,14 +49,14 @@ def open_logs(folder: str, request: Request, recipe: str, console: "Console") ->
         The journal, and those of its listeners that show images, histograms and text.
     """
     from zoo.logs import airank, listeners
-    from zoo.logs.viewers import TensorBoard, WeightsAndBiases
+    from zoo.logs.trackers import TRACKERS
+    from zoo.logs.viewers import TensorBoard
 
     cfg = request.config
     entries = {key: plain(entry.value) for key, entry in request.resolved.items()}
     given = {key: value for key, value in entries.items() if request.resolved[key].origin != DEFAULT}
     viewers: list[Viewer] = [TensorBoard(folder, recipe, given)]
-    if request.wandb:
-        viewers.append(WeightsAndBiases(folder, request.wandb, entries))
+    viewers += [TRACKERS[name](folder, project, entries) for name, project in request.track.items()]
     airank_log = airank.Writer(folder, cfg.target, cfg.warmup_epochs)
     journal = Journal(folder, [console, *viewers, airank_log, *listeners.open_listeners(folder, cfg)])
     return journal, viewers

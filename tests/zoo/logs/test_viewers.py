@@ -1,9 +1,8 @@
-"""What TensorBoard reads back, Weights & Biases by a stand-in for its package, and further logs by name."""
+"""What TensorBoard reads back, and further logs by name."""
 
 import csv
 import io
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.logs import listeners
 from zoo.logs.journal import Journal
-from zoo.logs.viewers import Histogram, TensorBoard, WeightsAndBiases
+from zoo.logs.viewers import Histogram, TensorBoard
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
@@ -92,75 +91,6 @@ def test_pictures_and_histograms_in_tensorboard(opened):
     assert np.array_equal(Image.open(io.BytesIO(encoded)), pixels)
     ((step, _, buckets, plugin),) = shown["weights/fc"]
     assert (step, buckets.tolist(), plugin) == (9, [[-1, 0, 3], [0, 2, 1]], "histograms")  # left, right, count
-
-
-class Run:
-    def __init__(self, calls, id):
-        self.calls, self.id = calls, id
-
-    def define_metric(self, name, step_metric):
-        self.calls.append(("define_metric", name, step_metric))
-
-    def log(self, values):
-        self.calls.append(("log", values))
-
-    def finish(self):
-        self.calls.append(("finish",))
-
-
-@pytest.fixture
-def package(monkeypatch):
-    """A module `wandb` that records calls; `refusal` is what its init raises."""
-    module = ModuleType("wandb")
-    module.calls, module.refusal = [], None
-    module.Error = type("Error", (Exception,), {})
-    module.Image = lambda pixels: ("image", pixels.shape)
-    module.Histogram = lambda np_histogram: ("histogram", *(values.tolist() for values in np_histogram))
-
-    def init(**options):
-        module.calls.append(("init", options))
-        if module.refusal:
-            raise module.Error(module.refusal)
-        return Run(module.calls, options["id"] or "abc123")
-
-    module.init = init
-    monkeypatch.setitem(sys.modules, "wandb", module)
-    return module
-
-
-def test_a_run_has_the_recipe_and_is_continued_by_its_id(package, tmp_path):
-    folder = str(tmp_path / "mine")
-    (tmp_path / "mine").mkdir()
-    WeightsAndBiases(folder, "faces", {"optim.lr": 0.1}).close()
-    WeightsAndBiases(folder, "faces", {"optim.lr": 0.2})
-    own = {"project": "faces", "name": "mine", "resume": "allow", "dir": folder}
-    assert package.calls == [
-        ("init", {**own, "id": None, "config": {"optim.lr": 0.1}}),
-        ("define_metric", "*", "step"),
-        ("finish",),
-        ("init", {**own, "id": "abc123", "config": {"optim.lr": 0.2}}),
-        ("define_metric", "*", "step"),
-    ]
-
-
-def test_numbers_pictures_and_histograms(package, tmp_path):
-    viewer = WeightsAndBiases(str(tmp_path), "faces", {})
-    package.calls.clear()
-    viewer({"event": "train", "time": 1.0, "step": 20, "loss": 0.5, "power": None, "step_ms": {"p50": 1.5}})
-    viewer({"event": "save", "time": 2.0, "step": 20, "path": "x"})
-    viewer({"event": "eval", "time": 3.0, "step": 20, "top1": 0.25, "class_accuracy": {"cat": 1.0}})
-    histogram = Histogram(np.array([3, 1]), np.array([-1.0, 0.0, 2.0]))
-    viewer.show(20, {"images/pairs": np.zeros((2, 5, 3), np.uint8)}, {"weights/fc": histogram})
-    viewer.show(20, {}, {})
-    assert [values for _, values in package.calls] == [
-        {"step": 20, "train/loss": 0.5, "train_step_ms/p50": 1.5},
-        {"step": 20, "val/top1": 0.25, "val_class_accuracy/cat": 1.0},
-        {
-            "step": 20,
-            "images/pairs": ("image", (2, 5, 3)),
-            "weights/fc": ("histogram", [3, 1], [-1.0, 0.0, 2.0]),
-        },
-    ]
 
 
 def table(folder):
