@@ -17,7 +17,7 @@ from zoo.doctor import framework, machine, update
 from zoo.doctor.child import Answer, Finding, ask
 from zoo.doctor.framework import Start
 from zoo.doctor.machine import Driver
-from zoo.doctor.update import CASES, Reference, Update
+from zoo.doctor.update import CASES, Reference
 from zoo.models import load_spec
 from zoo.tasks import list_tasks
 
@@ -345,13 +345,6 @@ def test_pytorch_computes_on_a_cpu():
     finding, sound = update.examine("torch", "cpu", "bf16", 600.0, Reference("fp32", first))
     assert finding.state == "FAIL" and finding.text.startswith("on cpu: tsm: differs from fp32")
     assert list(sound) == ["resnet", "deeplabv3plus", "arcface"]
-
-
-def made(weight=(0.9, 2.0), statistic=(0.1,), numbers=NUMBERS, begin=(1.0, 2.0)):
-    """An update by 0.1 in the first weight and by 0.1 in the statistic."""
-    before = {"a.weight": np.array(begin, np.float32), "a.running_mean": np.zeros(1, np.float32)}
-    after = {"a.weight": np.array(weight, np.float32), "a.running_mean": np.array(statistic, np.float32)}
-    return Update(dict(numbers), before, after)
 
 
 CRASHING = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"

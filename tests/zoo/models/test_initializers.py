@@ -54,13 +54,6 @@ def test_ranks_draw_their_rows_of_the_same_matrix(cuts, initializer):
     assert np.array_equal(np.concatenate(parts), initialize(initializer, 5, "fc.weight", shape))
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 8])
-def test_equal_shards_of_a_classifier(size):
-    edges = [NUM_ROWS * rank // size for rank in range(size + 1)]
-    parts = [initialize(normal(0.01), 1, "head.weight", (NUM_ROWS, 4), rows) for rows in itertools.pairwise(edges)]
-    assert np.array_equal(np.concatenate(parts), initialize(normal(0.01), 1, "head.weight", (NUM_ROWS, 4)))
-
-
 def test_normal():
     array = initialize(normal(0.02), 1, "x", (500, 400)).astype(np.float64)
     assert abs(array.mean()) < 0.02 * 5 / math.sqrt(array.size)

@@ -46,6 +46,7 @@ CASES = {
         LRS,
     ),
     "tsm": Case("tsm", dict(depth=18, width=4, dropout=0.3, temporal_pool=True), (4, 24, 24, 3), {}),
+    "nonlocal": Case("tsm", dict(depth=50, width=4, non_local=True, dropout=0.0), (2, 32, 32, 3), {}),
     "mmseg": Case(
         "deeplabv3plus",
         dict(depth=18, width=4, head_width=8, low_width=4, aux_width=4),

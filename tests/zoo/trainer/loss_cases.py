@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.zoo.trainer import loss_reference, segment_worker
+from tests.zoo.trainer import loss_reference, segment_setup
 from zoo.data.batch import LABEL, SOFT_LABEL, Field, soft_label
 from zoo.losses import load_loss
 from zoo.tasks import segment
 from zoo.trainer.plan import ParamGroup, Plan
 
-SIZE, CLASSES, INPUTS = (10, 14), segment_worker.CLASSES, 5
+SIZE, CLASSES, INPUTS = (10, 14), segment_setup.CLASSES, 5
 WEIGHTS = (0.5, 2.0, 1.0, 0.0, 3.0)
 SEGMENT = {
     "weighted": ("cross_entropy", {"class_weights": WEIGHTS}),

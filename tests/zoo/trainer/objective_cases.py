@@ -5,21 +5,22 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from tests.zoo.trainer import segment_worker
+from tests.zoo.trainer import exact_worker, segment_setup
+from tests.zoo.trainer.trainer_setup import copied_state, update
 from zoo.tasks import segment
 
 
 def reference(name: str, content: str):
     """Return total, count and gradients of an objective in float64, by the definitions in zoo/tasks/segment.py."""
-    settings, label = segment_worker.OBJECTIVES[name], segment_worker.random_mask(content)
+    settings, label = segment_setup.OBJECTIVES[name], segment_setup.random_mask(content)
     valid = label != segment.IGNORE_INDEX
     total, gradients = 0.0, []
-    for head, logits in enumerate((segment_worker.random_logits(2), segment_worker.random_logits(3))):
+    for head, logits in enumerate((segment_setup.random_logits(2), segment_setup.random_logits(3))):
         powers = np.exp(logits.astype(np.float64))
         probabilities = powers / powers.sum(1, keepdims=True)
-        one_hot = np.moveaxis(np.eye(segment_worker.CLASSES)[np.where(valid, label, 0)], -1, 1)
+        one_hot = np.moveaxis(np.eye(segment_setup.CLASSES)[np.where(valid, label, 0)], -1, 1)
         target_probabilities = (probabilities * one_hot).sum(1)
-        target = (1 - settings.label_smoothing) * one_hot + settings.label_smoothing / segment_worker.CLASSES
+        target = (1 - settings.label_smoothing) * one_hot + settings.label_smoothing / segment_setup.CLASSES
         losses = -(target * np.log(probabilities)).sum(1)
         weights = valid.astype(np.float64) * (settings.aux_weight if head else 1)
         if head == 0 and settings.ohem_kept:
@@ -52,10 +53,10 @@ def class_scores(settings, images, size) -> np.ndarray:
     for image in images:
         for mirrored in (False, True)[: 1 + settings.flip]:
             view = image[:, :, ::-1] if mirrored else image
-            shape = (len(view), segment_worker.CLASSES, *view.shape[1:3])
+            shape = (len(view), segment_setup.CLASSES, *view.shape[1:3])
             scores, counts = np.zeros(shape), np.zeros(view.shape[1:3])
             for top, bottom, left, right in segment.windows(view.shape[1:3], output):
-                scores[:, :, top:bottom, left:right] += segment_worker.fixed_model(view[:, top:bottom, left:right])
+                scores[:, :, top:bottom, left:right] += segment_setup.fixed_model(view[:, top:bottom, left:right])
                 counts[top:bottom, left:right] += 1
             scores = scores / counts
             scores = resize(scores[..., ::-1] if mirrored else scores, size)
@@ -64,11 +65,11 @@ def class_scores(settings, images, size) -> np.ndarray:
 
 
 def check_losses(backend, name):
-    for content in segment_worker.MASKS:
+    for content in segment_setup.MASKS:
         expected, count, gradients = reference(name, content)
-        logits = [segment_worker.random_logits(seed) for seed in (2, 3)]
-        objective = segment_worker.OBJECTIVES[name]
-        total, items, *results = backend.loss_of_logits(objective, logits, segment_worker.random_mask(content))
+        logits = [segment_setup.random_logits(seed) for seed in (2, 3)]
+        objective = segment_setup.OBJECTIVES[name]
+        total, items, *results = backend.loss_of_logits(objective, logits, segment_setup.random_mask(content))
         np.testing.assert_allclose(total, expected, rtol=1e-5, atol=1e-9)
         assert items == count
         for result, gradient in zip(results, gradients):
@@ -87,24 +88,24 @@ def case_losses_of_the_hardest_pixels(backend):
     names = ("hardest", "threshold", "threshold_many", "smoothed_hardest", "smoothed_threshold")
     kept = {name: np.count_nonzero(reference(name, "mixed")[2][0].any(1)) for name in (*names, "valid")}
     assert kept["hardest"] == kept["smoothed_hardest"] == 600 and kept["threshold_many"] == 2 * 700
-    assert kept["threshold"] > 2 * 30 and kept["valid"] == np.count_nonzero(segment_worker.random_mask("mixed") != 255)
+    assert kept["threshold"] > 2 * 30 and kept["valid"] == np.count_nonzero(segment_setup.random_mask("mixed") != 255)
     for name in names:
         check_losses(backend, name)
 
 
 def case_class_maps_follow_their_definition(backend):
     """Of one image, at two scales, and larger than the input; every option changes the map."""
-    images, small = segment_worker.random_images(), segment_worker.random_small_images()
+    images, small = segment_setup.random_images(), segment_setup.random_small_images()
     ops, maps = importlib.import_module(f"zoo.trainer.{backend.FRAMEWORK}.ops"), []
-    arch = SimpleNamespace(num_classes=segment_worker.CLASSES, align_corners=True)
+    arch = SimpleNamespace(num_classes=segment_setup.CLASSES, align_corners=True)
 
     def model(x):
-        return backend.to_tensor(segment_worker.fixed_model(backend.to_array(x)))
+        return backend.to_tensor(segment_setup.fixed_model(backend.to_array(x)))
 
-    for name, settings in segment_worker.OUTPUTS.items():
+    for name, settings in segment_setup.OUTPUTS.items():
         for case, scales, size in (
-            ("one", [images], segment_worker.SIZE),
-            ("two", [images, small], segment_worker.SIZE),
+            ("one", [images], segment_setup.SIZE),
+            ("two", [images, small], segment_setup.SIZE),
             ("larger", [images], (55, 80)),
         ):
             tensors = [backend.to_tensor(image) for image in scales]
@@ -113,7 +114,7 @@ def case_class_maps_follow_their_definition(backend):
             assert found.dtype == np.uint8 and found.shape == (2, *size)
             ranked = np.sort(scores, 1)
             clear = ranked[:, -1] - ranked[:, -2] > 1e-5  # elsewhere rounding may decide
-            assert clear.mean() > 0.99 and len(np.unique(found)) == segment_worker.CLASSES
+            assert clear.mean() > 0.99 and len(np.unique(found)) == segment_setup.CLASSES
             assert np.array_equal(found[clear], scores.argmax(1)[clear]), (name, case)
             maps += [found] if case != "larger" else []
     assert all((a != b).mean() > 0.01 for i, a in enumerate(maps) for b in maps[:i])
@@ -121,7 +122,7 @@ def case_class_maps_follow_their_definition(backend):
 
 def case_the_settings_reach_the_objective(backend):
     """The weight of the auxiliary logits, and both ways to average."""
-    logits, mask = [segment_worker.random_logits(seed) for seed in (2, 3)], segment_worker.random_mask("mixed")
+    logits, mask = [segment_setup.random_logits(seed) for seed in (2, 3)], segment_setup.random_mask("mixed")
 
     def total(**options):
         return backend.loss_of_logits(segment.Settings(**options), logits, mask)[:2]
@@ -131,3 +132,17 @@ def case_the_settings_reach_the_objective(backend):
     )
     np.testing.assert_allclose(double - whole, whole - without, rtol=1e-5)
     assert whole > 1.5 * without and labelled == (mask != segment.IGNORE_INDEX).sum() and pixels == mask.size
+
+
+def case_a_batch_without_a_label_changes_statistics_alone(backend):
+    """No loss, no gradient, no NaN, also where clipping divides by the norm; weight decay shrinks the weights."""
+    trainer, (batch, *_) = exact_worker.build(backend.FRAMEWORK, exact_worker.CASES["mmseg"])
+    batch["label"][:] = segment.IGNORE_INDEX
+    before, numbers, after = copied_state(trainer), update(trainer, batch), trainer.state_dict()
+    assert numbers["loss"] == numbers["grad_norm"] == numbers["skipped"] == 0
+    for name, value in before.items():
+        if ".running_" in name:
+            assert np.isfinite(after[name]).all() and not np.array_equal(after[name], value)
+        elif "/" not in name:
+            factor, decay = trainer.plan.param_group(name)
+            np.testing.assert_allclose(after[name], value * (1 - 0.05 * factor * decay), rtol=1e-13, err_msg=name)

