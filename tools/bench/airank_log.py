@@ -90,38 +90,24 @@ def accuracy(text: str) -> Decimal:
 
 
 class Event(NamedTuple):
-    """An event of a log.
+    """An event of a log."""
 
-    Attributes:
-        name: one of EVENTS.
-        time: its time stamp, in seconds.
-        line: its number, from 1.
-        value: accuracy as printed, seconds or samples per second; None if it is no number that can be meant.
-        text: checksum, name of the counter, or unit.
-        counter: epochs or steps as printed.
-    """
-
-    name: str
-    time: Decimal
-    line: int
+    name: str  # one of EVENTS
+    time: Decimal  # its time stamp, in seconds
+    line: int  # its number, from 1
+    # accuracy as printed, seconds or samples per second; None if it is no number that can be meant
     value: Decimal | None = None
-    text: str | None = None
-    counter: Decimal | None = None
+    text: str | None = None  # checksum, name of the counter, or unit
+    counter: Decimal | None = None  # epochs or steps as printed
 
 
 @dataclass(frozen=True)
 class Log:
-    """The events of a log.
+    """The events of a log."""
 
-    Attributes:
-        kind: training, inference or other.
-        events: in the order of their lines.
-        form: deviation of the form of a line -> numbers of the lines.
-    """
-
-    kind: str
-    events: list[Event]
-    form: dict[str, list[int]]
+    kind: str  # training, inference or other
+    events: list[Event]  # in the order of their lines
+    form: dict[str, list[int]]  # deviation of the form of a line -> numbers of the lines
 
     @cached_property
     def evals(self) -> list[Event]:
@@ -203,17 +189,11 @@ def _form_deviations(event: Event | None, prefix: str, piece: str, rest: str) ->
 
 
 class Stretch(NamedTuple):
-    """The part of a run that avg_ips counts.
+    """The part of a run that avg_ips counts."""
 
-    Attributes:
-        epochs: done in it.
-        seconds: duration.
-        rounding: largest error of `epochs` from the counters' decimals.
-    """
-
-    epochs: Decimal
-    seconds: Decimal
-    rounding: Decimal
+    epochs: Decimal  # done in it
+    seconds: Decimal  # duration
+    rounding: Decimal  # largest error of `epochs` from the counters' decimals
 
 
 def reached(log: Log, target: Decimal | None) -> Event | None:

@@ -33,23 +33,16 @@ Result = dict[str, dict[str, Any]]  # model -> case -> average_speed, batch_size
 
 
 class LogName(NamedTuple):
-    """Contents of a log's path, <case>/<model>_b<batch>_<precision>_<run>.log.
+    """Contents of a log's path, <case>/<model>_b<batch>_<precision>_<run>.log."""
 
-    Attributes:
-        path: as given.
-        case: such as 2n8g, 2 nodes of 8 cards.
-        batch: samples per card.
-        run: number of the repetition.
-    """
-
-    path: str
-    case: str
+    path: str  # as given
+    case: str  # such as 2n8g, 2 nodes of 8 cards
     nodes: int
     cards: int
     model: str
-    batch: int
+    batch: int  # samples per card
     precision: str
-    run: int
+    run: int  # number of the repetition
 
     @property
     def ranks(self) -> int:
@@ -73,17 +66,11 @@ class Window(NamedTuple):
 
 
 class Speeds(NamedTuple):
-    """Samples per second of one run; None where a way of counting gives none.
+    """Samples per second of one run; None where a way of counting gives none."""
 
-    Attributes:
-        published: as the script counts.
-        corrected: from the figures that the framework prints, over the right steps.
-        remarks: what the script counts wrongly in this log.
-    """
-
-    published: float | None
-    corrected: float | None = None
-    remarks: tuple[str, ...] = ()
+    published: float | None  # as the script counts
+    corrected: float | None = None  # from the figures that the framework prints, over the right steps
+    remarks: tuple[str, ...] = ()  # what the script counts wrongly in this log
 
 
 class Kind(NamedTuple):

@@ -85,19 +85,12 @@ raise SystemExit(code)"""
 
 
 class Described(NamedTuple):
-    """Data of a recipe.
+    """Data of a recipe."""
 
-    Attributes:
-        fields: fields of a training sample; the model's input first.
-        classes: number of classes.
-        samples: samples per epoch; None if not known.
-        origin: source of these numbers, in words.
-    """
-
-    fields: Sequence[Field]
-    classes: int
-    samples: int | None
-    origin: str
+    fields: Sequence[Field]  # fields of a training sample; the model's input first
+    classes: int  # number of classes
+    samples: int | None  # samples per epoch; None if not known
+    origin: str  # source of these numbers, in words
 
 
 class Row(NamedTuple):
@@ -109,25 +102,15 @@ class Row(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """An estimate.
+    """An estimate."""
 
-    Attributes:
-        head: lines that describe the run.
-        memory: rows of the process that needs most, its program left out.
-        messages: rows of what each process sends and receives in an update.
-        compute: type of the numbers.
-        flops: operations of an update of a process.
-        samples: per update and process.
-        epoch: training samples of an epoch; None if not known.
-    """
-
-    head: list[str]
-    memory: list[Row]
-    messages: list[Row]
-    compute: str
-    flops: int
-    samples: int
-    epoch: int | None
+    head: list[str]  # lines that describe the run
+    memory: list[Row]  # rows of the process that needs most, its program left out
+    messages: list[Row]  # rows of what each process sends and receives in an update
+    compute: str  # type of the numbers
+    flops: int  # operations of an update of a process
+    samples: int  # per update and process
+    epoch: int | None  # training samples of an epoch; None if not known
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -20,33 +20,19 @@ from zoo.trainer.torch.model import checkpoint_modules, compute_in_fp32
 
 
 class Passes(NamedTuple):
-    """A forward and backward pass.
+    """A forward and backward pass."""
 
-    Attributes:
-        model: name of the model.
-        arch: its complete architecture.
-        dropout_masks: its further inputs in training.
-        fields: the model's input, and the label.
-        batch: number of samples.
-        is_half: whether convolutions and products compute in 16 bits.
-        fp32_norms: whether normalizations compute in fp32 all the same, between two casts.
-        fp32_dilated: whether dilated convolutions do.
-        checkpointed: names of modules whose activations the backward pass computes again.
-        task: the model's task.
-        settings: settings of the task.
-    """
-
-    model: str
-    arch: Any
-    dropout_masks: Sequence[DropoutMask]
-    fields: Sequence[Field]
-    batch: int
-    is_half: bool
-    fp32_norms: bool
-    fp32_dilated: bool
-    checkpointed: Sequence[str]
-    task: Task
-    settings: Any
+    model: str  # name of the model
+    arch: Any  # its complete architecture
+    dropout_masks: Sequence[DropoutMask]  # its further inputs in training
+    fields: Sequence[Field]  # the model's input, and the label
+    batch: int  # number of samples
+    is_half: bool  # whether convolutions and products compute in 16 bits
+    fp32_norms: bool  # whether normalizations compute in fp32 all the same, between two casts
+    fp32_dilated: bool  # whether dilated convolutions do
+    checkpointed: Sequence[str]  # names of modules whose activations the backward pass computes again
+    task: Task  # the model's task
+    settings: Any  # settings of the task
 
 
 def peak(passes: Passes) -> int:

@@ -21,25 +21,20 @@ LEAST_RUNS = {False: 4, True: 6}  # with fewer runs of each, or fewer pairs, no 
 
 
 class Summary(NamedTuple):
-    """Statistics of a case's runs.
+    """Statistics of a case's runs."""
 
-    Attributes:
-        runs: their number.
-        median, mean, least, most: of the runs' values.
-        low, high: confidence interval of the median; None for a single run.
-        cv: coefficient of variation of the runs: sample standard deviation / mean; None for a single run.
-        median_cv: coefficient of variation of the median, which more runs make smaller.
-    """
-
-    runs: int
+    runs: int  # their number
+    # median, mean, least, most: of the runs' values
     median: float
     mean: float
     least: float
     most: float
+    # low, high: confidence interval of the median; None for a single run
     low: float | None = None
     high: float | None = None
+    # coefficient of variation of the runs: sample standard deviation / mean; None for a single run
     cv: float | None = None
-    median_cv: float | None = None
+    median_cv: float | None = None  # coefficient of variation of the median, which more runs make smaller
 
 
 class LogRatio(NamedTuple):
@@ -63,16 +58,13 @@ class LogRatio(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The verdict on the speed of b relative to a.
+    """The verdict on the speed of b relative to a."""
 
-    Attributes:
-        name: "slower" or "faster": by the margin at least, and significant; "no slowdown": the interval excludes a
-            slowdown by the margin; "cannot tell".
-        repeats: runs of each that would tell, as far as the noise so far shows; None if this is not needed, or more
-            than MAX_REPEATS.
-    """
-
+    # "slower" or "faster": by the margin at least, and significant; "no slowdown": the interval excludes a slowdown by
+    # the margin; "cannot tell"
     name: str
+    # runs of each that would tell, as far as the noise so far shows; None if this is not needed, or more than
+    # MAX_REPEATS
     repeats: int | None = None
 
 

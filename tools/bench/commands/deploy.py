@@ -45,21 +45,13 @@ Forward = Callable[[np.ndarray], np.ndarray]  # of pixels, uint8 (N, ..., 3)
 
 
 class Sized(NamedTuple):
-    """A model at the size of its recipe, with initial weights.
+    """A model at the size of its recipe, with initial weights."""
 
-    Attributes:
-        recipe: its name.
-        checkpoint: its weights.
-        shape: shape of a sample, channels last.
-        parameters: parameters of the graph; without those that only training uses.
-        flops: floating-point operations of a sample, 2 per multiply-add (zoo.models.flops).
-    """
-
-    recipe: str
-    checkpoint: trained.Trained
-    shape: tuple[int, ...]
-    parameters: int
-    flops: int
+    recipe: str  # its name
+    checkpoint: trained.Trained  # its weights
+    shape: tuple[int, ...]  # shape of a sample, channels last
+    parameters: int  # parameters of the graph; without those that only training uses
+    flops: int  # floating-point operations of a sample, 2 per multiply-add (zoo.models.flops)
 
 
 class Calls(NamedTuple):

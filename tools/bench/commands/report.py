@@ -82,19 +82,12 @@ def _write_page(arguments: argparse.Namespace) -> int:
 
 
 class Section(NamedTuple):
-    """The part of a report about one model.
+    """The part of a report about one model."""
 
-    Attributes:
-        title: name of the model.
-        facts: lines about how it was measured.
-        tables: those that have rows.
-        plots: in order.
-    """
-
-    title: str
-    facts: Sequence[str]
-    tables: Sequence[Table]
-    plots: Sequence[Plot] = ()
+    title: str  # name of the model
+    facts: Sequence[str]  # lines about how it was measured
+    tables: Sequence[Table]  # those that have rows
+    plots: Sequence[Plot] = ()  # in order
 
 
 def markdown(warnings: Sequence[str], sections: Sequence[Section], runs: Table) -> list[str]:

@@ -30,52 +30,33 @@ MATRIX, ATTEMPTS = "matrix.json", "benchmark.jsonl"  # what identifies a matrix,
 
 
 class Recipe(NamedTuple):
-    """A recipe of the matrix.
+    """A recipe of the matrix."""
 
-    Attributes:
-        name: file name without suffix.
-        path: as given to -c.
-        model: name of its model.
-        folder: the model's name in folders and files; without `_`, which separates their parts.
-    """
-
-    name: str
-    path: str
-    model: str
-    folder: str
+    name: str  # file name without suffix
+    path: str  # as given to -c
+    model: str  # name of its model
+    folder: str  # the model's name in folders and files; without `_`, which separates their parts
 
 
 class Variant(NamedTuple):
-    """One of several versions that are compared in one matrix.
+    """One of several versions that are compared in one matrix."""
 
-    Attributes:
-        name: folder of its runs below that of the matrix; "" if the matrix has no variants.
-        checkout: folder of the train.py to run.
-        options: further options of train.py.
-    """
-
-    name: str = ""
-    checkout: Path = CHECKOUT
-    options: tuple[str, ...] = ()
+    name: str = ""  # folder of its runs below that of the matrix; "" if the matrix has no variants
+    checkout: Path = CHECKOUT  # folder of the train.py to run
+    options: tuple[str, ...] = ()  # further options of train.py
 
 
 class Case(NamedTuple):
-    """What is timed, several times.
-
-    Attributes:
-        batch: samples per process and micro-batch; None until the largest one is found.
-        sets_batch: whether the batch is not that of the recipe.
-        is_largest: whether the batch is the largest that was found.
-    """
+    """What is timed, several times."""
 
     variant: Variant
     recipe: Recipe
     framework: str
     precision: str
-    batch: int | None
+    batch: int | None  # samples per process and micro-batch; None until the largest one is found
     world: Cluster
-    sets_batch: bool = True
-    is_largest: bool = False
+    sets_batch: bool = True  # whether the batch is not that of the recipe
+    is_largest: bool = False  # whether the batch is the largest that was found
 
     def __str__(self) -> str:
         """Return the title of the case."""

@@ -175,15 +175,10 @@ def _memory(pid: int) -> int:
 
 
 class Load(NamedTuple):
-    """Work of others on this machine.
+    """Work of others on this machine."""
 
-    Attributes:
-        cpu: share of all cores' time that is taken, also by other virtual machines (steal).
-        gpus: a line for each GPU that computes, or holds memory of a process.
-    """
-
-    cpu: float
-    gpus: tuple[str, ...] = ()
+    cpu: float  # share of all cores' time that is taken, also by other virtual machines (steal)
+    gpus: tuple[str, ...] = ()  # a line for each GPU that computes, or holds memory of a process
 
     @property
     def is_busy(self) -> bool:

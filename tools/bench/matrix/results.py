@@ -36,17 +36,11 @@ VERDICTS = {  # of a comparison -> as they are counted
 
 
 class Outcome(NamedTuple):
-    """What is known about a case.
+    """What is known about a case."""
 
-    Attributes:
-        runs: complete runs by number.
-        reason: why it has none, or no further ones; None if there is no reason.
-        is_skipped: whether it was never started.
-    """
-
-    runs: Mapping[int, Run]
-    reason: str | None = None
-    is_skipped: bool = False
+    runs: Mapping[int, Run]  # complete runs by number
+    reason: str | None = None  # why it has none, or no further ones; None if there is no reason
+    is_skipped: bool = False  # whether it was never started
 
     @property
     def status(self) -> str:

@@ -26,19 +26,12 @@ ENDLESS = 1 << 40  # batches
 
 
 class Loader(NamedTuple):
-    """A loader on some files.
+    """A loader on some files."""
 
-    Attributes:
-        files: kind of files, such as `JPEG frames`.
-        name: name of the loader.
-        read: reads the batch of a number in this thread.
-        stream: opens endless batches that WORKERS processes read.
-    """
-
-    files: str
-    name: str
-    read: Callable[[int], Any]
-    stream: Callable[[], Any]
+    files: str  # kind of files, such as `JPEG frames`
+    name: str  # name of the loader
+    read: Callable[[int], Any]  # reads the batch of a number in this thread
+    stream: Callable[[], Any]  # opens endless batches that WORKERS processes read
 
 
 class MapStyle(NamedTuple):

@@ -26,15 +26,10 @@ class Peaks(NamedTuple):
 
 
 class Peak(NamedTuple):
-    """Peak of a device.
+    """Peak of a device."""
 
-    Attributes:
-        flops: operations per second.
-        source: the type of numbers that it belongs to, or the option that gave it.
-    """
-
-    flops: float
-    source: str
+    flops: float  # operations per second
+    source: str  # the type of numbers that it belongs to, or the option that gave it
 
 
 Entry = tuple[str, Peaks, tuple[int, ...]]  # pattern of the name, peaks, memory in GB that the device is sold with

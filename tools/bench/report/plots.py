@@ -36,19 +36,12 @@ TIME_UNITS = ((3 * 86400, 86400, "days"), (3 * 3600, 3600, "hours"), (180, 60, "
 
 
 class Plot(NamedTuple):
-    """A figure.
+    """A figure."""
 
-    Attributes:
-        name: of its file, without a suffix: <model>-<kind>.
-        title: its heading.
-        note: what it shows.
-        figure: of matplotlib.
-    """
-
-    name: str
-    title: str
-    note: str
-    figure: "Figure"
+    name: str  # of its file, without a suffix: <model>-<kind>
+    title: str  # its heading
+    note: str  # what it shows
+    figure: "Figure"  # of matplotlib
 
     def svg(self) -> str:
         """Return the figure as the address of an image in SVG, which holds the image itself."""

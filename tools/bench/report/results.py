@@ -16,19 +16,12 @@ MAX_LISTED = 3  # runs that a message names
 
 
 class Result(NamedTuple):
-    """The complete runs of a case.
+    """The complete runs of a case."""
 
-    Attributes:
-        case: what they have in common.
-        runs: in the order they were given.
-        speed: statistics of their throughput; None if none has one.
-        peak: of one device; None if not known.
-    """
-
-    case: Case
-    runs: Sequence[Run]
-    speed: Summary | None
-    peak: Peak | None
+    case: Case  # what they have in common
+    runs: Sequence[Run]  # in the order they were given
+    speed: Summary | None  # statistics of their throughput; None if none has one
+    peak: Peak | None  # of one device; None if not known
 
     @property
     def speeds(self) -> list[float]:
@@ -62,18 +55,12 @@ class Result(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """Throughput of a framework relative to another one's, in otherwise equal cases.
+    """Throughput of a framework relative to another one's, in otherwise equal cases."""
 
-    Attributes:
-        case: of the framework.
-        base: that of the other framework.
-        value: ratio of the medians.
-        low, high: its 95 % confidence interval; None with fewer than two runs of either.
-    """
-
-    case: Case
-    base: Case
-    value: float
+    case: Case  # of the framework
+    base: Case  # that of the other framework
+    value: float  # ratio of the medians
+    # low, high: its 95 % confidence interval; None with fewer than two runs of either
     low: float | None
     high: float | None
 

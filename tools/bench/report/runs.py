@@ -27,28 +27,20 @@ OTHERS = ("loader", "workers", "threads", "seed", "recipe_sha256")
 
 
 class Case(NamedTuple):
-    """What the repeats of a measurement have in common; None where it is not known.
-
-    Attributes:
-        variant: of the code, in a matrix that compares several.
-        precision: `fp32`, or with 16 bits the recipe's word, the type and the level: `amp (fp16 O1)`.
-        batch: samples per card and micro-batch; accumulate: micro-batches per update.
-        nodes, cards: number of hosts, and of all processes, one per card.
-        device: name of the accelerator or of the processor.
-        counting: how the throughput was counted.
-    """
+    """What the repeats of a measurement have in common; None where it is not known."""
 
     model: str | None = None
     recipe: str | None = None
-    variant: str | None = None
+    variant: str | None = None  # of the code, in a matrix that compares several
     framework: str | None = None
-    precision: str | None = None
-    batch: int | None = None
-    accumulate: int | None = None
+    precision: str | None = None  # `fp32`, or with 16 bits the recipe's word, the type and the level: `amp (fp16 O1)`
+    batch: int | None = None  # samples per card and micro-batch
+    accumulate: int | None = None  # micro-batches per update
+    # nodes, cards: number of hosts, and of all processes, one per card
     nodes: int | None = None
     cards: int | None = None
-    device: str | None = None
-    counting: str | None = None
+    device: str | None = None  # name of the accelerator or of the processor
+    counting: str | None = None  # how the throughput was counted
 
     @property
     def global_batch(self) -> int | None:
@@ -57,91 +49,60 @@ class Case(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A value in the course of a run.
+    """A value in the course of a run."""
 
-    Attributes:
-        samples: trained on so far; None if not known.
-        seconds: since the run began, stops of a resumed run included.
-        value: loss, or main metric as a fraction.
-    """
-
-    samples: float | None
-    seconds: float | None
-    value: float
+    samples: float | None  # trained on so far; None if not known
+    seconds: float | None  # since the run began, stops of a resumed run included
+    value: float  # loss, or main metric as a fraction
 
 
 class Values(NamedTuple):
-    """What was measured in a run; None where nothing was.
+    """What was measured in a run; None where nothing was."""
 
-    Attributes:
-        samples_per_s: throughput, counted as the case says.
-        avg_ips: throughput of the whole run by the definition of AI-Rank, evaluations included.
-        p50, p90, p99: quantiles of the time of an update in milliseconds.
-        step_ms: that of every update of a speed run.
-        data_wait: share of the time spent waiting for data.
-        device_memory, host_memory: peaks in bytes, of the fullest device and of all processes of the run.
-        joules_per_sample, watts: energy and mean power of all devices.
-        best: highest main metric of any evaluation, a fraction.
-        time_to_target: seconds from the beginning to the evaluation that reached the target, at target_epoch.
-        total_time: seconds from the beginning to the end.
-        evaluations: their number.
-    """
-
-    samples_per_s: float | None = None
-    avg_ips: float | None = None
+    samples_per_s: float | None = None  # throughput, counted as the case says
+    avg_ips: float | None = None  # throughput of the whole run by the definition of AI-Rank, evaluations included
+    # p50, p90, p99: quantiles of the time of an update in milliseconds
     p50: float | None = None
     p90: float | None = None
     p99: float | None = None
-    step_ms: tuple[float, ...] = ()
-    data_wait: float | None = None
+    step_ms: tuple[float, ...] = ()  # that of every update of a speed run
+    data_wait: float | None = None  # share of the time spent waiting for data
+    # device_memory, host_memory: peaks in bytes, of the fullest device and of all processes of the run
     device_memory: float | None = None
     host_memory: float | None = None
+    # joules_per_sample, watts: energy and mean power of all devices
     joules_per_sample: float | None = None
     watts: float | None = None
-    best: float | None = None
+    best: float | None = None  # highest main metric of any evaluation, a fraction
+    # seconds from the beginning to the evaluation that reached the target, at target_epoch
     time_to_target: float | None = None
     target_epoch: float | None = None
-    total_time: float | None = None
-    evaluations: int = 0
+    total_time: float | None = None  # seconds from the beginning to the end
+    evaluations: int = 0  # their number
 
 
 class Run(NamedTuple):
-    """A run.
+    """A run."""
 
-    Attributes:
-        path: folder of the run, or file of the log.
-        state: COMPLETE, INCOMPLETE, DAMAGED, or MIXED: complete, its method changed by a resume.
-        remark: how far it came, or what a resume changed; empty for a complete run.
-        metric: name of the main metric; target: its target, a fraction.
-        protocol: id of the way of sampling and evaluating.
-        compute: type of the numbers: fp32, fp16, bf16 or fp64; tf32: whether fp32 may be computed in TF32.
-        flops_per_sample: of a forward pass.
-        facts: what was recorded of versions, commit and machine.
-        settings: beside its case, as they were at its begin.
-        changed: names of the settings that resumes changed.
-        losses: training loss; metrics: main metric of each evaluation.
-        steps: updates done; began: when, in Unix seconds.
-    """
-
-    path: str
-    state: str
-    remark: str
+    path: str  # folder of the run, or file of the log
+    state: str  # COMPLETE, INCOMPLETE, DAMAGED, or MIXED: complete, its method changed by a resume
+    remark: str  # how far it came, or what a resume changed; empty for a complete run
     case: Case = Case()
     values: Values = Values()
-    metric: str | None = None
-    target: float | None = None
-    protocol: str | None = None
+    metric: str | None = None  # name of the main metric
+    target: float | None = None  # its target, a fraction
+    protocol: str | None = None  # id of the way of sampling and evaluating
     checksum: str | None = None
-    compute: str | None = None
-    tf32: bool = True
-    flops_per_sample: float | None = None
-    facts: Mapping[str, Any] = MappingProxyType({})
-    settings: Mapping[str, Any] = MappingProxyType({})
-    changed: Sequence[str] = ()
-    losses: Sequence[Point] = ()
-    metrics: Sequence[Point] = ()
-    steps: int | None = None
-    began: float | None = None
+    compute: str | None = None  # type of the numbers: fp32, fp16, bf16 or fp64
+    tf32: bool = True  # whether fp32 may be computed in TF32
+    flops_per_sample: float | None = None  # of a forward pass
+    facts: Mapping[str, Any] = MappingProxyType({})  # what was recorded of versions, commit and machine
+    settings: Mapping[str, Any] = MappingProxyType({})  # beside its case, as they were at its begin
+    changed: Sequence[str] = ()  # names of the settings that resumes changed
+    losses: Sequence[Point] = ()  # training loss
+    metrics: Sequence[Point] = ()  # main metric of each evaluation
+    steps: int | None = None  # updates done
+    began: float | None = None  # when, in Unix seconds
 
 
 def find(folder: str) -> list[str]:

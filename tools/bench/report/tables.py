@@ -73,19 +73,12 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {  # titles with units
 
 
 class Table(NamedTuple):
-    """A table.
+    """A table."""
 
-    Attributes:
-        name: of its file.
-        title: its heading.
-        note: how its numbers are defined; may be empty.
-        rows: all with the same keys, one of which is `model`.
-    """
-
-    name: str
-    title: str
-    note: str
-    rows: Sequence[Row]
+    name: str  # of its file
+    title: str  # its heading
+    note: str  # how its numbers are defined; may be empty
+    rows: Sequence[Row]  # all with the same keys, one of which is `model`
 
     def of(self, model: str | None) -> "Table":
         """Return the rows of a model."""

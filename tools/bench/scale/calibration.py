@@ -25,46 +25,30 @@ class Sample(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """Messages of an update.
+    """Messages of an update."""
 
-    Attributes:
-        gradients: bytes that are all-reduced.
-        buckets: parts of them that are all-reduced one after the other during the backward pass; 1: all at its end.
-        synchronized: small all-reduces that both passes wait for: two per synchronized batch norm.
-        gathered: bytes of each process that all others receive, twice: embeddings of a split classifier, and their
-            gradients.
-    """
-
-    gradients: int
+    gradients: int  # bytes that are all-reduced
+    # parts of them that are all-reduced one after the other during the backward pass; 1: all at its end
     buckets: int = 1
-    synchronized: int = 0
+    synchronized: int = 0  # small all-reduces that both passes wait for: two per synchronized batch norm
+    # bytes of each process that all others receive, twice: embeddings of a split classifier, and their gradients
     gathered: int = 0
 
 
 class Calibration(NamedTuple):
-    """Measurements of a recipe.
+    """Measurements of a recipe."""
 
-    Attributes:
-        recipe: name of the recipe.
-        framework: name of the framework.
-        device: description of the device.
-        batch: samples per process and update.
-        steps: processes that ran at once, each for itself -> seconds of their updates, round by round.
-        input: processes -> samples per second that a host reads for all of them, of several passes.
-        sweep: all-reduces within a host.
-        messages: messages of an update.
-        runs: processes of whole runs -> seconds of their updates.
-    """
-
-    recipe: str
-    framework: str
-    device: str
-    batch: int
+    recipe: str  # name of the recipe
+    framework: str  # name of the framework
+    device: str  # description of the device
+    batch: int  # samples per process and update
+    # processes that ran at once, each for itself -> seconds of their updates, round by round
     steps: dict[int, list[list[float]]]
+    # processes -> samples per second that a host reads for all of them, of several passes
     input: dict[int, list[float]]
-    sweep: list[Sample]
-    messages: Messages
-    runs: dict[int, list[float]]
+    sweep: list[Sample]  # all-reduces within a host
+    messages: Messages  # messages of an update
+    runs: dict[int, list[float]]  # processes of whole runs -> seconds of their updates
 
     @property
     def is_cpu(self) -> bool:

@@ -29,39 +29,23 @@ VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
 
 
 class Command(NamedTuple):
-    """A process to start.
+    """A process to start."""
 
-    Attributes:
-        words: its command line.
-        variables: environment variables, beside those of this process.
-        log: new file for its output.
-    """
-
-    words: Sequence[str]
-    variables: Mapping[str, str]
-    log: Path
+    words: Sequence[str]  # its command line
+    variables: Mapping[str, str]  # environment variables, beside those of this process
+    log: Path  # new file for its output
 
 
 class Plan(NamedTuple):
-    """Parts of a calibration.
+    """Parts of a calibration."""
 
-    Attributes:
-        arguments: options of `zoo train` that select the recipe.
-        request: the recipe that results.
-        worlds: processes of whole runs, on this host.
-        processes: numbers of processes that compute, read and all-reduce at once.
-        rounds: repetitions of all runs.
-        drop: updates before the clock of a run starts.
-        timed: updates after that.
-    """
-
-    arguments: list[str]
-    request: cli.Request
-    worlds: list[int]
-    processes: list[int]
-    rounds: int
-    drop: int
-    timed: int
+    arguments: list[str]  # options of `zoo train` that select the recipe
+    request: cli.Request  # the recipe that results
+    worlds: list[int]  # processes of whole runs, on this host
+    processes: list[int]  # numbers of processes that compute, read and all-reduce at once
+    rounds: int  # repetitions of all runs
+    drop: int  # updates before the clock of a run starts
+    timed: int  # updates after that
 
 
 def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:

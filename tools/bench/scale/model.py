@@ -31,15 +31,10 @@ PER_CARD_DOUBLING = 0.052  # beyond the processes of a measured run within a hos
 
 
 class Link(NamedTuple):
-    """A connection between two cards or two hosts.
+    """A connection between two cards or two hosts."""
 
-    Attributes:
-        latency: seconds per message.
-        seconds_per_byte: 1 / bandwidth.
-    """
-
-    latency: float
-    seconds_per_byte: float
+    latency: float  # seconds per message
+    seconds_per_byte: float  # 1 / bandwidth
 
 
 class LinkFit(NamedTuple):
@@ -133,25 +128,15 @@ def expected_maximum(sample: Sequence[float] | np.ndarray, n: int) -> float:
 
 
 class Prediction(NamedTuple):
-    """The mean time of an update and its parts, in seconds.
+    """The mean time of an update and its parts, in seconds."""
 
-    Attributes:
-        cluster: hosts and cards.
-        samples: per update, over all processes.
-        seconds: mean time of an update.
-        compute: computing time of a process on average, beside the others of its host.
-        waiting: for the slowest process.
-        all_reduce: time of the messages that the backward pass does not hide.
-        input: time to read the samples of an update; in parallel with all else.
-    """
-
-    cluster: Cluster
-    samples: int
-    seconds: float
-    compute: float
-    waiting: float
-    all_reduce: float
-    input: float
+    cluster: Cluster  # hosts and cards
+    samples: int  # per update, over all processes
+    seconds: float  # mean time of an update
+    compute: float  # computing time of a process on average, beside the others of its host
+    waiting: float  # for the slowest process
+    all_reduce: float  # time of the messages that the backward pass does not hide
+    input: float  # time to read the samples of an update; in parallel with all else
 
     @property
     def samples_per_s(self) -> float:
@@ -165,20 +150,13 @@ class Prediction(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A calibration with what is derived from it once.
+    """A calibration with what is derived from it once."""
 
-    Attributes:
-        calibration: what was measured.
-        intra: link between the cards of a host; None if no all-reduce was timed.
-        inter: link between hosts; None if it is not known.
-        overlap: share of the backward pass during which all-reduces progress.
-        surplus: seconds that the messages of a measured run took beyond all this, per share that a card sends.
-    """
-
-    calibration: Calibration
-    intra: Link | None
-    inter: Link | None
-    overlap: float
+    calibration: Calibration  # what was measured
+    intra: Link | None  # link between the cards of a host; None if no all-reduce was timed
+    inter: Link | None  # link between hosts; None if it is not known
+    overlap: float  # share of the backward pass during which all-reduces progress
+    # seconds that the messages of a measured run took beyond all this, per share that a card sends
     surplus: float = 0.0
 
 

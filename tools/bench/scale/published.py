@@ -24,21 +24,13 @@ LARGEST = 32  # cards
 
 
 class Table(NamedTuple):
-    """A table of throughput.
+    """A table of throughput."""
 
-    Attributes:
-        name: model, framework and precision, or the README.
-        batch: samples per card.
-        megabytes: size of the gradients.
-        synchronized: whether batch norms are synchronized over all cards.
-        rows: cards -> samples per second.
-    """
-
-    name: str
-    batch: int
-    megabytes: float
-    synchronized: bool
-    rows: dict[int, float]
+    name: str  # model, framework and precision, or the README
+    batch: int  # samples per card
+    megabytes: float  # size of the gradients
+    synchronized: bool  # whether batch norms are synchronized over all cards
+    rows: dict[int, float]  # cards -> samples per second
 
     def seconds(self, cards: int) -> float:
         """Return the time of an update."""

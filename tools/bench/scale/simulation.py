@@ -16,27 +16,16 @@ QUANTILES = 2000  # of the computing time, for the closed form
 
 
 class Setup(NamedTuple):
-    """A cluster and its workload.
+    """A cluster and its workload."""
 
-    Attributes:
-        cluster: hosts and cards.
-        step: mean seconds in which a process computes an update.
-        noise: standard deviation of these seconds over their mean, each update and process for itself.
-        batch: samples per process and update.
-        messages: messages of an update.
-        intra: link between the cards of a host.
-        inter: link between hosts.
-        input_rate: samples per second that a host reads; infinite: all samples are there.
-    """
-
-    cluster: Cluster
-    step: float
-    noise: float
-    batch: int
-    messages: Messages
-    intra: Link
-    inter: Link
-    input_rate: float = float("inf")
+    cluster: Cluster  # hosts and cards
+    step: float  # mean seconds in which a process computes an update
+    noise: float  # standard deviation of these seconds over their mean, each update and process for itself
+    batch: int  # samples per process and update
+    messages: Messages  # messages of an update
+    intra: Link  # link between the cards of a host
+    inter: Link  # link between hosts
+    input_rate: float = float("inf")  # samples per second that a host reads; infinite: all samples are there
 
 
 def simulate(setup: Setup, updates: int, seed: int = 0) -> np.ndarray:

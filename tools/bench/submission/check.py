@@ -24,21 +24,13 @@ HEAD = ("model", "cards", "Time2train(sec)", "throughput(samples/sec)", "accurac
 
 
 class Model(NamedTuple):
-    """The folder of a model in a tree.
+    """The folder of a model in a tree."""
 
-    Attributes:
-        path: the folder.
-        logs: number of cards -> log.
-        samples: training samples per epoch, by the data note.
-        warmup: epochs that avg_ips leaves out, by code/README.md.
-        checksum: checksum of the data, by the data note.
-    """
-
-    path: Path
-    logs: dict[int, Log]
-    samples: int | None
-    warmup: int
-    checksum: str | None
+    path: Path  # the folder
+    logs: dict[int, Log]  # number of cards -> log
+    samples: int | None  # training samples per epoch, by the data note
+    warmup: int  # epochs that avg_ips leaves out, by code/README.md
+    checksum: str | None  # checksum of the data, by the data note
 
     @property
     def target(self) -> Decimal | None:

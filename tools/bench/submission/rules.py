@@ -38,30 +38,19 @@ FRAMEWORKS = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSp
 
 
 class Listed(NamedTuple):
-    """A model that AI-Rank lists.
+    """A model that AI-Rank lists."""
 
-    Attributes:
-        title: its name in the rules.
-        folder: beginning of the name of its folder.
-        target: accuracy to reach, as a fraction.
-        dataset: its data.
-        train_samples, val_samples: smallest and largest number of samples of the copies in use.
-        protocol: first part of the protocol of an evaluation on this data.
-        views: pattern of its second part: one view of each sample at the task's usual size.
-        metric: the accuracy that is compared with the target.
-        eval_every: the evaluation interval that is demanded; None where the rules leave it open.
-    """
-
-    title: str
-    folder: str
-    target: Decimal
-    dataset: str
+    title: str  # its name in the rules
+    folder: str  # beginning of the name of its folder
+    target: Decimal  # accuracy to reach, as a fraction
+    dataset: str  # its data
+    # train_samples, val_samples: smallest and largest number of samples of the copies in use
     train_samples: tuple[int, int]
     val_samples: tuple[int, int]
-    protocol: str
-    views: str
-    metric: str
-    eval_every: str | None
+    protocol: str  # first part of the protocol of an evaluation on this data
+    views: str  # pattern of its second part: one view of each sample at the task's usual size
+    metric: str  # the accuracy that is compared with the target
+    eval_every: str | None  # the evaluation interval that is demanded; None where the rules leave it open
 
 
 LISTED = {  # name of a model of this project -> its listing; a model that is not here cannot be submitted

@@ -36,19 +36,12 @@ NEEDED = (  # fields of `begin` without which nothing can be submitted
 
 
 class Run(NamedTuple):
-    """A run.
+    """A run."""
 
-    Attributes:
-        folder: its folder.
-        events: its journal, without what resumes have reverted.
-        begin: the event of this name.
-        recipe: dotted keys -> plain values of its resolved recipe.
-    """
-
-    folder: str
-    events: list[Event]
-    begin: Event
-    recipe: dict[str, Any]
+    folder: str  # its folder
+    events: list[Event]  # its journal, without what resumes have reverted
+    begin: Event  # the event of this name
+    recipe: dict[str, Any]  # dotted keys -> plain values of its resolved recipe
 
     def log(self, target: Decimal | None) -> list[str]:
         """Return the lines of its AI-Rank log. target: for target_quality_time; None for the target of its recipe."""

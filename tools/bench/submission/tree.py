@@ -66,15 +66,10 @@ LOSSES = {
 
 
 class Plan(NamedTuple):
-    """Files to write.
+    """Files to write."""
 
-    Attributes:
-        files: path in the tree -> text.
-        missing: what the runs lack to be submitted.
-    """
-
-    files: dict[str, str]
-    missing: list[str]
+    files: dict[str, str]  # path in the tree -> text
+    missing: list[str]  # what the runs lack to be submitted
 
 
 def plan(scales: Mapping[int, Run], given: Mapping[str, Any], folder: str | None) -> Plan:
