@@ -17,11 +17,10 @@ from zoo.tasks import load_task
 
 torch = pytest.importorskip("torch")
 
-from zoo.bench.passes import Live, Passes, peak  # noqa: E402  (needs PyTorch)
+from zoo.bench.passes import Live, peak  # noqa: E402  (needs PyTorch)
 
 SPEC = load_spec("resnet")
 ARCH = SPEC.Arch(depth=18, width=8, num_classes=5)
-TASK = load_task("classify")
 RECIPES = sorted((ROOT / "configs").rglob("*.yaml"))
 PAIRS = ("data.num_classes=1000003", "model.embedding=64", "train.batch=8", "data.size=32", "model.width=8")
 SYNTHETIC = ["-c", "arcface_synthetic", *(word for pair in (*PAIRS, "model.depth=18") for word in ("-o", pair))]
@@ -44,12 +43,8 @@ def table(capsys, *words):
 
 def test_a_single_process(capsys):
     """insightface's R50: all parameters but one have a momentum and a gradient, statistics have none."""
-    memory, messages = table(
-        capsys,
-        "-c",
-        "arcface_synthetic",
-        *("-o", "model.variant=insightface", "-o", "train.batch=2", "-o", "train.ema=0.99"),
-    )
+    changes = ("-o", "model.variant=insightface", "-o", "train.batch=2", "-o", "train.ema=0.99")
+    memory, messages = table(capsys, "-c", "arcface_synthetic", *changes)
     assert memory["moving average"] == memory["weights"]
     assert memory["head.weight, average"] == memory["head.weight"]
     assert memory["gradients"] == pytest.approx((NUM_PARAMETERS["insightface"][50] - 512) * MIB, abs=0.06)
@@ -108,15 +103,7 @@ def test_mindspore_keeps_inputs_of_normalizations_and_dilated_convolutions_in_fp
 
 def test_a_device(capsys):
     """ResNet-50: 4.09 GMACs forward, so 3 x 8.18 GFLOP per image and update; 312 TFLOP/s of an A100 in fp16."""
-    words = [
-        "-c",
-        "resnet50_imagenet",
-        "--amp",
-        "-o",
-        "train.batch=64",
-        "-o",
-        "data.root=/nowhere/imagenet",
-    ]
+    words = ["-c", "resnet50_imagenet", "--amp", "-o", "train.batch=64", "-o", "data.root=/nowhere/imagenet"]
     assert program.main(["bench", "estimate", *words, "--on", "A100 80GB", "--samples", "1280000"]) == 0
     out = capsys.readouterr().out
     assert "of 80 GiB" in out and "it fits" in out and "program" not in out
@@ -182,27 +169,24 @@ def test_the_peak_counts_what_lives_at_once():
     assert live.peak == 10000
 
 
-def passes(is_half=False, checkpointed=()):
-    field = Field("image", (32, 32, 3), "uint8", (0.5,) * 3, (0.5,) * 3)
-    return Passes("resnet", ARCH, (), (field, LABEL), 64, is_half, False, False, checkpointed, TASK, TASK.Settings())
-
-
 def real_peak(checkpointed):
     """Return the peak of the same passes, computed."""
     from zoo.models.resnet.torch import Model
     from zoo.trainer.torch.model import checkpoint_modules
 
     model = Model(ARCH).train()
-    checkpoint_modules(model, checkpointed)
+    checkpoint_modules(model, SPEC.checkpointed_modules(ARCH) if checkpointed else ())
     images, labels = torch.randn(64, 3, 32, 32), torch.zeros(64, dtype=torch.int64)
     with Live([*model.parameters(), *model.buffers(), images, labels]) as live:
         torch.nn.functional.cross_entropy(model(images.clone()), labels, reduction="sum").backward()
     return live.peak
 
 
-@pytest.mark.parametrize("checkpointed", [(), SPEC.checkpointed_modules(ARCH)], ids=["kept", "computed again"])
+@pytest.mark.parametrize("checkpointed", [False, True], ids=["kept", "computed again"])
 def test_as_with_real_tensors(checkpointed):
-    assert peak(passes(checkpointed=checkpointed)) == pytest.approx(real_peak(checkpointed), rel=0.02)
+    fields = (Field("image", (32, 32, 3), "uint8", (0.5,) * 3, (0.5,) * 3), LABEL)
+    found = peak("resnet", ARCH, fields, 64, load_task("classify").Settings(), checkpointed=checkpointed)
+    assert found == pytest.approx(real_peak(checkpointed), rel=0.02)
 
 
 @pytest.mark.parametrize("model, kind", [("tsm", "clip"), ("deeplabv3plus", "scene"), ("arcface", "face")])
@@ -211,23 +195,5 @@ def test_every_model_can_be_simulated(model, kind):
     sizes = {"clip": {"size": 32, "segments": 2}, "scene": {"crop": (32, 64)}, "face": {"size": 32}}[kind]
     train_set, _ = synthetic.load(synthetic.Settings(kind=kind, num_classes=7, **sizes))
     arch = spec.resolve(spec.Arch(depth=18, width=8), train_set.fields, 7)
-    task = load_task(spec.TASK)
-    found = [
-        peak(
-            Passes(
-                model,
-                arch,
-                spec.dropout_masks(arch),
-                train_set.fields,
-                4,
-                False,
-                False,
-                False,
-                names,
-                task,
-                task.Settings(),
-            )
-        )
-        for names in ((), spec.checkpointed_modules(arch))
-    ]
-    assert 0 < found[1] < found[0]
+    passes = (model, arch, train_set.fields, 4, load_task(spec.TASK).Settings())
+    assert 0 < peak(*passes, checkpointed=True) < peak(*passes)

@@ -15,7 +15,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from zoo.bench.matrix import process
 from zoo.bench.matrix.cases import CHECKOUT, Case, Recipe, Variant
-from zoo.bench.matrix.process import OUT_OF_MEMORY, Load, Stopped, StopSignal, TurnGiver
+from zoo.bench.matrix.process import OUT_OF_MEMORY, Load, TurnGiver
 from zoo.bench.options import Cluster
 from zoo.data.errors import UserError
 from zoo.run.speed import Turns
@@ -31,24 +31,12 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from zoo.bench.matrix import process
-stop = process.StopSignal()
-try:
-    process.run(sys.argv[2:], Path(sys.argv[1]), process.CHECKOUT, 300.0, stop)
-except process.Stopped as stopped:
-    sys.exit(128 + stopped.number)
+process.run(sys.argv[2:], Path(sys.argv[1]), process.CHECKOUT, 300.0)
 """
 
 
-class NoStop(StopSignal):
-    """No signal comes, and the handlers of pytest stay as they are."""
-
-    def __init__(self):
-        self.number = None
-
-
-def run(tmp_path, code, *words, seconds=60.0, memory=None, stop=None):
-    command = [sys.executable, "-c", code, *words]
-    return process.run(command, tmp_path / "run.log", CHECKOUT, seconds, stop or NoStop(), memory)
+def run(tmp_path, code, *words, seconds=60.0, memory=None):
+    return process.run([sys.executable, "-c", code, *words], tmp_path / "run.log", CHECKOUT, seconds, memory)
 
 
 def having(mark):
@@ -120,7 +108,7 @@ def test_a_run_ends_with_the_program(tmp_path, number):
         assert program.poll() is None
         time.sleep(0.02)
     program.send_signal(number)
-    assert program.wait(20) == (-9 if number == signal.SIGKILL else 128 + number)
+    assert program.wait(20) == -number
     wait_for_end(mark)
 
 
@@ -129,7 +117,7 @@ def test_a_variant_imports_the_modules_of_its_checkout(tmp_path):
     (tmp_path / "zoo/__init__.py").write_text("")
     command = [sys.executable, "-P", "-c", "import zoo; print(zoo.__file__)"]
     for checkout in (tmp_path, CHECKOUT):
-        assert process.run(command, tmp_path / "run.log", checkout, 60.0, NoStop()) is None
+        assert process.run(command, tmp_path / "run.log", checkout, 60.0) is None
         assert (tmp_path / "run.log").read_text().strip() == str(checkout / "zoo/__init__.py")
 
 
@@ -145,23 +133,12 @@ def test_the_commands_of_a_case(tmp_path):
     assert command[3:7] == ["--logs", f"{tmp_path / 'run'}.ranks", "--by", "mpirun"]
 
 
-IDLE, BUSY = Load(0.01), Load(0.6)
-STOP = SimpleNamespace(raise_if_any=lambda: None)
-
-
-def test_waiting_until_it_is_idle_or_a_signal_comes(monkeypatch, capsys):
-    loads, slept = [BUSY, BUSY, IDLE], []
+def test_waiting_until_it_is_idle(monkeypatch, capsys):
+    loads, slept = [Load(0.6), Load(0.6), Load(0.01)], []
     monkeypatch.setattr(process, "measure_load", lambda: loads.pop(0))
     monkeypatch.setattr(process.time, "sleep", slept.append)
-    assert process.check_load("wait", STOP) == IDLE
-    assert len(slept) == 2 * process.WAIT_INTERVAL and capsys.readouterr().out.count("waiting") == 2
-    monkeypatch.setattr(process, "measure_load", lambda: BUSY)
-
-    def stop():
-        raise Stopped(2)
-
-    with pytest.raises(Stopped):
-        process.check_load("wait", SimpleNamespace(raise_if_any=stop))
+    assert process.check_load("wait") == Load(0.01)
+    assert slept == [process.WAIT_INTERVAL] * 2 and capsys.readouterr().out.count("waiting") == 2
 
 
 def test_gpus_that_others_use(monkeypatch):

@@ -27,7 +27,7 @@ class FakeRuns:
         speed: function of (folder, request, ranks) that returns samples/s.
         failures: framework -> reason for which its runs fail.
         max_batch: largest batch that fits.
-        stop_after: number of runs after which the program is stopped, as by a signal; None for never.
+        stop_after: number of runs after which the program is interrupted; None for never.
     """
 
     def __init__(self):
@@ -35,7 +35,7 @@ class FakeRuns:
         self.speed = lambda folder, request, ranks: 100.0 + len(request.config.framework) + ranks
         self.max_batch, self.stop_after = 10**9, None
 
-    def __call__(self, words, log, checkout, seconds, stop, memory=None):
+    def __call__(self, words, log, checkout, seconds, memory=None):
         self.commands.append((list(words), checkout, memory))
         log.write_text("training\n")
         ranks, arguments = 1, words[2:]
@@ -49,8 +49,7 @@ class FakeRuns:
         self.started.append((request.recipe, config.framework, config.train.precision, config.train.batch, name))
         if self.stop_after is not None and len(self.started) > self.stop_after:
             self._write(folder, request, ranks, 3)
-            stop.number = 15
-            stop.raise_if_any()
+            raise KeyboardInterrupt
         if config.train.batch > self.max_batch:
             return "out of memory"
         if config.framework in self.failures:

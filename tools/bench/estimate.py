@@ -24,7 +24,6 @@ from zoo.models import Spec, load_spec, resolve_arch
 from zoo.run import cli, schedule
 from zoo.run.pipeline import SPARE
 from zoo.table import table
-from zoo.tasks import load_task
 from zoo.trainer import sharding
 from zoo.trainer.margin import CHUNK_ELEMENTS
 
@@ -67,7 +66,7 @@ SHAPE_KEYS = ("size", "segments", "crop", "base_size")
 # Matrices of the size of the logits that live at once, and of the rows that an update uses, beside their gradient.
 # Read off the trainers, and measured.
 LOGITS_COPIES = {"torch": 1, "paddle": 1, "mindspore": 4}
-SAMPLED_ROWS_COPIES = {"torch": 4, "paddle": 4, "mindspore": 4}  # where Partial FC samples them
+SAMPLED_ROWS_COPIES = 4  # where Partial FC samples them
 ALL_ROWS_COPIES = {"torch": 0, "paddle": 0, "mindspore": 2}  # where an update uses all: products of the gradient
 BACKWARD, RECOMPUTED = 3, 4  # operations of an update as multiples of a forward pass
 FULL = 0.9  # share of the memory above which a run probably fails: the driver and the libraries take some
@@ -119,8 +118,9 @@ def main(argv: list[str] | None = None) -> int:
     cli.add_recipe_arguments(parser, ("amp", "framework"))
     add = parser.add_argument
     add("--processes", type=cluster, metavar="HOSTSxPROCESSES", default=Cluster(1, 1), help="default 1")
-    device = "accelerator of each process, such as H100 or 'A100 40GB': does it fit, how fast"
-    add("--on", metavar="DEVICE", help=device)
+    add(
+        "--on", metavar="DEVICE", help="accelerator of each process, such as H100 or 'A100 40GB': does it fit, how fast"
+    )
     add("--classes", type=count, metavar="N", help="number of classes; default: of the data, or of the published set")
     add("--samples", type=count, metavar="N", help="training samples of an epoch, likewise")
     add_json_argument(parser)
@@ -158,9 +158,8 @@ def describe(cfg: Config, name: str, classes: int | None = None, samples: int | 
 
     Args:
         cfg: the recipe.
-        name: name of its data set.
-        classes: number of classes that counts instead; None for that of the data.
-        samples: number of training samples that counts instead, likewise.
+        name: of its data set.
+        classes, samples: their numbers, None for those of the data.
 
     Raises:
         UserError: the data are not there, and their number of classes is not known.
@@ -199,13 +198,7 @@ def largest_share(shapes: Mapping[str, Sequence[int]], world_size: int) -> int:
 
 
 def compute(request: cli.Request, world_size: int, classes: int | None = None, samples: int | None = None) -> Estimate:
-    """Estimate a run.
-
-    Args:
-        request: its recipe.
-        world_size: number of processes.
-        classes: number of classes, None for that of the data.
-        samples: number of training samples, likewise.
+    """Estimate a run of so many processes; classes, samples: those of an epoch, None for those of the data.
 
     Raises:
         UserError: the size of the data is not known, the recipe contradicts them, or it computes in fp64.
@@ -224,19 +217,17 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
     held = largest_share(trained_shapes, world_size) if is_divided else trained
     is_half, checkpoints = train.precision != "fp32", train.checkpoint_activations
     in_mindspore = is_half and cfg.framework == "mindspore"  # on a GPU; see zoo/trainer/mindspore/model.py
-    passes = dict(
-        model=model,
-        arch=arch,
-        dropout_masks=spec.dropout_masks(arch),
-        fields=found.fields,
-        batch=plan.batch,
-        is_half=is_half,
-        fp32_norms=in_mindspore and train.amp_level in ("O1", "O2"),
-        fp32_dilated=in_mindspore,
-        checkpointed=spec.checkpointed_modules(arch) if checkpoints else (),
-        task=load_task(spec.TASK),
-        settings=cfg.task,
-    )
+    passes = Row("passes", 0, "unknown: PyTorch, which they are simulated with, is not installed")
+    if importlib.util.find_spec("torch"):
+        size = importlib.import_module("zoo.bench.passes").peak(
+            *(model, arch, found.fields, plan.batch, cfg.task),
+            is_half=is_half,
+            fp32_norms=in_mindspore and train.amp_level in ("O1", "O2"),
+            fp32_dilated=in_mindspore,
+            checkpointed=checkpoints,
+        )
+        # beside gradients that exist all at once
+        passes = Row("passes", max(0, size - trained), f"activations of {plan.batch} samples and temporary tensors")
     waiting = 2 * plan.accumulate + SPARE + 1
     of_sample = sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in found.fields)
     memory = [
@@ -244,7 +235,7 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
         *(Row(slot, held, "the largest share of a process" if is_divided else "") for slot in cfg.optim.slots),
         *([] if train.ema is None else [Row("moving average", bytes_of(replicated))]),
         Row("gradients", trained),
-        passes_row(passes, trained),
+        passes,
         Row("batches", waiting * plan.batch * of_sample, f"{waiting} of them, read ahead"),
     ]
     messages = []
@@ -253,7 +244,11 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
     global_batch = plan.batch * plan.ranks  # without micro-batches
     for name in spec.SHARDED_PARAMETERS:
         memory += sharded_memory(name, shapes[name], cfg, world_size, global_batch, plan.accumulate)
-        messages += sharded_messages(shapes[name][1], global_batch * plan.accumulate) if world_size > 1 else []
+        if world_size > 1:
+            numbers = global_batch * plan.accumulate * FP32_SIZE
+            messages.append(Row("embeddings", numbers * shapes[name][1], "gathered"))
+            messages.append(Row("their gradient", numbers * shapes[name][1], "summed"))
+            messages.append(Row("maxima, sums, targets", 3 * numbers))
     precision = ("16 bits" if is_half else "fp32") + (", activations computed again" if checkpoints else "")
     per_update = plan.batch * plan.accumulate
     forward = spec.flops(arch, found.fields[0].shape) * per_update
@@ -272,25 +267,12 @@ def compute(request: cli.Request, world_size: int, classes: int | None = None, s
     )
 
 
-def passes_row(passes: dict[str, Any], gradients: int) -> Row:
-    """Return the memory of a forward and backward pass beside gradients that exist all at once."""
-    if importlib.util.find_spec("torch") is None:
-        return Row("passes", 0, "unknown: PyTorch, which they are simulated with, is not installed")
-    simulation = importlib.import_module("zoo.bench.passes")
-    size = simulation.peak(simulation.Passes(**passes))
-    return Row("passes", max(0, size - gradients), f"activations of {passes['batch']} samples and temporary tensors")
-
-
 def sharded_memory(
     name: str, shape: Sequence[int], cfg: Config, world_size: int, samples: int, accumulate: int
 ) -> list[Row]:
-    """List the memory of a parameter whose rows are split over the processes.
+    """List the memory of a parameter (rows, width) whose rows are split over the processes.
 
     Args:
-        name: of the parameter.
-        shape: (rows, width) of all processes.
-        cfg: the recipe.
-        world_size: number of processes.
         samples: size of a micro-batch over all processes.
         accumulate: micro-batches per update.
     """
@@ -309,7 +291,7 @@ def sharded_memory(
         Row(f"{name}, gradient", used * width * FP32_SIZE, f"of {used:,} rows"),
         Row("logits", LOGITS_COPIES[cfg.framework] * logits, f"{samples:,} samples x {at_once:,} rows"),
     ]
-    copies = (SAMPLED_ROWS_COPIES if rate < 1 else ALL_ROWS_COPIES)[cfg.framework]
+    copies = SAMPLED_ROWS_COPIES if rate < 1 else ALL_ROWS_COPIES[cfg.framework]
     if copies:
         found.append(Row(f"{name}, rows used", copies * used * width * FP32_SIZE, "copies during the update"))
     if cfg.train.precision != "fp32":
@@ -317,21 +299,8 @@ def sharded_memory(
     return found
 
 
-def sharded_messages(width: int, samples: int) -> list[Row]:
-    """List the messages for the logits of a parameter whose rows of `width` are split over the processes."""
-    numbers = samples * FP32_SIZE
-    return [
-        Row("embeddings", numbers * width, "gathered"),
-        Row("their gradient", numbers * width, "summed"),
-        Row("maxima, sums, targets", 3 * numbers),
-    ]
-
-
 def measure_program(framework: str, processes: int) -> int:
-    """Measure a run whose model and batch are tiny.
-
-    Returns:
-        The peak memory of the process that takes most, in bytes.
+    """Return the peak memory, in bytes, of the process that takes most of a run whose model and batch are tiny.
 
     Raises:
         UserError: the framework is not installed, or the run failed.
@@ -364,14 +333,7 @@ def device_memory(name: str) -> int:
 
 
 def on_device(name: str, estimate: Estimate, devices: int, is_tf32: bool) -> list[str]:
-    """Return lines on whether a process fits on an accelerator, and how fast it is at most.
-
-    Args:
-        name: name of the accelerator.
-        estimate: estimate of the run.
-        devices: number of them.
-        is_tf32: whether fp32 may be computed in TF32.
-    """
+    """Return lines on whether a process fits on an accelerator, and how fast it is at most."""
     memory, size = sum(row.size for row in estimate.memory), device_memory(name)
     share = memory / size
     fits = "it fits" if share <= FULL else "it probably does not fit" if share <= 1 else "it does not fit"

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,69 +11,67 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from zoo.data.batch import DropoutMask, Field
-from zoo.models import load_model_class
-from zoo.tasks import Task, face
+from zoo.data.batch import Field
+from zoo.models import load_model_class, load_spec
 from zoo.trainer.objectives import OBJECTIVES
 from zoo.trainer.torch import ops
 from zoo.trainer.torch.model import checkpoint_modules, compute_in_fp32
 
 
-class Passes(NamedTuple):
-    """A forward and backward pass."""
-
-    model: str  # name of the model
-    arch: Any  # its complete architecture
-    dropout_masks: Sequence[DropoutMask]  # its further inputs in training
-    fields: Sequence[Field]  # the model's input, and the label
-    batch: int  # number of samples
-    is_half: bool  # whether convolutions and products compute in 16 bits
-    fp32_norms: bool  # whether normalizations compute in fp32 all the same, between two casts
-    fp32_dilated: bool  # whether dilated convolutions do
-    checkpointed: Sequence[str]  # names of modules whose activations the backward pass computes again
-    task: Task  # the model's task
-    settings: Any  # settings of the task
-
-
-def peak(passes: Passes) -> int:
-    """Return the largest number of bytes that live at once beside the weights of passes.
+def peak(
+    model: str,
+    arch: Any,
+    fields: Sequence[Field],
+    batch: int,
+    settings: Any,
+    *,
+    is_half: bool = False,
+    fp32_norms: bool = False,
+    fp32_dilated: bool = False,
+    checkpointed: bool = False,
+) -> int:
+    """Return the largest number of bytes that live at once beside the weights.
 
     These are activations, temporary tensors and the gradients so far.
+
+    Args:
+        model: its name.
+        arch: its complete architecture.
+        fields: the model's input, and the label.
+        batch: number of samples.
+        settings: of the task.
+        is_half: convolutions and products compute in 16 bits.
+        fp32_norms: normalizations compute in fp32 all the same, between two casts.
+        fp32_dilated: dilated convolutions do.
+        checkpointed: the backward pass computes activations again.
     """
-    Model = load_model_class(passes.model, "torch")
+    spec, Model = load_spec(model), load_model_class(model, "torch")
     with FakeTensorMode():
-        module = Model(passes.arch).train()
+        module = Model(arch).train()
         for layer in module.modules():
-            is_norm, is_dilated = (
-                isinstance(layer, _BatchNorm),
-                isinstance(layer, nn.Conv2d) and max(layer.dilation) > 1,
-            )
-            if (is_norm and passes.fp32_norms) or (is_dilated and passes.fp32_dilated):
+            is_norm = isinstance(layer, _BatchNorm)
+            is_dilated = isinstance(layer, nn.Conv2d) and max(layer.dilation) > 1
+            if (is_norm and fp32_norms) or (is_dilated and fp32_dilated):
                 compute_in_fp32(layer)
                 layer.register_forward_hook(lambda layer, inputs, output: output.bfloat16())
-        checkpoint_modules(module, passes.checkpointed)
-        inputs = [torch.empty(passes.batch, *shape) for shape in _input_shapes(passes)]
-        shape = {field.name: field.shape for field in passes.fields}["label"]
-        labels = torch.zeros(passes.batch, *shape, dtype=torch.uint8 if shape else torch.int64)
+        checkpoint_modules(module, spec.checkpointed_modules(arch) if checkpointed else ())
+        pixels, *_ = fields
+        shape = pixels.shape if pixels.mean is None else (*pixels.shape[:-3], pixels.shape[-1], *pixels.shape[-3:-1])
+        inputs = [torch.empty(batch, *shape), *(torch.empty(batch, *mask.shape) for mask in spec.dropout_masks(arch))]
+        label_shape = {field.name: field.shape for field in fields}["label"]
+        labels = torch.zeros(batch, *label_shape, dtype=torch.uint8 if label_shape else torch.int64)
         with Live([*module.parameters(), *module.buffers()]) as live:
             images = inputs[0].clone()  # normalized pixels
-            with torch.autocast("cpu", torch.bfloat16, enabled=passes.is_half):
+            with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
                 output = module(images, *inputs[1:])
-                if passes.task is face:
+                if spec.TASK == "face":
                     loss = output.float().sum()
                 else:
-                    settings = passes.settings
-                    objective = OBJECTIVES[settings.task](ops, settings, None, torch.float32, torch.float64)
-                    loss = objective.total(output, labels)
+                    loss = OBJECTIVES[spec.TASK](ops, settings, None, torch.float32, torch.float64).total(
+                        output, labels
+                    )
             loss.backward()
     return live.peak
-
-
-def _input_shapes(passes: Passes) -> list[tuple[int, ...]]:
-    """Return the shapes of a sample's inputs, images with their channels first."""
-    field = passes.fields[0]
-    shape = field.shape if field.mean is None else (*field.shape[:-3], field.shape[-1], *field.shape[-3:-1])
-    return [shape, *(mask.shape for mask in passes.dropout_masks)]
 
 
 class Live(TorchDispatchMode):

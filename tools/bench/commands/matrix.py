@@ -2,14 +2,15 @@
 
 import argparse
 import json
+import os
 import shlex
+import signal
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from zoo import program
-from zoo.bench.matrix import abilities, results, rounds
+from zoo.bench.matrix import results, rounds
 from zoo.bench.matrix.cases import (
     BASE,
     Case,
@@ -17,13 +18,13 @@ from zoo.bench.matrix.cases import (
     Variant,
     describe,
     expand,
+    impossible,
     is_checkout,
     read_recipes,
     read_variants,
     resolve,
     title,
 )
-from zoo.bench.matrix.process import Stopped, StopSignal
 from zoo.bench.matrix.results import Outcome, Runs
 from zoo.bench.matrix.rounds import MAX_REPEATS, Done, Matrix
 from zoo.bench.options import Cluster, cluster, count, fraction, positive, several
@@ -35,7 +36,7 @@ from zoo.run import cli
 EPILOG = """\
 Each run is one of `zoo train --speed` in processes of its own. Round after round, all cases are run once, in an order
 that is shuffled and the same for everybody. The same command continues a matrix that was interrupted in whatever way.
-What this machine or a framework cannot run is named and left out. docs/benchmarking.md describes the results.
+What cannot run here is named and left out. docs/benchmarking.md describes the results.
 
 --against says of every case whether it is slower than there by --margin, is not, or cannot be told without more runs.
 Runs of another time cannot tell the machine's state from the code's. So compare two versions of the code with
@@ -59,23 +60,16 @@ def main(argv: list[str] | None = None) -> int:
     Raises:
         UserError: an argument is wrong, or nothing of the matrix can be run.
     """
-    argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] == ["--probe"]:  # hidden: the process that answers what a framework can do
-        abilities.probe(*argv[1:])
     arguments = parse(argv)
-    try:
-        if arguments.config:
-            return run_matrix(arguments)
-    except Stopped as stopped:
-        print(f"\nstopped by signal {stopped.number}; the same command goes on", file=sys.stderr)
-        return 128 + stopped.number
+    if arguments.config:
+        return run_matrix(arguments)
     if not arguments.against:
         raise UserError("name recipes with -c, or the folder to compare with --against; see --help")
     old = results.read_folder(Path(arguments.against), "--against")
     return report_against(old, results.read_folder(Path(arguments.out), "--out"), arguments)
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG, allow_abbrev=False)
     add = parser.add_argument
     names, counts = several(str), several(count)
@@ -118,29 +112,40 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return arguments
 
 
+def stop(number: int, _frame: object) -> None:
+    """End the program at a signal: what was recorded is on the disk, and the kernel ends the runs."""
+    print(f"\nstopped by signal {number}; the same command goes on", file=sys.stderr, flush=True)
+    os._exit(128 + number)
+
+
 def run_matrix(arguments: argparse.Namespace) -> int:
     """Run what is missing of a matrix, print and write its results, and compare; return the exit code.
 
     Raises:
         UserError: an argument is wrong, or nothing of the matrix can be run.
-        Stopped: a signal came.
     """
-    variants, old = read_all_variants(arguments), None
+    if arguments.variant and arguments.against:
+        raise UserError("--against: with --variant, the variants are compared with each other; leave one of them out")
+    for name in arguments.frameworks:
+        if name not in FRAMEWORKS:
+            raise UserError(f"--frameworks: there is no {name!r}; there are: {', '.join(FRAMEWORKS)}")
+    variants, old = read_variants(arguments.variant, arguments.against), None
     if arguments.against and not is_checkout(arguments.against):  # a mistake in it is reported before anything runs
         old = results.read_folder(Path(arguments.against), "--against")
     recipes = read_recipes(arguments.config, arguments.override)
     for precision in arguments.precisions:
         resolve(recipes[0], arguments.frameworks[0], precision, arguments.override)
-    cases, stop = expand(arguments, recipes, variants), StopSignal()
+    cases = expand(arguments, recipes, variants)
+    skipped = impossible(cases, max(1, len(arguments.hosts)))
+    announce(cases, skipped, arguments)
     if arguments.dry_run:
-        with tempfile.TemporaryDirectory() as folder:
-            announce(cases, arguments, Path(folder), stop)
         return 0
     target = Folder(Path(arguments.out), describe(arguments, recipes, variants, code_version()))
     if arguments.retry:
         target.forget("failure")
-    skipped = announce(cases, arguments, target.path, stop)
-    matrix = Matrix(target, arguments, stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    matrix = Matrix(target, arguments)
     possible = [case for case in cases if case not in skipped]
     if not possible:
         raise UserError("nothing of this matrix can be run here")
@@ -162,30 +167,14 @@ def run_matrix(arguments: argparse.Namespace) -> int:
     return report_variants(done, variants, arguments)
 
 
-def read_all_variants(arguments: argparse.Namespace) -> list[Variant]:
-    """Return the variants of a command line whose frameworks exist.
-
-    Raises:
-        UserError: an argument is wrong.
-    """
-    if arguments.variant and arguments.against:
-        raise UserError("--against: with --variant, the variants are compared with each other; leave one of them out")
-    for name in arguments.frameworks:
-        if name not in FRAMEWORKS:
-            raise UserError(f"--frameworks: there is no {name!r}; there are: {', '.join(FRAMEWORKS)}")
-    return read_variants(arguments.variant, arguments.against)
-
-
-def announce(cases: Sequence[Case], arguments: argparse.Namespace, folder: Path, stop: StopSignal) -> dict[Case, str]:
-    """Print what the matrix is, and return why cases cannot run here; folder receives what the frameworks print."""
-    skipped = abilities.impossible(cases, arguments, folder / "abilities.log", stop)
+def announce(cases: Sequence[Case], skipped: Mapping[Case, str], arguments: argparse.Namespace) -> None:
+    """Print the cases of a matrix, and those that are skipped."""
     text = f"{len(cases) - len(skipped)} of {len(cases)} cases, {arguments.repeats} runs of each"
     if arguments.cv:
         text += f", up to {MAX_REPEATS} until the median's cv is below {arguments.cv:g}"
     lines = [f"{text}:"]
     lines += [f"  {case}" + (" largest batch" if case.batch is None else "") for case in cases if case not in skipped]
     print("\n".join(lines + results.skipped_lines(skipped)), flush=True)
-    return skipped
 
 
 def report_variants(done: Done, variants: Sequence[Variant], arguments: argparse.Namespace) -> int:

@@ -1,6 +1,8 @@
 """Cases of a matrix: recipes x frameworks x precisions x batches x worlds x variants; the folder of their runs."""
 
 import argparse
+import importlib.util
+import itertools
 import json
 import os
 import random
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple
 
 from zoo import program
 from zoo.bench.options import Cluster
+from zoo.bench.report.runs import MATRIX
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config
@@ -26,7 +29,7 @@ CHECKOUT = program.ROOT
 BASE, OTHER = "base", "other"  # variants: the command as it stands, and --against CHECKOUT
 OWN_KEYS = ("framework", "out", "train.precision", "train.global_batch")  # of a recipe, that the matrix chooses
 LONG_RUN = 1_000_000  # epochs or steps
-MATRIX, ATTEMPTS = "matrix.json", "benchmark.jsonl"  # what identifies a matrix, and a journal of attempts
+ATTEMPTS = "benchmark.jsonl"  # a journal of attempts
 
 
 class Recipe(NamedTuple):
@@ -88,19 +91,27 @@ def expand(arguments: argparse.Namespace, recipes: Sequence[Recipe], variants: S
     """
     sets_batch = bool(arguments.batches) or arguments.find_batch
     cases = []
-    for recipe in recipes:
-        for framework in arguments.frameworks:
-            for precision in arguments.precisions:
-                train = resolve(recipe, framework, precision, arguments.override).config.train
-                for world in arguments.worlds:
-                    batches = [*arguments.batches, *([None] if arguments.find_batch else [])]
-                    batches = batches or [schedule.batch_plan(train, world.size).batch]
-                    cases += [
-                        Case(variant, recipe, framework, precision, batch, world, sets_batch, batch is None)
-                        for batch in batches
-                        for variant in variants
-                    ]
+    for recipe, framework, precision in itertools.product(recipes, arguments.frameworks, arguments.precisions):
+        train = resolve(recipe, framework, precision, arguments.override).config.train
+        for world in arguments.worlds:
+            batches = [*arguments.batches, *([None] if arguments.find_batch else [])]
+            batches = batches or [schedule.batch_plan(train, world.size).batch]
+            cases += [
+                Case(variant, recipe, framework, precision, batch, world, sets_batch, batch is None)
+                for batch, variant in itertools.product(batches, variants)
+            ]
     return cases
+
+
+def impossible(cases: Sequence[Case], hosts: int) -> dict[Case, str]:
+    """Return why cases cannot run here, by the number of hosts; those that can are left out."""
+    found = {}
+    for case in cases:
+        if importlib.util.find_spec(case.framework) is None:
+            found[case] = f"{case.framework} is not installed here: pip install 'vision-zoo[{case.framework}]'"
+        elif case.world.hosts > hosts:
+            found[case] = f"{case.world} needs {case.world.hosts} hosts, --hosts names {hosts}"
+    return found
 
 
 def shuffled(cases: Sequence[Case], round_number: int) -> list[list[Case]]:
@@ -163,9 +174,7 @@ def is_checkout(folder: str) -> bool:
 def read_variants(words: Sequence[str], against: str | None = None) -> list[Variant]:
     """Read --variant NAME:OPTIONS and NAME=CHECKOUT; with any, the command as it stands is the variant `base`.
 
-    Args:
-        words: values of --variant.
-        against: value of --against, which is the variant `other` if it is a checkout.
+    A checkout as the value of --against is the variant `other`.
 
     Raises:
         UserError: a variant has no name or nothing that is different.
@@ -208,18 +217,10 @@ def describe(
 
 
 class Folder:
-    """The folder of a matrix.
-
-    Attributes:
-        path: of the folder.
-        attempts: what has been tried so far, in order.
-
-    Args:
-        path: of the folder; it is made if need be.
-        description: what identifies the matrix.
+    """The folder of a matrix, which is made if need be, and in `attempts` what has been tried so far, in order.
 
     Raises:
-        UserError: the folder holds another matrix or something else, or cannot be written to.
+        UserError: the folder holds another matrix than the description says, something else, or cannot be written to.
     """
 
     def __init__(self, path: Path, description: Mapping[str, Any]):
@@ -296,13 +297,9 @@ def clear(run: Path) -> None:
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a journal, without a line that a kill has truncated, which it ends."""
+    """Return the entries of a journal, without lines that a kill has damaged."""
     entries = []
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    if text and not text.endswith("\n"):
-        with open(path, "a", encoding="utf-8") as file:
-            file.write("\n")
-    for line in text.splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
         with suppress(ValueError):
             entries.append(json.loads(line))
     return entries

@@ -40,37 +40,10 @@ BUSY_GPU = 0.05  # share of the time in which a GPU computes
 WAIT_INTERVAL = 10  # seconds between measurements of --busy wait
 
 
-class Stopped(Exception):
-    """A signal, whose number is given, has asked the program to end."""
-
-    def __init__(self, number: int):
-        super().__init__(number)
-        self.number = number
-
-
-class StopSignal:
-    """Notes SIGINT and SIGTERM from now on; raise_if_any() ends the program where nothing is left behind."""
-
-    def __init__(self) -> None:
-        self.number: int | None = None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._note)
-
-    def _note(self, number: int, _frame: object) -> None:
-        self.number = number
-
-    def raise_if_any(self) -> None:
-        """Raise Stopped if a signal has come."""
-        if self.number is not None:
-            raise Stopped(self.number)
-
-
 def command(case: Case, run: Path, options: Sequence[str], launch_options: Sequence[str]) -> list[str]:
-    """Return the command of a run.
+    """Return the command of a run in a folder.
 
     Args:
-        case: what to run.
-        run: folder of the run.
         options: of train.py, beside those that the case and its variant give.
         launch_options: of tools/launch.py, if there are several processes.
     """
@@ -85,9 +58,7 @@ def command(case: Case, run: Path, options: Sequence[str], launch_options: Seque
     return [*launch, *launch_options, *words]
 
 
-def run(
-    words: Sequence[str], log: Path, checkout: Path, seconds: float, stop: StopSignal, memory: int | None = None
-) -> str | None:
+def run(words: Sequence[str], log: Path, checkout: Path, seconds: float, memory: int | None = None) -> str | None:
     """Run a command until it ends; return None, or why it failed.
 
     The kernel kills the command when this program ends in whatever way; `zoo launch` then ends the ranks.
@@ -97,11 +68,9 @@ def run(
         log: receives its output.
         checkout: whose modules it imports.
         seconds: until it must have ended.
-        stop: ends it.
         memory: bytes that its processes may have together; None for no limit.
 
     Raises:
-        Stopped: a signal came; the command has ended.
         UserError: the log cannot be written.
     """
     environment = dict(os.environ)
@@ -122,10 +91,9 @@ def run(
             preexec_fn=partial(host.end_with_parent, os.getpid(), by_kernel=True),
         )
         try:
-            reason = _watch(process, seconds, memory, stop)
+            reason = _watch(process, seconds, memory)
         finally:
             _end(process)
-    stop.raise_if_any()
     return reason or (reason_of(log, process.returncode) if process.returncode else None)
 
 
@@ -150,11 +118,9 @@ def reason_of(log: Path, code: int) -> str:
     return f"{last[:MAX_REASON]} (exit code {code}, {log})"
 
 
-def _watch(process: subprocess.Popen, seconds: float, memory: int | None, stop: StopSignal) -> str | None:
+def _watch(process: subprocess.Popen, seconds: float, memory: int | None) -> str | None:
     deadline = time.monotonic() + seconds
     while process.poll() is None:
-        if stop.number is not None:
-            return None
         if time.monotonic() > deadline:
             return f"did not end within {seconds:g} s"
         if memory is not None and _memory(process.pid) > memory:
@@ -188,21 +154,17 @@ class Load(NamedTuple):
         return "; ".join([f"others take {self.cpu:.0%} of the CPU time", *self.gpus])
 
 
-def check_load(policy: str, stop: StopSignal) -> Load:
+def check_load(policy: str) -> Load:
     """Measure before a run, and do what the policy (warn, wait or refuse) says if the machine is busy.
 
     Raises:
         UserError: the machine is busy and the policy is to refuse.
-        Stopped: a signal came while this waited; stop notes it.
     """
     load = measure_load()
     while load.is_busy and policy == "wait":
         print(f"waiting until the machine is idle: {load}", flush=True)
-        for _ in range(WAIT_INTERVAL):
-            stop.raise_if_any()
-            time.sleep(1)
+        time.sleep(WAIT_INTERVAL)
         load = measure_load()
-    stop.raise_if_any()
     if load.is_busy and policy == "refuse":
         raise UserError(f"the machine is busy: {load}; the same command goes on later, or take --busy wait or warn")
     if load.is_busy:
@@ -251,13 +213,10 @@ class TurnGiver:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def serve(self, running: Callable[[], int]) -> None:
-        """Give turns until no run is left.
+        """Give turns until no run is left; running: returns how many have not ended.
 
         All runs have one turn in every lap; every other lap is in reverse order, so that a steady drift of the machine
         cancels. The first lap begins when all runs have asked.
-
-        Args:
-            running: returns how many runs have not ended.
         """
         new: list[socket.socket] = []
         while running():

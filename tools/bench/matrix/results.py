@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
 
 
 def save(folder: Path, outcomes: Mapping[Case, Outcome], busy_runs: int) -> None:
-    """Write results.json and results.csv. busy_runs: before which the machine was busy."""
+    """Write results.json and results.csv; busy_runs: how many began while the machine was busy."""
     cases = [
         {
             "variant": case.variant.name,
@@ -151,16 +151,13 @@ def by_title(found: Iterable[Run]) -> Runs:
 
 
 def compare(old: Runs, new: Runs, margin: float, paired: bool) -> Row:
-    """Compare the cases that both sets have.
+    """Compare the cases that both sets have; the result has JSON's types.
+
+    The ratio is newer / older; None if one of them has a single run. `p` is adjusted for the number of cases.
 
     Args:
-        old, new: runs by case.
         margin: slowdown that matters, as a fraction.
         paired: whether runs at the same place of both lists belong to the same round.
-
-    Returns:
-        The rows of the cases, notes on what could not be compared, and the arguments, of JSON's types. The ratio is
-        newer / older; None if one of them has a single run. `p` is adjusted for the number of cases.
     """
     notes = [f"{title}: only in the older runs" for title in old if title not in new]
     notes += [f"{title}: only in the newer runs" for title in new if title not in old]

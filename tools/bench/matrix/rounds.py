@@ -11,7 +11,7 @@ import psutil
 
 from zoo.bench.matrix import process
 from zoo.bench.matrix.cases import Case, Folder, clear, config_of, for_large_batches, shuffled
-from zoo.bench.matrix.process import OUT_OF_MEMORY, Load, StopSignal, TurnGiver
+from zoo.bench.matrix.process import OUT_OF_MEMORY, Load, TurnGiver
 from zoo.bench.matrix.results import speeds_of
 from zoo.bench.report import runs
 from zoo.bench.report.runs import COMPLETE, Run
@@ -29,11 +29,10 @@ Done = dict[Case, dict[int, Run]]  # complete runs by number
 
 
 class Matrix(NamedTuple):
-    """A matrix that is being run: its folder, the options of the command line, and what ends it."""
+    """A matrix that is being run: its folder, and the options of the command line."""
 
     target: Folder
     options: argparse.Namespace
-    stop: StopSignal
 
 
 def find_batches(matrix: Matrix, cases: Sequence[Case]) -> list[Case]:
@@ -59,7 +58,6 @@ def run_all(matrix: Matrix, cases: Sequence[Case]) -> Done:
 
     Raises:
         UserError: the machine is busy and is not to be, or a folder cannot be written to.
-        Stopped: a signal came.
     """
     options = matrix.options
     done: Done = {case: {} for case in cases}
@@ -120,7 +118,7 @@ def _is_precise(found: Sequence[Run], cv: float) -> bool:
 
 def _run_in_turns(matrix: Matrix, group: Sequence[Case], number: int) -> dict[Case, Run | None]:
     """Make the runs of all variants of a case at the same time, in turns."""
-    load, start = process.check_load(matrix.options.busy, matrix.stop), time.monotonic()
+    load, start = process.check_load(matrix.options.busy), time.monotonic()
     print(f"round {number}: {group[0].group}, {len(group)} variants in turns ... ", flush=True)
     with TurnGiver() as giver, ThreadPoolExecutor(len(group)) as pool:
         words = [*_window(matrix), "--turns", giver.path]
@@ -136,7 +134,7 @@ def _run_in_turns(matrix: Matrix, group: Sequence[Case], number: int) -> dict[Ca
 
 def _run(matrix: Matrix, case: Case, number: int) -> Run | None:
     """Make a run, anew if it was interrupted; None if it failed."""
-    load, start = process.check_load(matrix.options.busy, matrix.stop), time.monotonic()
+    load, start = process.check_load(matrix.options.busy), time.monotonic()
     print(f"round {number}: {case} ... ", end="", flush=True)
     failure = _start(matrix, case, case.stem(matrix.target.path, number), _window(matrix))
     return _record(matrix, case, number, failure, load, time.monotonic() - start)
@@ -177,7 +175,7 @@ def _start(matrix: Matrix, case: Case, stem: Path, window: Sequence[str], memory
     words = [word for change in changes for word in ("-o", change)]
     words += ["--device", options.device] if options.device else []
     words = process.command(case, stem, [*words, "--speed", *window], launch)
-    return process.run(words, Path(f"{stem}.log"), case.variant.checkout, options.timeout, matrix.stop, memory)
+    return process.run(words, Path(f"{stem}.log"), case.variant.checkout, options.timeout, memory)
 
 
 def _largest(matrix: Matrix, case: Case) -> int:

@@ -17,7 +17,7 @@ from zoo.logs.journal import Event
 
 COMPLETE, INCOMPLETE, DAMAGED, MIXED = "complete", "incomplete", "damaged", "mixed"
 SPEED, INTERVALS = "timed updates", "training time"  # how the throughput was counted, without evaluations
-MATRIX = "matrix.json"  # file of a benchmark matrix
+MATRIX = "matrix.json"  # file that identifies a benchmark matrix
 MATRIX_DEPTH = 5  # of a run below its variant: framework, model, bz<batch>, <N>n<G>g, run
 # Fields of the events `begin` and `resume`. Those of METHOD decide what is measured: results from before and after a
 # resume that changed one belong to no case.
