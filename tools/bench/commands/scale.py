@@ -6,11 +6,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from zoo import program
 from zoo.bench.options import Cluster, cluster, count, natural, not_negative, positive, several
 from zoo.bench.scale import calibration, measuring, model, published, simulation
 from zoo.bench.scale.calibration import Calibration, Messages
-from zoo.bench.scale.model import Interval, Link, Prediction
+from zoo.bench.scale.model import Link, Prediction
 from zoo.bench.scale.published import Row
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.run import cli
@@ -80,18 +82,10 @@ def simulate(arguments: argparse.Namespace) -> None:
     """Simulate clusters, and show the closed form beside it."""
     messages = Messages(int(arguments.bytes), arguments.buckets, arguments.small)
     rows = []
+    links = (_link(arguments, "intra"), _link(arguments, "inter"))
     for wanted in arguments.worlds:
-        setup = simulation.Setup(
-            wanted,
-            arguments.step / 1000,
-            arguments.noise,
-            arguments.batch,
-            messages,
-            _link(arguments, "intra"),
-            _link(arguments, "inter"),
-            arguments.input_rate,
-        )
-        rows.append(_simulated(setup, arguments.updates))
+        workload = (wanted, arguments.step / 1000, arguments.noise, arguments.batch, messages)
+        rows.append(_simulated(simulation.Setup(*workload, *links, arguments.input_rate), arguments.updates))
     print_report(_table(rows), rows, arguments.json)
 
 
@@ -102,13 +96,13 @@ def validate(arguments: argparse.Namespace) -> None:
     print_report(_validation(report), {**report, **rows}, arguments.json)
 
 
-def _cells(prediction: Prediction, interval: Interval, alone: Prediction) -> Cells:
+def _cells(prediction: Prediction, interval: tuple[float, float], alone: Prediction) -> Cells:
     ideal = alone.samples_per_s * prediction.cluster.size
     return {
         "cards": str(prediction.cluster),
         "samples/s": prediction.samples_per_s,
-        "5 %": interval.low,
-        "95 %": interval.high,
+        "5 %": interval[0],
+        "95 %": interval[1],
         "efficiency %": 100 * prediction.samples_per_s / ideal,
         "step ms": 1000 * prediction.seconds,
         "compute ms": 1000 * prediction.compute,
@@ -181,8 +175,8 @@ def _row_table(rows: Sequence[Row]) -> list[str]:
 
 
 def _summary(rows: Sequence[Row]) -> str:
-    value = published.errors(rows)
-    return f"max {value.largest:.1%}, mean {value.mean:.1%}, median {value.median:.1%}"
+    errors = published.errors(rows)
+    return f"max {errors.max():.1%}, mean {errors.mean():.1%}, median {np.median(errors):.1%}"
 
 
 def _link(arguments: argparse.Namespace, name: str) -> Link:

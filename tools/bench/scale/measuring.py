@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,6 @@ from zoo.models import load_spec, resolve_arch
 from zoo.run import cli, schedule
 
 BUCKET = 25 * 2**20  # bytes: the default of PyTorch's and Paddle's data parallel wrappers
-TIMEOUT = 3600.0  # seconds
 POLL_INTERVAL = 0.1  # seconds
 MAX_LOG = 2000  # characters of a process that failed
 VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
@@ -31,7 +31,7 @@ VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
 class Command(NamedTuple):
     """A process to start."""
 
-    words: Sequence[str]  # its command line
+    words: Sequence[str]
     variables: Mapping[str, str]  # environment variables, beside those of this process
     log: Path  # new file for its output
 
@@ -49,11 +49,7 @@ class Plan(NamedTuple):
 
 
 def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
-    """Measure everything, one part after the other.
-
-    Args:
-        plan: parts to measure.
-        report: takes a line on each part that has been measured.
+    """Measure everything, one part after the other; report: takes a line on each of them.
 
     Raises:
         UserError: the recipe divides a fixed global batch, its data are missing, or a process failed.
@@ -76,7 +72,9 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
                 steps[n].append(seconds)
                 report(f"{n} process(es), each for itself: {_milliseconds(seconds)}, {wait:.0%} waiting for data")
             for size, timed in runs.items():
-                seconds = _run(plan, size, Path(folder) / f"run-{size}-{number}")
+                path = Path(folder) / f"run-{size}-{number}"
+                run([_command(plan, size, path, {})])
+                seconds, _ = _read_speed(path)
                 timed += seconds
                 report(f"a run of {size} processes: {_milliseconds(seconds)}")
         for n in plan.processes:
@@ -84,19 +82,9 @@ def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
             device, rates[n] = device or result["device"], result["input"]
             sweep += [Sample(*row) for row in result["all_reduce"]]
             report(f"{n} process(es) read {sum(rates[n]) / len(rates[n]):.1f} samples/s")
-    train = plan.request.config.train
-    batch = schedule.batch_plan(train, 1)
-    return Calibration(
-        plan.request.recipe,
-        plan.request.config.framework,
-        device,
-        batch.batch * batch.accumulate,
-        steps,
-        rates,
-        sweep,
-        sent,
-        runs,
-    )
+    batch = schedule.batch_plan(plan.request.config.train, 1)
+    per_update, framework = batch.batch * batch.accumulate, plan.request.config.framework
+    return Calibration(plan.request.recipe, framework, device, per_update, steps, rates, sweep, sent, runs)
 
 
 def _copies(plan: Plan, count: int, folder: Path) -> tuple[list[float], float]:
@@ -112,18 +100,12 @@ def _copies(plan: Plan, count: int, folder: Path) -> tuple[list[float], float]:
     variables = {} if count == 1 else {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
     folders = [folder.with_name(f"{folder.name}-{i}") for i in range(count)]
     run([_command(plan, 1, run, {**variables, **_device(i)}) for i, run in enumerate(folders)])
-    kinds = {_device_kind(run) for run in folders}
+    kinds = {re.split("[ :]", _event(run, "begin")["device"])[0] for run in folders}  # cpu, cuda or npu
     if len(kinds) > 1:
         raise UserError(f"--processes {count}: they ran on {' and '.join(sorted(kinds))}; this host has fewer devices")
     speeds = [_read_speed(run) for run in folders]
     seconds = [value * (1 - wait) for values, wait in speeds for value in values]
     return seconds, sum(wait for _, wait in speeds) / count
-
-
-def _run(plan: Plan, size: int, folder: Path) -> list[float]:
-    """Return the seconds of the timed updates of a run of several processes."""
-    run([_command(plan, size, folder, {})])
-    return _read_speed(folder)[0]
 
 
 def _command(plan: Plan, size: int, folder: Path, variables: dict[str, str]) -> Command:
@@ -157,11 +139,6 @@ def _read_speed(folder: Path) -> tuple[list[float], float]:
     event = _event(folder, "speed")
     scale = event["seconds"] * 1000 / sum(event["step_ms"]["all"])  # the slowest rank's clock
     return [value / 1000 * scale for value in event["step_ms"]["all"]], event["data_wait_fraction"]
-
-
-def _device_kind(folder: Path) -> str:
-    """Return the kind of device that a run had: cpu, cuda or npu."""
-    return _event(folder, "begin")["device"].partition(" ")[0].partition(":")[0]
 
 
 def _event(folder: Path, name: str) -> Event:
@@ -203,14 +180,13 @@ def messages(request: cli.Request) -> Messages:
     )
 
 
-def run(commands: Sequence[Command], timeout: float = TIMEOUT) -> None:
+def run(commands: Sequence[Command]) -> None:
     """Run processes at once; the first that fails ends the others.
 
     Raises:
-        UserError: one failed, with the end of its output, or they took longer than `timeout` seconds.
+        UserError: one failed, with the end of its output.
     """
     path = os.pathsep.join(filter(None, (str(program.ROOT), os.environ.get("PYTHONPATH", ""))))
-    deadline = time.monotonic() + timeout
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for command in commands:
@@ -218,19 +194,12 @@ def run(commands: Sequence[Command], timeout: float = TIMEOUT) -> None:
                 environment = {**os.environ, "PYTHONPATH": path, **command.variables}
                 processes.append(subprocess.Popen(command.words, stdout=log, stderr=subprocess.STDOUT, env=environment))
         while None in (codes := [process.poll() for process in processes]) and not any(codes):
-            if time.monotonic() > deadline:
-                raise UserError(f"the calibration waited {timeout:.0f} s for a process; {_tail(commands[0].log)}")
             time.sleep(POLL_INTERVAL)
-        failed = next((command for command, code in zip(commands, codes) if code), None)
-        if failed:
-            raise UserError(f"a process of the calibration failed; {_tail(failed.log)}")
     finally:
         for process in processes:
-            if process.poll() is None:
-                process.terminate()
-        for process in processes:
+            process.terminate()
             process.wait()
-
-
-def _tail(log: Path) -> str:
-    return "the end of its output:\n" + log.read_text(encoding="utf-8", errors="replace")[-MAX_LOG:].strip()
+    for command, code in zip(commands, codes):
+        if code:
+            output = command.log.read_text(encoding="utf-8", errors="replace")[-MAX_LOG:].strip()
+            raise UserError(f"a process of the calibration failed; the end of its output:\n{output}")

@@ -37,13 +37,6 @@ class Link(NamedTuple):
     seconds_per_byte: float  # 1 / bandwidth
 
 
-class LinkFit(NamedTuple):
-    """A link and the spread of the measurements around it: standard deviation of the logarithm."""
-
-    link: Link
-    spread: float
-
-
 def share_sent(n: int) -> float:
     """Return the share of the bytes that each of n participants sends in an all-reduce: 2(n-1)/n."""
     return 2 * (n - 1) / n
@@ -81,11 +74,14 @@ def all_gather(intra: Link, inter: Link, cluster: Cluster, size: float) -> float
     return seconds + host_rounds(cluster.hosts) / 2 * inter.latency + received * inter.seconds_per_byte
 
 
-def fit_link(samples: Sequence[Sample]) -> LinkFit:
+def fit_link(samples: Sequence[Sample]) -> tuple[Link, float]:
     """Fit the link within a host to timed all-reduces by least squares of relative errors; neither term is negative.
 
     Args:
         samples: all-reduces of at least two sizes, with 2 processes or more.
+
+    Returns:
+        The link, and the spread of the measurements around it: standard deviation of the logarithm.
     """
     seconds = np.array([sample.seconds for sample in samples])
     rounds = np.array([2 * (sample.processes - 1) for sample in samples], float)
@@ -94,7 +90,7 @@ def fit_link(samples: Sequence[Sample]) -> LinkFit:
     units = matrix.max(axis=0)  # numbers of a similar size
     solution = nnls(matrix / units, np.ones(len(samples)))[0] / units
     spread = float(np.sqrt(np.mean(np.log(matrix @ solution) ** 2)))
-    return LinkFit(Link(*map(float, solution)), spread)
+    return Link(*map(float, solution)), spread
 
 
 NO_LINK = Link(0.0, 0.0)
@@ -105,10 +101,6 @@ def expected_maximum(sample: Sequence[float] | np.ndarray, n: int) -> float:
 
     A sample has no values as rare as one in n draws. So the distribution beyond its TAIL quantile is an exponential one
     with the mean excess that was measured there.
-
-    Args:
-        sample: measured values.
-        n: number of draws, at least 1.
     """
     values = np.sort(np.asarray(sample, float))
     if n == 1:
@@ -162,11 +154,19 @@ class Model(NamedTuple):
 
 def build(calibration: Calibration, inter: Link | None = None) -> Model:
     """Derive the model of a calibration. inter: link between hosts, if it is known."""
-    intra = fit_link(calibration.sweep).link if calibration.sweep else None
+    intra = fit_link(calibration.sweep)[0] if calibration.sweep else None
     # On a CPU the messages take the time of the cores that compute.
     overlap = 0.0 if calibration.is_cpu else ideal_overlap(calibration)
     model = Model(calibration, intra, inter, overlap)
     return _fit_run(model, max(calibration.runs)) if intra and calibration.runs else model
+
+
+def ideal_overlap(calibration: Calibration) -> float:
+    """Return the share of the backward pass from the first ready bucket to its end.
+
+    Buckets become ready evenly during the backward pass, the first one after its own share of it.
+    """
+    return 1 - 1 / calibration.messages.buckets
 
 
 def predict(model: Model, cluster: Cluster) -> Prediction:
@@ -179,39 +179,19 @@ def predict(model: Model, cluster: Cluster) -> Prediction:
         raise UserError(
             f"{cluster}: nothing is known of the connection between hosts; give --inter-bandwidth and --inter-latency"
         )
-    return _sum(model, cluster, model.inter or NO_LINK)
-
-
-def ideal_overlap(calibration: Calibration) -> float:
-    """Return the share of the backward pass from the first ready bucket to its end.
-
-    Buckets become ready evenly during the backward pass, the first one after its own share of it.
-    """
-    return 1 - 1 / calibration.messages.buckets
-
-
-def exposed(seconds: float, buckets: int, window: float) -> float:
-    """Return the time of all-reduces of `seconds` in all that is not hidden: the last bucket at least.
-
-    Args:
-        seconds: time of all buckets.
-        buckets: their number.
-        window: seconds of the backward pass during which they progress.
-    """
-    return max(seconds / buckets, seconds - window)
-
-
-def _sum(model: Model, cluster: Cluster, inter: Link) -> Prediction:
-    """Add up the parts for a link between hosts."""
+    if cluster.cards > 1 and model.intra is None:
+        raise UserError(
+            f"{cluster}: the calibration has no all-reduce within a host; calibrate with --processes 1,2 or more"
+        )
+    intra, inter = model.intra or NO_LINK, model.inter or NO_LINK
     calibration, messages = model.calibration, model.calibration.messages
     own = calibration.seconds_of(cluster.cards)
     compute = expected_maximum(own, 1)
     slowest = expected_maximum(own, cluster.size)
     sent = 0.0
     if cluster.size > 1:
-        intra = _intra(model, cluster)
         seconds = bucketed(intra, inter, cluster, messages.gradients, messages.buckets)
-        sent = exposed(seconds, messages.buckets, model.overlap * BACKWARD * compute)
+        sent = max(seconds / messages.buckets, seconds - model.overlap * BACKWARD * compute)  # the last one is exposed
         sent += messages.synchronized * all_reduce(intra, inter, cluster, SMALL)
         sent += 2 * all_gather(intra, inter, cluster, messages.gathered) if messages.gathered else 0.0
         sent += model.surplus * share_sent(cluster.cards)
@@ -220,19 +200,9 @@ def _sum(model: Model, cluster: Cluster, inter: Link) -> Prediction:
     return Prediction(cluster, cluster.size * calibration.batch, total, compute, slowest - compute, sent, reading)
 
 
-def _intra(model: Model, cluster: Cluster) -> Link:
-    if cluster.cards == 1:
-        return NO_LINK
-    if model.intra is None:
-        raise UserError(
-            f"{cluster}: the calibration has no all-reduce within a host; calibrate with --processes 1,2 or more"
-        )
-    return model.intra
-
-
 def _fit_run(model: Model, processes: int) -> Model:
     """Return the model that comes closest to a measured run: by its overlap, or by a surplus if it has none."""
-    without = _sum(model._replace(overlap=0.0), Cluster(1, processes), NO_LINK)
+    without = predict(model._replace(overlap=0.0), Cluster(1, processes))
     measured = float(np.mean(model.calibration.runs[processes]))
     hidden = without.compute + without.waiting + without.all_reduce - measured
     if hidden < 0:
@@ -241,41 +211,27 @@ def _fit_run(model: Model, processes: int) -> Model:
     return model._replace(overlap=min(overlap, ideal_overlap(model.calibration)))
 
 
-class Interval(NamedTuple):
-    """Samples per second: 5th and 95th percentile."""
-
-    low: float
-    high: float
-
-
 def intervals(
-    calibration: Calibration, clusters: Sequence[Cluster], inter: Link | None = None, draws: int = DRAWS, seed: int = 0
-) -> list[Interval]:
-    """Compute the error bars of predictions.
+    calibration: Calibration, clusters: Sequence[Cluster], inter: Link | None = None
+) -> list[tuple[float, float]]:
+    """Compute the error bars of predictions: the 5th and the 95th percentile of the samples per second.
 
     Each draw resamples the rounds and the timed updates within, the passes over the input and the runs, varies the
     all-reduces by the spread around their fit, takes any overlap from none to the ideal one where no run has shown it,
     and multiplies by an error of the model that grows with the distance from what was measured.
-
-    Args:
-        calibration: what was measured.
-        clusters: to predict.
-        inter: link between hosts, if it is known.
-        draws: number of repetitions.
-        seed: seed of the draws.
     """
-    generator = np.random.default_rng(seed)
-    spread = fit_link(calibration.sweep).spread if calibration.sweep else 0.0
+    generator = np.random.default_rng(0)
+    spread = fit_link(calibration.sweep)[1] if calibration.sweep else 0.0
     errors = np.array([model_error(calibration, cluster) for cluster in clusters])
     rates = []
-    for _ in range(draws):
+    for _ in range(DRAWS):
         drawn = build(_resample(calibration, spread, generator), inter)
         if not calibration.runs:
             drawn = drawn._replace(overlap=generator.uniform(0, max(ideal_overlap(calibration), 1e-9)))
         predicted = np.array([predict(drawn, cluster).samples_per_s for cluster in clusters])
         rates.append(predicted * np.exp(errors * generator.standard_normal()))
     low, high = np.percentile(rates, INTERVAL, axis=0)
-    return [Interval(float(a), float(b)) for a, b in zip(low, high)]
+    return [(float(a), float(b)) for a, b in zip(low, high)]
 
 
 def model_error(calibration: Calibration, cluster: Cluster) -> float:

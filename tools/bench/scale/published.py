@@ -36,6 +36,10 @@ class Table(NamedTuple):
         """Return the time of an update."""
         return cards * self.batch / self.rows[cards]
 
+    def predicted(self, cards: int, seconds: float) -> "Row":
+        """Return the row of a predicted time of an update."""
+        return Row(self.name, cards, self.rows[cards], cards * self.batch / seconds)
+
 
 class Row(NamedTuple):
     """A held-out row: published and predicted samples per second."""
@@ -48,16 +52,6 @@ class Row(NamedTuple):
     @property
     def error(self) -> float:
         return self.predicted / self.published - 1
-
-
-class Errors(NamedTuple):
-    """Absolute relative errors."""
-
-    rows: int
-    largest: float
-    mean: float
-    median: float
-    percentile_68: float
 
 
 def tables(kind: str) -> list[Table]:
@@ -84,9 +78,10 @@ def validate() -> dict[str, Any]:
         seconds_per_mb: the constant that all workloads share; parameters: how many numbers were fitted for held_out.
     """
     reports, constant = tables("report"), seconds_per_mb(tables("independent"))
+    rows_taken = [(1 if HOST in table.rows else 2) + (2 * HOST in table.rows) for table in reports]
     return {
         "seconds_per_mb": constant,
-        "parameters": sum(map(count_parameters, reports)) + 1,
+        "parameters": sum(rows_taken) + 1,
         "held_out": [predict_largest(table, constant) for table in reports],
         "one_host": [row for table in reports for row in predict_from_host(table, constant)],
     }
@@ -113,22 +108,17 @@ def predict_by_growth(table: Table, growth: Callable[[int], float]) -> Row:
     """Predict 32 cards from 8 and 16 with a form of growth with the hosts."""
     base = one_host(table)
     seconds = base + (table.seconds(2 * HOST) - base) * growth(LARGEST // HOST) / growth(2)
-    return row_of(table, LARGEST, seconds)
+    return table.predicted(LARGEST, seconds)
 
 
 def predict_from_host(table: Table, constant: float) -> list[Row]:
-    """Predict the published rows of several hosts from those of one host.
-
-    Args:
-        table: throughput of one workload.
-        constant: seconds per megabyte that the second host adds.
-    """
+    """Predict the rows of several hosts from those of one; constant: seconds per megabyte that the second host adds."""
     base, rows = one_host(table), []
     for hosts in (cards // HOST for cards in table.rows if cards > HOST):
         seconds = base + constant * table.megabytes * model.share_sent(hosts)
         if table.synchronized:  # rounds between hosts take as long as those within a host at least
             seconds += (base - table.seconds(1)) / math.log2(HOST) * math.log2(hosts)
-        rows.append(row_of(table, hosts * HOST, seconds))
+        rows.append(table.predicted(hosts * HOST, seconds))
     return rows
 
 
@@ -143,18 +133,6 @@ def continue_ring(table: Table) -> float:
     return alone + (four - alone) * model.share_sent(HOST) / model.share_sent(4)
 
 
-def count_parameters(table: Table) -> int:
-    """Return how many numbers of a table's rows of up to 16 cards the prediction of 32 takes."""
-    return (1 if HOST in table.rows else 2) + (2 * HOST in table.rows)
-
-
-def errors(rows: Iterable[Row]) -> Errors:
-    """Summarize the errors of rows."""
-    values = np.abs([row.error for row in rows])
-    numbers = (values.max(), values.mean(), np.median(values), np.percentile(values, 68))
-    return Errors(len(values), *map(float, numbers))
-
-
-def row_of(table: Table, cards: int, seconds: float) -> Row:
-    """Return the row of a predicted time of an update."""
-    return Row(table.name, cards, table.rows[cards], cards * table.batch / seconds)
+def errors(rows: Iterable[Row]) -> np.ndarray:
+    """Return the absolute relative errors of rows."""
+    return np.abs([row.error for row in rows])

@@ -29,26 +29,23 @@ class Setup(NamedTuple):
 
 
 def simulate(setup: Setup, updates: int, seed: int = 0) -> np.ndarray:
-    """Simulate updates one after the other.
+    """Simulate updates one after the other; return the seconds of each, (updates,).
 
     In each, every process draws its computing time, a log-normal one. It may begin when its host has read its samples
     and the update before is done. Its buckets become ready evenly over the backward pass. A bucket is all-reduced when
     it is ready everywhere and the one before it is done. The update ends with the last bucket.
-
-    Args:
-        setup: cluster and workload.
-        updates: number of updates to return.
-        seed: seed of all draws.
-
-    Returns:
-        Seconds of each update, (updates,).
     """
     generator = np.random.default_rng(seed)
-    cluster, messages = setup.cluster, setup.messages
+    cluster, messages, links = setup.cluster, setup.messages, (setup.intra, setup.inter, setup.cluster)
     sigma = np.sqrt(np.log1p(setup.noise**2))
     reading = cluster.cards * setup.batch / setup.input_rate
-    blocking = _blocking(setup)
-    bucket = model.all_reduce(setup.intra, setup.inter, cluster, messages.gradients / messages.buckets)
+    blocking = 0.0  # messages that nothing hides
+    if cluster.size > 1:
+        blocking = messages.synchronized * model.all_reduce(*links, model.SMALL)
+        blocking += 2 * model.all_gather(*links, messages.gathered) if messages.gathered else 0.0
+    bucket = model.all_reduce(*links, messages.gradients / messages.buckets)
+    # When each bucket is ready, as a share of the computing time.
+    shares = (1 - model.BACKWARD) + model.BACKWARD * (np.arange(messages.buckets) + 1) / messages.buckets
     ends = [0.0]
     read_at = 0.0  # when a host has read the samples of the newest update
     for number in range(WARM_UP + updates):
@@ -56,9 +53,8 @@ def simulate(setup: Setup, updates: int, seed: int = 0) -> np.ndarray:
         read_at = max(read_at, room) + reading
         start = max(ends[-1], read_at)
         computing = setup.step * np.exp(sigma * generator.standard_normal(cluster.size) - sigma**2 / 2)
-        ready = start + blocking + np.max(_bucket_times(computing, messages.buckets), axis=0)
         done = 0.0
-        for moment in ready:
+        for moment in start + blocking + computing.max() * shares:
             done = max(done, moment) + bucket
         ends.append(float(done))
     return np.diff(ends)[WARM_UP:]
@@ -70,32 +66,7 @@ def closed_form(setup: Setup) -> model.Prediction:
     quantiles = norm.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES)
     computing = setup.step * np.exp(sigma * quantiles - sigma**2 / 2)
     cards = setup.cluster.cards
-    calibration = Calibration(
-        "simulated",
-        "",
-        "",
-        setup.batch,
-        {cards: [list(computing)]},
-        {cards: [setup.input_rate]} if np.isfinite(setup.input_rate) else {},
-        [],
-        setup.messages,
-        {},
-    )
-    overlap = model.ideal_overlap(calibration)
-    return model.predict(model.Model(calibration, setup.intra, setup.inter, overlap), setup.cluster)
-
-
-def _bucket_times(computing: np.ndarray, buckets: int) -> np.ndarray:
-    """Return when each bucket of each process is ready, (processes, buckets), counted from the start of computing."""
-    forward = (1 - model.BACKWARD) * computing[:, None]
-    backward = model.BACKWARD * computing[:, None]
-    return forward + backward * (np.arange(buckets) + 1) / buckets
-
-
-def _blocking(setup: Setup) -> float:
-    """Return the seconds of messages that nothing hides."""
-    if setup.cluster.size == 1:
-        return 0.0
-    links, messages = (setup.intra, setup.inter, setup.cluster), setup.messages
-    seconds = messages.synchronized * model.all_reduce(*links, model.SMALL)
-    return seconds + (2 * model.all_gather(*links, messages.gathered) if messages.gathered else 0.0)
+    rates = {cards: [setup.input_rate]} if np.isfinite(setup.input_rate) else {}
+    measured = Calibration("simulated", "", "", setup.batch, {cards: [list(computing)]}, rates, [], setup.messages, {})
+    overlap = model.ideal_overlap(measured)
+    return model.predict(model.Model(measured, setup.intra, setup.inter, overlap), setup.cluster)
