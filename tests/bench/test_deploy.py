@@ -76,7 +76,7 @@ def test_exported_models(recipe, tmp_path, capsys):
 
 def test_parameters_and_operations_are_those_of_the_published_model(tmp_path):
     """torchvision counts 25,557,032 parameters and 4.09 G multiply-adds of its ResNet50."""
-    sized = deploy.build("resnet50_imagenet", [], str(tmp_path))
+    sized = deploy.build("resnet50_imagenet", [], str(tmp_path), 1000)
     assert (sized.parameters, sized.shape) == (25_557_032, (224, 224, 3))
     assert sized.flops == pytest.approx(2 * 4.09e9, rel=0.005)
 

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-from types import SimpleNamespace
 
 import av
 import cv2
@@ -54,24 +53,6 @@ def test_loaders_of_a_task(folder, tmp_path, monkeypatch, capsys):
     assert [row["loader"] for row in report["faces"]["rows"]] == ["this loader", "peer"]
     assert report["faces"]["rows"][0]["ratio"] == 1 and "numpy" in report["machine"]["packages"]
     assert capsys.readouterr().out.splitlines()[-1] == "left out: DALI on numbers: not installed"
-
-
-def test_each_task_has_its_own_process(folder, monkeypatch, capsys):
-    commands = []
-
-    def run(command, check, stdout):
-        commands.append(command)
-        task, path = command[command.index("--task") + 1], command[command.index("--json") + 1]
-        with open(path, "x") as file:
-            json.dump({task: {"rows": [], "skipped": []}}, file)
-        return SimpleNamespace(returncode=len(commands) == 6)
-
-    monkeypatch.setattr(peers.subprocess, "run", run)
-    monkeypatch.setattr(peers.upstream, "describe_machine", lambda clones: {})
-    assert cli.main(["bench", "peers", *folder, "-n", "3"]) == 0
-    assert [command[command.index("--task") + 1] for command in commands] == list(loaders.TASKS)
-    assert cli.main(["bench", "peers", *folder]) == 2  # the second task fails
-    assert "--task clips failed" in capsys.readouterr().err
 
 
 def test_figures_of_loaders():

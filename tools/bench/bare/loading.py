@@ -26,14 +26,8 @@ Read = Callable[[int], Any]
 
 def reader(dataset: Any) -> Read | None:
     """Return a function that reads the sample of an index of a training split; None if there is none for this split."""
-    readers: dict[type, Callable[[Any], Read]] = {
-        ImageSplit: _images,
-        ClipSplit: _clips,
-        SegmentationSplit: _scenes,
-        FaceSplit: _faces,
-    }
-    choose = readers.get(type(dataset))
-    return choose(dataset) if choose else None
+    readers: dict[type, Any] = {ImageSplit: _images, ClipSplit: _clips, SegmentationSplit: _scenes, FaceSplit: _faces}
+    return readers[type(dataset)](dataset) if type(dataset) in readers else None
 
 
 def _images(split: ImageSplit) -> Read:

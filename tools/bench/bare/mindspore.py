@@ -140,13 +140,7 @@ def loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:
 
 
 def all_reducer(count: int, size: int, _device: str) -> Callable[[], None]:
-    """Return a function that all-reduces `count` fp32 numbers as the trainer does, and waits for the result.
-
-    Args:
-        count: length of the tensor.
-        size: number of ranks.
-        _device: the tensor is on the device that the world has set.
-    """
+    """Return a function that all-reduces `count` fp32 numbers as the trainer does, and waits for the result."""
     x = Tensor(np.zeros(count, np.float32))
 
     def reduce() -> None:

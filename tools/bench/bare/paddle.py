@@ -112,13 +112,7 @@ def _build_optimizer(job: Job, model: paddle.nn.Layer) -> paddle.optimizer.Optim
 
 
 def all_reducer(count: int, _size: int, device: str) -> Callable[[], None]:
-    """Return a function that all-reduces `count` fp32 numbers as the trainer does, and waits for the result.
-
-    Args:
-        count: length of the tensor.
-        _size: number of ranks, which the process group knows.
-        device: as the world describes it: cpu (2 threads), cuda:0 (Tesla V100).
-    """
+    """Return a function that all-reduces `count` fp32 numbers as the trainer does, and waits for the result."""
     is_cuda = device.startswith("cuda")
     x = paddle.zeros([count])
 

@@ -103,13 +103,7 @@ def _build_optimizer(job: Job, model: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def all_reducer(count: int, size: int, device: str) -> Callable[[], None]:
-    """Return a function that all-reduces `count` fp32 numbers as the trainer does, and waits for the result.
-
-    Args:
-        count: length of the tensor.
-        size: number of ranks.
-        device: as the world describes it: cpu (2 threads), cuda:0 (NVIDIA H100).
-    """
+    """Return a function that all-reduces `count` fp32 numbers as the trainer does, and waits for the result."""
     is_cuda = device.startswith("cuda")
     x = torch.zeros(count, device=device.partition(" ")[0])
 

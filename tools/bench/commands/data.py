@@ -10,7 +10,7 @@ from typing import Any
 
 from zoo import program
 from zoo.bench.bare import loading as bare_loops
-from zoo.bench.interleave import Seconds, family_cpu_seconds, interleave, median_ratio, timed
+from zoo.bench.interleave import family_cpu_seconds, interleave, median_ratio, timed
 from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data import loaders, order
@@ -64,14 +64,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measure(job: Job, count: int) -> Report:
-    """Time the stream, then single samples in this thread, then the loaders in turn.
+    """Time the stream, then single samples in this thread, then the loaders in turn; count: batches to read.
 
-    Args:
-        job: data set and batch size.
-        count: batches to read.
-
-    Returns:
-        What was measured, of JSON's types: seconds, samples per second, and milliseconds per sample.
+    What was measured has JSON's types: seconds, samples per second, and milliseconds per sample.
     """
     plan = pipeline.plan_loading(job)
     samples = min(len(job.train_set), max(count, MIN_SAMPLES, job.batch_plan.batch))
@@ -119,16 +114,8 @@ def describe(report: Report) -> list[str]:
 
 def _open(job: Job, plan: Loading, batches: int) -> Any:
     """Open the stream of training up to a number of batches."""
-    return open_training(
-        job.train_set,
-        0,
-        job.batch_plan.batch,
-        0,
-        batches,
-        dropout_masks=job.dropout_masks,
-        num_workers=plan.workers,
-        loader=plan.stream_loader,
-    )
+    options: Any = {"dropout_masks": job.dropout_masks, "num_workers": plan.workers, "loader": plan.stream_loader}
+    return open_training(job.train_set, 0, job.batch_plan.batch, 0, batches, **options)
 
 
 def _count_pending(dataset: Any, samples: int) -> int:
@@ -204,39 +191,26 @@ def _measure_in_turn(job: Job, samples: int, loader: str) -> Report:
     if read:
         indices = [order.locate(0, len(job.train_set), position)[1] for position in range(samples)]
         loops[BARE] = partial(call_all, read, indices)
+    report: Report = {}
     times = interleave(loops, PASSES, warm_up=1)
-    report = {name: _loader_report(calls, times[loader], samples) for name, calls in times.items()}
+    for name, calls in times.items():
+        speed = median_ratio(times[loader], calls)
+        ms, cpu_ms = (statistics.median(values) / samples * 1e3 for values in zip(*calls))
+        report[name] = {"ms": ms, "cpu_ms": cpu_ms, "speed": speed.wall, "cpu_speed": speed.cpu}
     if "dali" in report:
         report["dali"]["decoded"] = _count_pending(job.train_set, samples)
     return report
 
 
-def _loader_report(calls: Sequence[Seconds], own: Sequence[Seconds], samples: int) -> Report:
-    speed = median_ratio(own, calls)
-    return {
-        "ms": statistics.median(seconds.wall for seconds in calls) / samples * 1e3,
-        "cpu_ms": statistics.median(seconds.cpu for seconds in calls) / samples * 1e3,
-        "speed": speed.wall,
-        "cpu_speed": speed.cpu,
-    }
-
-
 def measure_device(job: Job, count: int, plan: Loading) -> Report:
-    """Time the stream up to images that DALI has decoded on the device.
-
-    Args:
-        job: data set, batch size and device.
-        count: batches per pass.
-        plan: reader processes; DALI decodes in this process.
-    """
+    """Time the stream up to images that DALI has decoded on the device; count: batches per pass."""
     dataset, batch, threads = job.train_set, job.batch_plan.batch, pipeline.dali_threads(plan.cores)
     in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads) + AT_A_TIME  # at a pass's start
     stream = _open(job, plan, DEVICE_PASSES * (in_flight + count) + in_flight)
     decoded = DecodedStream(stream, open_decoder(job, plan), stream.batches)
-    call, prepare = partial(_take, decoded, count), partial(_take, decoded, in_flight)
-    calls = interleave({"device": call}, DEVICE_PASSES, prepare=lambda _: prepare())["device"]
+    walls = []
+    for _ in range(DEVICE_PASSES):
+        _take(decoded, in_flight)
+        walls.append(timed(partial(_take, decoded, count)).wall)
     decoded.close()
-    return {
-        "threads": threads,
-        "samples_per_s": batch * count / statistics.median(seconds.wall for seconds in calls),
-    }
+    return {"threads": threads, "samples_per_s": batch * count / statistics.median(walls)}

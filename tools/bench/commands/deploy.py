@@ -47,11 +47,10 @@ Forward = Callable[[np.ndarray], np.ndarray]  # of pixels, uint8 (N, ..., 3)
 class Sized(NamedTuple):
     """A model at the size of its recipe, with initial weights."""
 
-    recipe: str  # its name
-    checkpoint: trained.Trained  # its weights
-    shape: tuple[int, ...]  # shape of a sample, channels last
-    parameters: int  # parameters of the graph; without those that only training uses
-    flops: int  # floating-point operations of a sample, 2 per multiply-add (zoo.models.flops)
+    checkpoint: trained.Trained
+    shape: tuple[int, ...]  # of a sample, channels last
+    parameters: int  # of the graph; without those that only training uses
+    flops: int  # operations of a sample, 2 per multiply-add (zoo.models.flops)
 
 
 class Calls(NamedTuple):
@@ -85,22 +84,23 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = program.parser(__doc__, "example: %(prog)s --models resnet50_imagenet --threads 2")
     add = parser.add_argument
-    add(
-        "--models",
-        metavar="RECIPE,...",
-        default=",".join(CLASSES),
-        help="recipes whose models are timed, with initial weights; default %(default)s",
-    )
+    models = "recipes whose models are timed, with initial weights; default %(default)s"
+    add("--models", metavar="RECIPE,...", default=",".join(CLASSES), help=models)
     add("--batch", type=count, default=BATCH, metavar="N", help="samples of calls for throughput; default %(default)s")
     add_timing_arguments(parser, COUNT, SECONDS)
     cli.add_override_argument(parser, "change one key of the recipes, such as -o model.width=8; repeatable")
     arguments = parser.parse_args(argv)
-    names = _check(arguments)
+    require_new(arguments.json, "--json")
+    names = arguments.models.split(",")
+    for name in names:
+        if name not in CLASSES:
+            raise UserError(f"--models: there is no {name!r}; choose from {', '.join(CLASSES)}")
     use_threads(arguments.threads)
     measured = []
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            measured.append(measure_model(build(name, arguments.override, folder), arguments, folder))
+            sized = build(name, arguments.override, folder, CLASSES[name])
+            measured.append({"recipe": name, **measure_model(sized, arguments, folder)})
     description = describe_machine()
     rows = [row for model in measured for row in _cells(model)]
     lines = [*table(rows, HEADER, markdown=True), "", f"samples/s with {arguments.batch} samples; {description}"]
@@ -140,13 +140,8 @@ def time_calls(contenders: Mapping[str, Forward], pixels: np.ndarray, number: in
     """Call every contender on the same pixels, in turns.
 
     A turn begins with a call that does not count, because the caches hold another contender's numbers, and another's
-    threads may still wait for work.
-
-    Args:
-        contenders: by name.
-        pixels: uint8 (N, ..., 3).
-        number: calls of each that count, rounded up to whole turns.
-        limit: seconds after which no pass begins.
+    threads may still wait for work. The number of calls is rounded up to whole turns; after `limit` seconds, no pass
+    begins.
     """
     calls = {name: lambda forward=forward: forward(pixels) for name, forward in contenders.items()}
     slowest = max(timed(call).wall for call in calls.values())  # these first ones allocate
@@ -180,7 +175,7 @@ def measure_model(sized: Sized, arguments: argparse.Namespace, folder: str) -> d
         }
         for name in forwards
     ]
-    return {**sized._replace(checkpoint=None)._asdict(), "rows": rows}  # type: ignore[arg-type]
+    return {"shape": sized.shape, "parameters": sized.parameters, "flops": sized.flops, "rows": rows}
 
 
 def run_exported(checkpoint: trained.Trained, path: str) -> Any:
@@ -189,31 +184,23 @@ def run_exported(checkpoint: trained.Trained, path: str) -> Any:
     return weights.build_exported(path, checkpoint.cfg, checkpoint.model, checkpoint.arch, checkpoint.fields, world)[1]
 
 
-def build(recipe: str, overrides: Sequence[str], folder: str, classes: int | None = None) -> Sized:
-    """Write the checkpoint of a recipe with initial weights.
-
-    Args:
-        recipe: its name.
-        overrides: `key=value` pairs that change it.
-        folder: folder for the checkpoint.
-        classes: classes of its data set; None for those of CLASSES.
+def build(recipe: str, overrides: Sequence[str], folder: str, classes: int) -> Sized:
+    """Write the checkpoint of a recipe with initial weights to a folder.
 
     Raises:
         UserError: a key or value is wrong.
     """
     request = cli.request(f"configs/{recipe}.yaml", overrides, device="cpu")
     cfg, model = request.config, request.resolved["model.name"].value
-    spec, classes = load_spec(model), CLASSES[recipe] if classes is None else classes
+    spec = load_spec(model)
     fields = find_predictor(spec.TASK, request.resolved["data.name"].value).fields(cfg.data)
     arch = trained.resolve(spec, cfg.model, fields, classes)
     tensors = {
         name: initializers.initialize(spec.initializer(arch, name, shape), cfg.seed, name, shape)
         for name, shape in spec.shapes(arch).items()
     }
-    record = {
-        "classes": [f"class {number}" for number in range(classes)],
-        "recipe": loader.render(request.resolved),
-    }
+    names = [f"class {number}" for number in range(classes)]
+    record = {"classes": names, "recipe": loader.render(request.resolved)}
     path = save_checkpoint(os.path.join(folder, recipe), 0, tensors, record, 1)
     checkpoint = trained.read(path, "torch", "cpu", (), False)
     predicts = replace(arch, auxiliary=False) if hasattr(arch, "auxiliary") else arch
@@ -222,7 +209,7 @@ def build(recipe: str, overrides: Sequence[str], folder: str, classes: int | Non
         for name, size in spec.shapes(predicts).items()
         if name not in spec.SHARDED_PARAMETERS and not name.endswith(("running_mean", "running_var"))
     )
-    return Sized(recipe, checkpoint, fields[0].shape, parameters, spec.flops(predicts, fields[0].shape))
+    return Sized(checkpoint, fields[0].shape, parameters, spec.flops(predicts, fields[0].shape))
 
 
 def export(sized: Sized, precision: str, path: str) -> str:
@@ -234,9 +221,8 @@ def export(sized: Sized, precision: str, path: str) -> str:
     model = assembly.build(checkpoint, shape, False, folded=precision == "int8")
     if precision == "int8":
         channels_first = (*shape[:-3], shape[-1], *shape[-3:-1])
-        model = low_precision.to_int8(
-            model, [np.random.default_rng(0).standard_normal((1, *channels_first), np.float32)]
-        )
+        pixels = np.random.default_rng(0).standard_normal((1, *channels_first), np.float32)
+        model = low_precision.to_int8(model, [pixels])
     return write_graph(checkpoint, model, shape, path, precision=precision)
 
 
@@ -247,16 +233,6 @@ def write_graph(checkpoint: trained.Trained, model: Any, shape: tuple[int, ...],
     with open(path, "xb") as file:
         file.write(model.SerializeToString())
     return path
-
-
-def _check(arguments: argparse.Namespace) -> list[str]:
-    """Check the options; return the names of the recipes."""
-    require_new(arguments.json, "--json")
-    names = arguments.models.split(",")
-    for name in names:
-        if name not in CLASSES:
-            raise UserError(f"--models: there is no {name!r}; choose from {', '.join(CLASSES)}")
-    return names
 
 
 def _cells(model: Mapping[str, Any]) -> list[list[str]]:

@@ -2,13 +2,12 @@
 
 import argparse
 import itertools
-import json
+import multiprocessing
 import os
 import statistics
-import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,6 @@ from zoo.bench.options import count
 from zoo.bench.peers import loaders, upstream
 from zoo.bench.peers.loaders import OURS, WORKERS, Loader
 from zoo.commands.new_file import add_json_argument, print_report, require_new
-from zoo.data.errors import UserError
 from zoo.table import table
 
 EPILOG = """\
@@ -49,31 +47,18 @@ def main(argv: list[str] | None = None) -> int:
     upstream.require_clones(arguments.upstream)
     require_new(arguments.json, "--json")
     if len(arguments.task) == 1:
-        report = measure(arguments.task[0], arguments)
-    else:
-        report = _measure_each(arguments)
+        report = {name: measure(name, arguments) for name in arguments.task}
+    else:  # each task in a process of its own, where the libraries of the others are not loaded
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, spawn, max_tasks_per_child=1) as pool:
+            report = dict(zip(arguments.task, pool.map(partial(measure, arguments=arguments), arguments.task)))
     report["machine"] = upstream.describe_machine(arguments.upstream)
     print_report(describe(report), report, arguments.json)
     return 0
 
 
-def _measure_each(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run each task in a process of its own, where the libraries of the others are not loaded."""
-    report: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for task in arguments.task:
-            path = os.path.join(folder, f"{task}.json")
-            words = ["--task", task, "--json", path, "--upstream", arguments.upstream, "--files", arguments.files]
-            command = program.command("bench", "peers", *words, "--passes", str(arguments.passes))
-            if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
-                raise UserError(f"--task {task} failed; its output above has the cause")
-            with open(path, encoding="utf-8") as file:
-                report |= json.load(file)
-    return report
-
-
 def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Time the loaders of a task; return the report, of JSON's types, by its name."""
+    """Time the loaders of a task; return what was measured, of JSON's types."""
     import torch
 
     torch.set_num_threads(1)  # as in worker processes
@@ -85,13 +70,11 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     one_thread = read_here(task.loaders, in_thread, passes)
     samples = (task.batch * in_thread, task.batch * in_workers)
     return {
-        name: {
-            "rows": rows(task.loaders, one_thread, of_workers, samples),
-            "batch": task.batch,
-            "passes": passes,
-            "skipped": task.skipped,
-            "load": os.getloadavg()[0],
-        }
+        "rows": rows(task.loaders, one_thread, of_workers, samples),
+        "batch": task.batch,
+        "passes": passes,
+        "skipped": task.skipped,
+        "load": os.getloadavg()[0],
     }
 
 
@@ -145,15 +128,10 @@ def _settle() -> None:
 def rows(
     of: Sequence[Loader], here: Sequence[list[Seconds]], workers: Sequence[list[Seconds]], samples: tuple[int, int]
 ) -> list[Row]:
-    """Return the figures of each loader, of JSON's types.
+    """Return the figures of each loader, of JSON's types, from its times in this thread and with worker processes.
 
     Ratios are medians of those of the passes: of the CPU time in one thread, and of the time with worker processes, to
     that of this project's loader on the same files. Above 1, this project's loader is faster.
-
-    Args:
-        of: the loaders.
-        here, workers: their times in this thread, and with worker processes.
-        samples: samples per pass of both.
     """
     own = {loader.files: at for at, loader in enumerate(of) if loader.name == OURS}
     return [

@@ -49,12 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def profile(job: Job, count: int, trace: str | None = None) -> monitor.Report:
-    """Profile updates on one batch.
-
-    Args:
-        job: the assembled recipe.
-        count: updates to profile.
-        trace: path of a file that receives the trace; None for no trace.
+    """Profile updates on one batch; trace: path of a file that receives the trace.
 
     Returns:
         Device, precision, samples per update, and all operators with their own milliseconds per update, largest first.

@@ -38,25 +38,17 @@ class MapStyle(NamedTuple):
     """A map-style dataset and a collate function, as torch's DataLoader takes them."""
 
     dataset: Any
-    collate: Callable[[list], Any]
+    collate: Callable[[list], Any] | None = None
 
 
 class Task:
-    """Loaders of one kind of samples.
-
-    Args:
-        batch: samples per batch.
-        batches: batches per pass, read by one thread and by worker processes.
-
-    Attributes:
-        loaders: by files, this project's first.
-        skipped: loaders that are missing, with the reason.
-    """
+    """Loaders of one kind of samples."""
 
     def __init__(self, batch: int, batches: tuple[int, int]):
-        self.batch, self.batches = batch, batches
-        self.loaders: list[Loader] = []
-        self.skipped: list[str] = []
+        self.batch = batch  # samples
+        self.batches = batches  # per pass, read by one thread and by worker processes
+        self.loaders: list[Loader] = []  # by files, this project's first
+        self.skipped: list[str] = []  # those that are missing, with the reason
 
     def add(self, name: str, files: str, build: Callable[[], Loader]) -> None:
         """Add a loader; one that is not installed is noted instead."""
@@ -70,7 +62,7 @@ class Task:
         split, _ = load(settings)
         self.loaders.append(ours(files, split, self.batch))
         if getattr(split, "prepared", None) is None:
-            self.add_peer(BARE, files, lambda: MapStyle(_BareDataset(split), _default_collate()))
+            self.add_peer(BARE, files, lambda: MapStyle(_BareDataset(split)))
         if dali:
             self.add(DALI, files, lambda: ours(files, split, self.batch, "dali"))
 
@@ -99,7 +91,7 @@ def ours(files: str, split: Any, batch: int, loader: str = "reference") -> Loade
 
 def map_style(files: str, name: str, opened: MapStyle, batch: int) -> Loader:
     """Return a loader that torch's DataLoader runs, with the indices that this project's loader reads."""
-    from torch.utils.data import DataLoader
+    from torch.utils.data import DataLoader, default_collate
 
     size = len(opened.dataset)
 
@@ -108,23 +100,12 @@ def map_style(files: str, name: str, opened: MapStyle, batch: int) -> Loader:
 
     def read(number: int) -> None:
         chosen = itertools.islice(indices(number * batch), batch)
-        opened.collate([opened.dataset[index] for index in chosen])
+        (opened.collate or default_collate)([opened.dataset[index] for index in chosen])
 
     def stream() -> Generator[Any, None, None]:
-        sampler: Any = _Indices(indices)
-        yield from DataLoader(opened.dataset, batch, sampler=sampler, num_workers=WORKERS, collate_fn=opened.collate)
+        yield from DataLoader(opened.dataset, batch, sampler=indices(0), num_workers=WORKERS, collate_fn=opened.collate)
 
     return Loader(files, name, read, stream)
-
-
-class _Indices:
-    """Endless sampler."""
-
-    def __init__(self, indices: Callable[[int], Iterator[int]]):
-        self.indices = indices
-
-    def __iter__(self) -> Iterator[int]:
-        return self.indices(0)
 
 
 class _BareDataset:
@@ -144,10 +125,6 @@ class _BareDataset:
         return self.read(index)
 
 
-def _default_collate() -> Any:
-    return upstream.installed("torch.utils.data").default_collate
-
-
 def open_insightface(clones: str, root: str) -> MapStyle:
     """Open train.rec by insightface's recognition/arcface_torch: MXNet's RecordIO and image decoder."""
     if "bool" not in vars(np):
@@ -158,7 +135,7 @@ def open_insightface(clones: str, root: str) -> MapStyle:
         dataset = upstream.load(folder, "dataset").MXFaceDataset(root_dir=root, local_rank=0)
     except AttributeError as error:  # MXNet and numpy 2
         raise UserError(f"mxnet: {error}; it needs numpy 1") from error
-    return MapStyle(dataset, _default_collate())
+    return MapStyle(dataset)
 
 
 def open_nvidia(clones: str, settings: Any) -> MapStyle:
@@ -176,7 +153,7 @@ def open_torchvision(clones: str, settings: Any) -> MapStyle:
     presets = upstream.load(os.path.join(clones, "vision/references/classification"), "presets")
     folders = upstream.installed("torchvision.datasets").ImageFolder
     dataset = folders(os.path.join(settings.root, "train"), presets.ClassificationPresetTrain(crop_size=settings.size))
-    return MapStyle(dataset, _default_collate())
+    return MapStyle(dataset)
 
 
 def open_mit(clones: str, settings: Any) -> MapStyle:
@@ -198,7 +175,7 @@ def open_mit(clones: str, settings: Any) -> MapStyle:
         image_tmpl=settings.frame_template,
         transform=upstream.installed("torchvision.transforms").Compose(steps),
     )
-    return MapStyle(dataset, _default_collate())
+    return MapStyle(dataset)
 
 
 def open_mmsegmentation(settings: Any) -> MapStyle:
