@@ -55,7 +55,7 @@ LIBRARIES = {
     "tensorboard": 1,
     "onnx": 3,
     "onnxruntime": 5,
-    "matplotlib": 2,
+    "matplotlib": 3,
     "PIL": 8,
 }
 

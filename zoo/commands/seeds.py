@@ -64,8 +64,7 @@ def run_study(arguments: argparse.Namespace) -> None:
     Raises:
         UserError: the arguments are wrong, a folder has another run, or a run failed.
     """
-    if importlib.util.find_spec("scipy") is None:
-        raise UserError("scipy is not installed here: pip install '.[plot]'")
+    require_scipy()
     if arguments.seeds < 2:
         raise UserError("--seeds: a standard deviation needs at least 2")
     for key in loader.overrides(arguments.override):
@@ -89,6 +88,12 @@ def run_study(arguments: argparse.Namespace) -> None:
     path = os.path.join(out, "seeds.md")
     Path(path).write_text(report + "\n", encoding="utf-8")
     print(f"\nthe tables are in {path}, the runs beside it")
+
+
+def require_scipy() -> None:
+    """Raise UserError if scipy, which has Student's t, is not installed."""
+    if importlib.util.find_spec("scipy") is None:
+        raise UserError("scipy is not installed here: pip install '.[plot]'")
 
 
 def finish_run(arguments: argparse.Namespace, out: str, framework: str, seed: int, target: float | None) -> Result:

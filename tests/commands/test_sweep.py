@@ -1,0 +1,131 @@
+"""zoo sweep: the runs that it starts, continues and leaves alone, those that fail, its table, and what it refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.helpers.cli import call_zoo
+from tests.helpers.journals import BEGIN, end, evaluations, write_journal
+from tests.helpers.paths import CONFIGS
+from tests.helpers.training import TINY
+from zoo.commands import sweep
+from zoo.config import loader
+from zoo.run import cli
+
+pytest.importorskip("scipy.stats")  # whose first import starts a process, which a stand-in would take for a run
+RECIPE = str(CONFIGS / "tsm_demo.yaml")
+
+
+class FakeTraining:
+    """Stands in for the processes of train.py: writes the recipe and the journal of a run, whose best metric is
+    10 x optim.lr + 0.02 x seed.
+
+    Attributes:
+        started: (optim.lr, train.batch, seed) of the runs so far.
+        failing: runs that end with an error, before their last evaluation.
+    """
+
+    def __init__(self):
+        self.started, self.failing = [], set()
+
+    def __call__(self, command, stdout, **_):
+        assert command[0] == sys.executable and command[2] == "train"
+        request = cli.read(cli.parse(list(command[3:])))
+        config = request.config
+        key = config.optim.lr, config.train.batch, config.seed
+        self.started.append(key)
+        is_failing = key in self.failing
+        print("out of memory" if is_failing else "done", file=stdout)
+        events = [BEGIN, *evaluations(10 * key[0] + 0.02 * key[2], 0.01), end(20)]
+        folder = Path(command[command.index("--resume") + 1])
+        write_journal(folder, events[:2] if is_failing else events)
+        (folder / "config.yaml").write_text(loader.render(request.resolved))
+        return SimpleNamespace(returncode=2 if is_failing else 0)
+
+
+@pytest.fixture
+def training(monkeypatch):
+    fake = FakeTraining()
+    monkeypatch.setattr(subprocess, "run", fake)
+    return fake
+
+
+@pytest.fixture
+def run(training, tmp_path):
+    return lambda *words: call_zoo("sweep", "-c", RECIPE, "-o", "train.batch=4", "--out", tmp_path / "out", *words)
+
+
+def rows(folder):
+    """The cells of the table, without its heading."""
+    lines = (folder / "sweep.md").read_text().splitlines()[4:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_every_combination_with_every_seed(run, training, tmp_path):
+    assert run("-p", "optim.lr=0.01,0.03", "-p", "train.batch=4,8", "--seeds", "2") == 0
+    grid = [(0.01, 4), (0.01, 8), (0.03, 4), (0.03, 8)]
+    assert training.started == [(*setting, seed) for setting in grid for seed in (1, 2)]
+    folders = {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()}
+    assert folders == {f"optim.lr={lr},train.batch={batch}" for lr, batch in grid}
+    table = rows(tmp_path / "out")
+    assert [row[0] for row in table][::2] == ["optim.lr=0.03 train.batch=4", "optim.lr=0.01 train.batch=4"]
+    # 0.32 and 0.34: t of one degree of freedom at 97.5 % is 12.7062, the standard error of the mean 0.01
+    assert table[0][1:] == ["2 of 2", "0.3300", "0.2029 to 0.4571", "0.3200", "0.3400"]
+    assert (tmp_path / "out/sweep.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_only_what_is_missing_is_run(run, training, tmp_path):
+    assert run("-p", "optim.lr=0.01,0.03") == 0
+    assert rows(tmp_path / "out")[0] == ["optim.lr=0.03", "1 of 1", "0.3200", "-", "0.3200", "0.3200"]
+    assert run("-p", "optim.lr=0.01,0.03", "--seeds", "2") == 0
+    assert training.started == [(0.01, 4, 1), (0.03, 4, 1), (0.01, 4, 2), (0.03, 4, 2)]
+
+
+def test_a_failed_run_is_named_and_the_others_go_on(run, training, capsys, tmp_path):
+    training.failing = {(0.01, 4, 1), (0.01, 4, 2), (0.03, 4, 1)}
+    assert run("-p", "optim.lr=0.01,0.03", "--seeds", "2") == 1
+    error = capsys.readouterr().err
+    assert "error: optim.lr=0.03: torch, seed 1: train.py exited with code 2" in error and "out of memory" in error
+    table = rows(tmp_path / "out")
+    assert [row[:2] for row in table] == [["optim.lr=0.03", "1 of 2"], ["optim.lr=0.01", "0 of 2"]]
+    assert table[1][2:] == ["-"] * 4
+    training.failing, training.started[:] = set(), []
+    assert run("-p", "optim.lr=0.01,0.03", "--seeds", "2") == 0
+    assert training.started == [(0.01, 4, 1), (0.01, 4, 2), (0.03, 4, 1)]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["-p", "optim.lrr=0.1"], "-p optim.lrr: unknown key for optim.name=sgd; did you mean optim.lr?"),
+        (["-p", "optim.lr=0.1,x"], "-p optim.lr: expected a number, got 'x'"),
+        (["-p", "optim.lr=0.1", "-o", "optim.lrr=1"], "-o optim.lrr: unknown key"),
+        (["-p", "optim.lr=0.1,"], "-p optim.lr=0.1,: expected KEY=VALUE,VALUE"),
+        (["-p", "optim.lr"], "-p optim.lr: expected KEY=VALUE,VALUE"),
+        (["-p", "optim.lr=1", "-p", "optim.lr=2"], "-p optim.lr=2: optim.lr is given twice"),
+        (["-p", "seed=1,2"], "seed: this program chooses it"),
+        (["-p", "optim.lr=1", "--seeds", "0"], "--seeds: must be at least 1"),
+    ],
+)
+def test_what_is_refused_before_anything_starts(run, training, capsys, tmp_path, words, message):
+    assert run(*words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {message}") and error.count("\n") == 1
+    assert training.started == [] and not (tmp_path / "out").exists()
+
+
+def test_values_may_be_lists():
+    words = ["data.size=8,[8, 16],[]", "optim.lr=0.1,0.1"]
+    assert sweep.grid(words) == [(f"data.size={size}", "optim.lr=0.1") for size in ("8", "[8, 16]", "[]")]
+
+
+@pytest.mark.slow
+def test_a_sweep_of_a_small_run(clips, tmp_path, capfd):
+    pairs = {**TINY, "data.root": clips, "device": "cpu", "train.epochs": 1, "optim.warmup": "0 epochs"}
+    words = [word for key, value in pairs.items() for word in ("-o", f"{key}={value}")]
+    words += ["-p", "optim.lr=0.01,0.02", "--out", tmp_path / "out"]
+    assert call_zoo("sweep", "-c", RECIPE, *words) == 0
+    assert {row[1] for row in rows(tmp_path / "out")} == {"1 of 1"}

@@ -1,0 +1,185 @@
+"""Train a recipe with every combination of some values and with several seeds, and compare the combinations."""
+
+import argparse
+import importlib.util
+import itertools
+import os
+import re
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from zoo import program
+from zoo.commands import seeds
+from zoo.compare import seed_tables
+from zoo.data.errors import UserError, printable
+from zoo.models import load_spec
+from zoo.run import cli
+from zoo.table import table
+from zoo.tasks import load_task
+
+EPILOG = """\
+Each run is one of train.py in a process of its own, one after the other, in a folder of --out. The same command
+continues a sweep that was interrupted: runs that are complete are left as they are, others go on where they stopped.
+The table, best first, has the highest metric of any evaluation of a run: its mean over the seeds, and the 95 %%
+interval of that mean by Student's t. It is in <out>/sweep.md, and where matplotlib is installed, sweep.png shows it.
+
+examples
+  %(prog)s -c resnet50_demo -p optim.lr=0.03,0.1,0.3 --seeds 3
+  %(prog)s -c tsm_k400 --amp -p optim.lr=0.01,0.02 -p data.augment=[],[color_jitter] -o data.root=/data/k400
+
+Exit codes: 0 done, 1 some runs failed, 2 an error to fix on your side."""
+CHOSEN_KEYS = ("seed", "out")  # that this program sets
+SEPARATOR = re.compile(r",(?![^\[]*\])")  # of values, which may be lists in brackets
+UNUSUAL = re.compile(r"[^\w.=,+-]")  # in the name of a folder
+Setting = tuple[str, ...]  # KEY=VALUE of every -p
+
+
+class Row(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        setting: its name.
+        best: the highest metric of each run that is complete.
+    """
+
+    setting: str
+    best: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        return statistics.mean(self.best)
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the width of the interval; None for a single run."""
+        return seed_tables.paired_test(self.best).half_width if len(self.best) > 1 else None
+
+
+def main(argv: list[str]) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    if arguments.seeds < 1:
+        raise UserError("--seeds: must be at least 1")
+    if arguments.seeds > 1:
+        seeds.require_scipy()
+    requests = {setting: request_of(arguments, setting) for setting in grid(arguments.param, arguments.override)}
+    first = next(iter(requests.values()))
+    out = arguments.out or os.path.join("runs", f"sweep-{first.recipe}")
+    metric = load_task(load_spec(first.resolved["model.name"].value).TASK).PRIMARY
+    print(f"{len(requests)} settings x {arguments.seeds} seeds: {len(requests) * arguments.seeds} runs in {out}")
+    rows = [run_setting(arguments, setting, request, out, metric) for setting, request in requests.items()]
+    report(rows, arguments.seeds, f"{first.recipe}: {metric}", out)
+    return int(any(len(row.best) < arguments.seeds for row in rows))
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = program.parser(__doc__, EPILOG)
+    cli.add_recipe_arguments(parser)
+    add = parser.add_argument
+    add(
+        "-p",
+        "--param",
+        metavar="KEY=A,B",
+        action="append",
+        required=True,
+        help="values of a key to try; repeatable: all combinations",
+    )
+    add("-n", "--seeds", type=int, default=1, metavar="N", help="number of seeds, counted from the recipe's; default 1")
+    add("--out", metavar="DIR", help="folder of the runs and the table; default runs/sweep-<recipe>")
+    return parser.parse_args(argv)
+
+
+def grid(params: Sequence[str], overrides: Sequence[str] = ()) -> list[Setting]:
+    """Return all combinations of the values of -p.
+
+    Raises:
+        UserError: a key is given twice or chosen by this program, or has no value.
+    """
+    choices = dict[str, list[str]]()
+    for param in params:
+        key, _, text = param.partition("=")
+        values = list(dict.fromkeys(value.strip() for value in SEPARATOR.split(text)))
+        if not key or not all(values):
+            raise UserError(f"-p {param}: expected KEY=VALUE,VALUE, for example -p optim.lr=0.01,0.03")
+        if key in choices:
+            raise UserError(f"-p {param}: {key} is given twice; name all its values in one -p")
+        choices[key] = [f"{key}={value}" for value in values]
+    for key in (*choices, *(pair.partition("=")[0].strip() for pair in overrides)):
+        if key in CHOSEN_KEYS:
+            raise UserError(f"{key}: this program chooses it; leave it out, and see --seeds and --out")
+    return list(itertools.product(*choices.values()))
+
+
+def with_setting(arguments: argparse.Namespace, setting: Setting) -> argparse.Namespace:
+    return argparse.Namespace(**{**vars(arguments), "override": [*arguments.override, *setting]})
+
+
+def request_of(arguments: argparse.Namespace, setting: Setting) -> cli.Request:
+    """Return the recipe with a setting.
+
+    Raises:
+        UserError: it is wrong.
+    """
+    try:
+        return cli.request_of(with_setting(arguments, setting))
+    except UserError as error:
+        keys = "|".join(re.escape(pair.partition("=")[0]) for pair in setting)
+        raise UserError(re.sub(rf"^-o (?=({keys})\b)", "-p ", str(error))) from None
+
+
+def run_setting(arguments: argparse.Namespace, setting: Setting, request: cli.Request, out: str, metric: str) -> Row:
+    """Start or continue the runs of a setting that are not complete; those that fail are told and left out."""
+    name, best = " ".join(setting), []
+    folder = os.path.join(out, UNUSUAL.sub("_", ",".join(setting)))
+    config = request.config
+    for seed in range(config.seed, config.seed + arguments.seeds):
+        try:
+            result = seeds.finish_run(with_setting(arguments, setting), folder, config.framework, seed, config.target)
+        except UserError as error:
+            print(printable(f"error: {name}: {error}"), file=sys.stderr, flush=True)
+            continue
+        print(f"{name}, seed {seed}: best {metric} {result.best:.4f}", flush=True)
+        best.append(result.best)
+    return Row(name, best)
+
+
+def report(rows: Sequence[Row], runs: int, title: str, out: str) -> None:
+    """Print the table, and write it and its plot to a folder; `runs` are those of each setting."""
+    done = sorted((row for row in rows if row.best), key=lambda row: -row.mean)
+    columns = ("setting", "runs", "mean", f"{seed_tables.CONFIDENCE:.0%} interval", "min", "max")
+    cells = [[row.setting, f"{len(row.best)} of {runs}", *_numbers(row)] for row in done]
+    cells += [[row.setting, f"0 of {runs}", *[None] * 4] for row in rows if not row.best]
+    text = "\n".join([f"{title}, best of a run", "", *table(cells, columns, markdown=True)])
+    print(f"\n{text}\n")
+    Path(out, "sweep.md").write_text(text + "\n", encoding="utf-8")
+    if done and importlib.util.find_spec("matplotlib"):
+        plot(done, title, os.path.join(out, "sweep.png"))
+    print(f"the table is in {os.path.join(out, 'sweep.md')}, the runs beside it")
+
+
+def plot(rows: Sequence[Row], title: str, path: str) -> None:
+    """Draw the mean of each setting with its interval, and a dot per run."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"text.parse_math": False}):  # values may contain dollars
+        figure = Figure(figsize=(7, 1 + 0.35 * len(rows)), layout="constrained")
+        axes, places = figure.subplots(), range(len(rows))
+        widths = [row.half_width or 0.0 for row in rows]
+        axes.errorbar([row.mean for row in rows], places, xerr=widths, fmt="o", capsize=4, color="#0077bb")
+        for place, row in zip(places, rows):
+            axes.plot(row.best, [place] * len(row.best), ".", color="#888888")
+        axes.set_yticks(places, [row.setting for row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel(f"{title}, best of a run: mean and {seed_tables.CONFIDENCE:.0%} interval")
+        figure.savefig(path, dpi=120)
+
+
+def _numbers(row: Row) -> list[str | None]:
+    """Return the cells of mean, interval, lowest and highest."""
+    width = row.half_width
+    interval = None if width is None else f"{row.mean - width:.4f} to {row.mean + width:.4f}"
+    return [f"{row.mean:.4f}", interval, f"{min(row.best):.4f}", f"{max(row.best):.4f}"]
