@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from zoo.bench.report.results import Result, labels, order
 from zoo.bench.report.runs import SPEED, Case, Point, Run
 from zoo.data.errors import UserError
@@ -31,7 +29,6 @@ SETTINGS: dict[Any, Any] = {
 }
 LEGEND: dict[str, Any] = {"loc": "outside lower center", "ncols": 2, "frameon": False}
 MAX_WHISKER = 1.5  # end of the axis of throughput / highest run; intervals of few runs may be far wider
-MAX_POINTS = 400  # of a curve; the means of neighbours where there are more
 TIME_UNITS = ((3 * 86400, 86400, "days"), (3 * 3600, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
 
 
@@ -67,13 +64,7 @@ def require() -> None:
 
 
 def draw(model: str, runs: Sequence[Run], results: Sequence[Result]) -> list[Plot]:
-    """Return the plots of a model; those that nothing was measured for are left out.
-
-    Args:
-        model: short name for file names.
-        runs: of the model.
-        results: its complete cases.
-    """
+    """Return the plots of a model, which begins their names; those that nothing was measured for are left out."""
     import matplotlib
 
     runs = sorted(runs, key=lambda run: order(run.case))
@@ -128,19 +119,14 @@ def _throughput(model: str, results: Sequence[Result]) -> Plot:
         axes.barh(row, speed.median, height=0.62, color=color, alpha=0.55)
         if speed.low is not None and speed.high is not None:
             high = min(speed.high, limit)
-            axes.errorbar(speed.median, row, xerr=[[speed.median - speed.low], [high - speed.median]], color=INK,
-                          capsize=3, linewidth=1.2)  # fmt: skip
-            if high < speed.high:
-                axes.plot(high, row, ">", color=INK, markersize=5)
+            axes.plot([speed.low, high], [row, row], "|-", color=INK, linewidth=1.2)
             end = max(end, high)
         axes.plot(result.speeds, [row] * len(result.speeds), "o", color=color, markersize=3.5)
         axes.text(end + 0.015 * limit, row, _speed(speed.median), va="center", fontsize=9, color=INK)
     axes.set_xlim(0, 1.14 * limit)
     axes.xaxis.set_major_formatter(lambda value, _: _speed(value))
     axes.set_xlabel("throughput (samples/s)")
-    note = (
-        "Bar: median of the runs; whiskers: its 95 % confidence interval, with an arrow where it goes on; dots: runs."
-    )
+    note = "Bar: median of the runs; line: its 95 % confidence interval, cut where it is far wider; dots: runs."
     return Plot(f"{model}-throughput", "Throughput", note, figure)
 
 
@@ -205,10 +191,11 @@ def _curves(
     figure, all_axes = _axes(3.4 + ROW * math.ceil(len(cases) / 2), len(panels), share_y=True)
     for axes, (axis, position_of, divisor) in zip(all_axes, panels):
         for case, points in curves:
-            (color, dash), (x, y) = styles[case], thinned(points, position_of)
-            marker = "o" if scale == 100 and len(x) < 60 else ""
-            axes.plot(np.divide(x, divisor), np.multiply(y, scale), dash, color=color, label=names.pop(case, None),
-                      linewidth=1.4, alpha=0.85, marker=marker, markersize=3)  # fmt: skip
+            pairs = [(at / divisor, scale * point.value) for point in points if (at := position_of(point)) is not None]
+            (color, dash), (x, y) = styles[case], zip(*pairs) if pairs else ((), ())
+            marker = "o" if scale == 100 and len(pairs) < 60 else ""
+            axes.plot(x, y, dash, color=color, label=names.pop(case, None), linewidth=1.4, alpha=0.85,
+                      marker=marker, markersize=3)  # fmt: skip
         for target in targets:
             axes.axhline(100 * target, color=INK, linestyle=":", linewidth=1)
         axes.set_xlabel(axis)
@@ -224,18 +211,7 @@ def _curves(
         words = ", ".join(f"{100 * target:.4g} %" for target in targets)
         all_axes[0].plot([], [], ":", color=INK, label=f"target {words}")
     figure.legend(**LEGEND)
-    note = "Time counts from the beginning of the run and never stops."
-    most = max(len(points) for _, points in curves)
-    note += f" Curves are means of {math.ceil(most / MAX_POINTS)} points." if most > MAX_POINTS else ""
-    return Plot(name, title, note, figure)
-
-
-def thinned(points: Sequence[Point], position_of: Callable[[Point], float | None]) -> tuple[list[float], list[float]]:
-    """Return positions and values of a curve, as means of neighbours where there are more than MAX_POINTS."""
-    pairs = np.array([(x, point.value) for point in points if (x := position_of(point)) is not None]).reshape(-1, 2)
-    if len(pairs) > MAX_POINTS:
-        pairs = np.array([group.mean(0) for group in np.array_split(pairs, MAX_POINTS)])
-    return pairs[:, 0].tolist(), pairs[:, 1].tolist()
+    return Plot(name, title, "Time counts from the beginning of the run and never stops.", figure)
 
 
 def _speed(value: float) -> str:

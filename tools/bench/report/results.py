@@ -60,23 +60,25 @@ class Ratio(NamedTuple):
     case: Case  # of the framework
     base: Case  # that of the other framework
     value: float  # ratio of the medians
-    # low, high: its 95 % confidence interval; None with fewer than two runs of either
-    low: float | None
+    low: float | None  # end of its 95 % confidence interval; None with fewer than two runs of either
     high: float | None
 
 
 def group(runs: Sequence[Run], peak_tflops: float | None = None) -> list[Result]:
-    """Return the results of all cases that have a complete run, sorted.
-
-    Args:
-        runs: all runs.
-        peak_tflops: peak of a device in TFLOP/s that counts instead of the table's.
-    """
+    """Return the results of all cases that have a complete run, sorted; peak_tflops: counts instead of the table's."""
     members: dict[Case, list[Run]] = {}
     for run in runs:
         if run.state == COMPLETE:
             members.setdefault(run.case, []).append(run)
-    return [_result(case, members[case], peak_tflops) for case in sorted(members, key=order)]
+    results = []
+    for case in sorted(members, key=order):
+        of_case = members[case]
+        device = case.device if any(run.facts.get("on_accelerator") for run in of_case) else None
+        compute = next((run.compute for run in of_case if run.compute), None)
+        peak = accelerators.peak(device, compute, all(run.tf32 for run in of_case), peak_tflops)
+        result = Result(case, of_case, None, peak)
+        results.append(result._replace(speed=summarize(result.speeds) if result.speeds else None))
+    return results
 
 
 def order(case: Case) -> tuple[list[tuple[int, str]], ...]:
@@ -131,8 +133,11 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
         bases = [result for result in members if result.case.framework == first]
         for other in members:
             if other.case.framework != first:
-                same = [base for base in bases if base.case.recipe == other.case.recipe]
-                found.append(_ratio((same or bases)[0], other))
+                base = next((one for one in bases if one.case.recipe == other.case.recipe), bases[0])
+                a, b = base.speeds, other.speeds
+                value, several = statistics.median(b) / statistics.median(a), min(len(a), len(b)) > 1
+                ends = interval(value, log_ratio(a, b, paired=False).half_width) if several else (None, None)
+                found.append(Ratio(other.case, base.case, value, *ends))
     return sorted(found, key=lambda ratio: order(ratio.case))
 
 
@@ -140,33 +145,15 @@ def _rank(framework: str | None) -> int:
     return FRAMEWORKS.index(framework) if framework in FRAMEWORKS else len(FRAMEWORKS)
 
 
-def _result(case: Case, runs: Sequence[Run], peak_tflops: float | None) -> Result:
-    speeds = [run.values.samples_per_s for run in runs if run.values.samples_per_s]
-    device = case.device if any(run.facts.get("on_accelerator") for run in runs) else None
-    compute = next((run.compute for run in runs if run.compute), None)
-    peak = accelerators.peak(device, compute, all(run.tf32 for run in runs), peak_tflops)
-    return Result(case, runs, summarize(speeds) if speeds else None, peak)
-
-
-def _ratio(base: Result, other: Result) -> Ratio:
-    a, b = base.speeds, other.speeds
-    value = statistics.median(b) / statistics.median(a)
-    several = min(len(a), len(b)) > 1
-    low, high = interval(value, log_ratio(a, b, paired=False).half_width) if several else (None, None)
-    return Ratio(other.case, base.case, value, low, high)
-
-
 def labels(cases: Sequence[Case]) -> dict[Case, str]:
     """Return a label for each case, of the fields that are not the same in all, and framework and precision."""
-    units = {"nodes": "nodes", "cards": "cards"}
-    prefixes = {"batch": "batch ", "accumulate": "accumulate "}
+    forms = {"nodes": "{} nodes", "cards": "{} cards", "batch": "batch {}", "accumulate": "accumulate {}"}
     fields = [name for name in Case._fields if len({getattr(case, name) for case in cases}) > 1]
     fields = fields if len(fields) > 2 else [n for n in Case._fields if n in (*fields, "framework", "precision")]
     found = {}
     for case in cases:
         words = [(name, getattr(case, name)) for name in fields]
-        texts = [f"{prefixes.get(n, '')}{word} {units.get(n, '')}".strip() for n, word in words if word is not None]
-        found[case] = " ".join(texts) or "all"
+        found[case] = " ".join(forms.get(name, "{}").format(word) for name, word in words if word is not None) or "all"
     return found
 
 
@@ -184,12 +171,8 @@ ASPECTS: dict[str, Callable[[Run], str | None]] = {
 def check(runs: Sequence[Run], force: bool) -> list[str]:
     """Return what a reader has to know before comparing runs of the same model.
 
-    Args:
-        runs: those to compare.
-        force: give a warning instead of an error for different protocols.
-
     Raises:
-        UserError: runs of a model have different protocols.
+        UserError: runs of a model have different protocols, without `force`.
     """
     warnings = []
     for model in dict.fromkeys(run.case.model for run in runs):

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -250,22 +251,12 @@ class Interval(NamedTuple):
     """The updates between two `train` events, the second of which is `event`; seconds of training alone."""
 
     event: Event
-    steps: float
     samples: float
     seconds: float
 
 
 def measure(events: Sequence[Event], target: float | None, warmup_epochs: float) -> tuple[Values, str | None]:
-    """Measure a run.
-
-    Args:
-        events: of its journal.
-        target: of the main metric, a fraction.
-        warmup_epochs: epochs that avg_ips leaves out.
-
-    Returns:
-        The values, and how the throughput was counted.
-    """
+    """Measure a run by the events of its journal; return the values, and how the throughput was counted."""
     trained, speed = intervals(events), first(events, "speed")
     seconds, samples = sum(i.seconds for i in trained), sum(i.samples for i in trained)
     energies = [(joules, i.samples) for i in trained if (joules := field(i.event, "power", "energy_j"))]
@@ -297,18 +288,16 @@ def intervals(events: Sequence[Event]) -> list[Interval]:
         elif event["event"] == "train" and step is not None:
             speed, samples = event.get("samples_per_s"), (step - last) * batch
             if speed and samples > 0:
-                found[-1].append(Interval(event, step - last, samples, samples / speed))
+                found[-1].append(Interval(event, samples, samples / speed))
         if event["event"] in ("resume", "train") and step is not None:
             last = step
     return [interval for process in found for interval in (process[1:] if len(process) > 1 else process)]
 
 
 def avg_ips(events: Sequence[Event], warmup_epochs: float) -> float | None:
-    """Compute the throughput of a whole run by the definition of AI-Rank.
+    """Compute the throughput of a whole run by the definition of AI-Rank; one that has not ended has none.
 
-    Args:
-        events: of a run that has ended; others have none.
-        warmup_epochs: epochs that are left out; they end with the last evaluation within them.
+    The epochs that are left out end with the last evaluation within warmup_epochs.
     """
     start, epochs = field(first(events, "begin"), "time"), 0.0
     for event in named(events, "eval"):
@@ -334,27 +323,14 @@ def points(events: Sequence[Event], name: str, key: str) -> list[Point]:
 
 
 def _step_times(speed: Event | None, trained: Sequence[Interval]) -> dict[str, Any]:
-    """Return the quantiles of a speed run's updates, or the medians of those of the intervals, weighted by updates."""
+    """Return the quantiles of a speed run's updates, or the medians of those of the intervals."""
     names = ("p50", "p90", "p99")
     every = tuple(field(speed, "step_ms", "all") or ())
     if every:
         return {f"p{q}": float(np.percentile(every, q)) for q in (50, 90, 99)} | {"step_ms": every}
-    if speed:
-        return {name: field(speed, "step_ms", name) for name in names}
-    quantiles = {
-        name: [(value, i.steps) for i in trained if (value := field(i.event, "step_ms", name))] for name in names
-    }
-    return {name: _weighted_median(values) for name, values in quantiles.items()}
-
-
-def _weighted_median(values: Sequence[tuple[float, float]]) -> float | None:
-    """Return the median of (value, weight) pairs; None without any."""
-    half, total = sum(weight for _, weight in values) / 2, 0.0
-    for value, weight in sorted(values):
-        total += weight
-        if total >= half:
-            return value
-    return None
+    sources = [speed] if speed else [interval.event for interval in trained]
+    known = {name: [value for one in sources if (value := field(one, "step_ms", name)) is not None] for name in names}
+    return {name: statistics.median(values) if values else None for name, values in known.items()}
 
 
 def _mean(trained: Sequence[Interval], *keys: str) -> float | None:
