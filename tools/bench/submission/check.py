@@ -108,15 +108,11 @@ def _problems(model: Model, is_demo: bool) -> list[str]:
 
 
 def rows(paths: Sequence[str], target: Decimal | None) -> list[dict[str, Any]]:
-    """Return the reviewers' rows of trees and runs, sorted by model and cards.
+    """Return the reviewers' rows of trees and runs, sorted by model and cards; None is what is not known.
 
     Args:
         paths: folders of runs, or of trees.
         target: accuracy that ends Time2train; None for AI-Rank's, or in a demo for the run's own.
-
-    Returns:
-        By row the model, cards, Time2train in seconds, throughput (recomputed from the log), best accuracy in percent,
-        the folder, and the speed-ups by the model's row of one card; None for what is not known.
 
     Raises:
         UserError: a path is neither, or a tree has no log.

@@ -109,16 +109,12 @@ def nodes(cards: int) -> int:
 
 
 def describe(begin: Event, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the 15 fields, None where neither the run nor the command line has a value.
+    """Return the 15 fields, None where neither the run's event `begin` nor the command line has a value.
 
     A run on CPUs has no accelerators: their number is 0, their name `none` and their memory `0 GB`.
-
-    Args:
-        begin: the event `begin` of a run; the hosts are alike, so the first one is described.
-        given: fields of the command line, which take precedence.
     """
     hosts = begin["hosts"]
-    host = hosts[0]
+    host = hosts[0]  # the others are alike
     used = host.get("accelerators") or []
     versions = host.get("libraries") or {}
     software = [f"{name} {versions[key]}" for key, name in LIBRARIES.items() if versions.get(key)]
@@ -151,9 +147,7 @@ def render(fields: Mapping[str, Any]) -> str:
 def problems(fields: Mapping[str, Any], is_demo: bool = False) -> list[str]:
     """List the fields that are missing, or have another type or a value that cannot be meant.
 
-    Args:
-        fields: content of the file.
-        is_demo: accept the values of a demo for what is not known.
+    A demo may have NO_SIZE and NOT_RECORDED for what is not known.
     """
     lines = [f"field {name} is missing" for name in FIELDS if name not in fields]
     for name in FIELDS:
@@ -180,6 +174,4 @@ def _gigabytes(count: int | None) -> str | None:
 
 
 def _storage(count: int | None) -> str | None:
-    if count is None:
-        return None
-    return f"{count / 1e12:.3g} TB" if count >= 1e12 else f"{round(count / 1e9)} GB"
+    return None if count is None else f"{count / 1e12:.3g} TB" if count >= 1e12 else f"{round(count / 1e9)} GB"

@@ -82,12 +82,7 @@ def read(folder: str) -> Run:
 
 
 def missing(runs: Mapping[int, Run], listed: Listed | None) -> list[str]:
-    """List everything that runs lack to be submitted for a model.
-
-    Args:
-        runs: number of cards -> run.
-        listed: the model in AI-Rank's list, None if it is not in it.
-    """
+    """List everything that runs, by their number of cards, lack to be submitted for a model."""
     lines = []
     for cards, run in runs.items():
         found = [*_record(run), *_resumes(run), *_end(run, listed and listed.target), *_cards(run, cards)]
