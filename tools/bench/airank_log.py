@@ -191,8 +191,8 @@ def _form_deviations(event: Event | None, prefix: str, piece: str, rest: str) ->
 class Stretch(NamedTuple):
     """The part of a run that avg_ips counts."""
 
-    epochs: Decimal  # done in it
-    seconds: Decimal  # duration
+    epochs: Decimal
+    seconds: Decimal
     rounding: Decimal  # largest error of `epochs` from the counters' decimals
 
 
@@ -209,10 +209,6 @@ def stretch(log: Log, warmup: int) -> Stretch | None:
     """Return the part of a run from the end of its warm-up to test_finish, or else to the last evaluation.
 
     The warm-up ends with the last evaluation in it, or is left out where there is none.
-
-    Args:
-        log: the log.
-        warmup: epochs to leave out.
     """
     evals = [(event, epochs) for event in log.evals if (epochs := log.epochs(event)) is not None]
     start, skipped, rounding = log.first("test_begin"), Decimal(0), Decimal(0)
@@ -271,7 +267,6 @@ def deviations(log: Log, target: Decimal | None, samples: int | None = None, war
     """List the deviations of a log from the rules; empty if there are none.
 
     Args:
-        log: the log.
         target: accuracy as a fraction, or percent if above 1; None not to check it.
         samples: training samples per epoch; None not to check avg_ips.
         warmup: epochs that avg_ips leaves out.

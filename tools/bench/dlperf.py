@@ -24,7 +24,7 @@ Lines of MindSpore's ResNet50 and of PLSC's ArcFace are recognized.
 example: %(prog)s logs/mindspore/resnet50/bz128 --drop 100 --last 200 --json bz128.json"""
 WAYS = ("published", "corrected")
 BASE = "1n1g"
-NAME = re.compile(r"(?:^|/)(\d+)n(\d+)g/([^/_]+)_b(\d+)_([^/_]+)_(\d+)\.log$")
+NAME = re.compile(r"(?:^|/)(\d+)n(\d+)g/([^/_]+)_b(\d+)_[^/_]+_\d+\.log$")
 MINDSPORE_STEP = re.compile(r"epoch:\s(?P<epoch>\d{1,9}) step:\s(?P<steps>\d{1,9})")
 MINDSPORE_TIME = re.compile(r"epoch time:\s(?P<milliseconds>\d{1,12}\.\d{3})")
 PLSC_LINE = re.compile(r"Pass:0 batch:(?P<batch>\d{1,9}) .{0,500}? qps:(?P<speed>\d{1,12}\.\d{1,9})")
@@ -38,16 +38,9 @@ class LogName(NamedTuple):
     path: str  # as given
     case: str  # such as 2n8g, 2 nodes of 8 cards
     nodes: int
-    cards: int
+    ranks: int  # cards of all nodes
     model: str
     batch: int  # samples per card
-    precision: str
-    run: int  # number of the repetition
-
-    @property
-    def ranks(self) -> int:
-        """Cards of all nodes."""
-        return self.nodes * self.cards
 
     @property
     def global_batch(self) -> int:
@@ -104,14 +97,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def read_folder(folder: Path, window: Window | None) -> tuple[list[tuple[LogName, Speeds]], list[str]]:
-    """Read the logs <folder>/*/*.log.
+    """Return the speeds in the logs <folder>/*/*.log, and a line for each file that is no log of DLPerf.
 
-    Args:
-        folder: folder of the cases.
-        window: steps to count, None for those of the script of each log.
-
-    Returns:
-        The speeds, and a line for each file that is no log of DLPerf.
+    window: steps to count, None for those of the script of each log.
     """
     speeds, unread = [], []
     for path in sorted(folder.glob("*/*.log")):
@@ -153,8 +141,8 @@ def parse_name(path: str) -> LogName | None:
     found = NAME.search(path)
     if not found:
         return None
-    nodes, cards, model, batch, precision, run = found.groups()
-    return LogName(path, f"{nodes}n{cards}g", int(nodes), int(cards), model, int(batch), precision, int(run))
+    nodes, cards, model, batch = found.groups()
+    return LogName(path, f"{nodes}n{cards}g", int(nodes), int(nodes) * int(cards), model, int(batch))
 
 
 def count_mindspore(lines: Sequence[str], name: LogName, window: Window) -> Speeds:

@@ -300,11 +300,7 @@ def sharded_memory(
 
 
 def measure_program(framework: str, processes: int) -> int:
-    """Return the peak memory, in bytes, of the process that takes most of a run whose model and batch are tiny.
-
-    Raises:
-        UserError: the framework is not installed, or the run failed.
-    """
+    """Return the peak memory, in bytes, of the process that takes most of a run whose model and batch are tiny."""
     with tempfile.TemporaryDirectory() as folder:
         command = program.command("launch", f"1x{processes}", "--logs", f"{folder}/logs", "--out", f"{folder}/run")
         command += ["-c", "arcface_synthetic", "--framework", framework, "--device", "cpu"]

@@ -38,8 +38,7 @@ def interleave(
         block: calls of a turn, timed one by one.
         prepare: is called with a name before its turn, and not timed: fills buffers or caches.
         limit: seconds after which no further pass begins, but for the first MIN_PASSES.
-        clock: time in seconds.
-        cpu_clock: processor time in seconds, such as `family_cpu_seconds`.
+        clock, cpu_clock: wall and processor time in seconds; `family_cpu_seconds` counts children, too.
 
     Returns:
         By name the times of all calls, pass by pass.

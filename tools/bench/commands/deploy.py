@@ -118,11 +118,7 @@ def add_timing_arguments(parser: argparse.ArgumentParser, calls: int, seconds: f
 
 
 def use_threads(number: int | None) -> None:
-    """Set the threads of PyTorch and ONNX Runtime, and load both.
-
-    Raises:
-        UserError: one of them is not installed.
-    """
+    """Set the threads of PyTorch and ONNX Runtime, and load both."""
     os.environ["OMP_NUM_THREADS"] = str(number or os.environ.get("OMP_NUM_THREADS") or len(host.cores()))
     load_backend("torch")
     load_onnx_backend()
@@ -185,11 +181,7 @@ def run_exported(checkpoint: trained.Trained, path: str) -> Any:
 
 
 def build(recipe: str, overrides: Sequence[str], folder: str, classes: int) -> Sized:
-    """Write the checkpoint of a recipe with initial weights to a folder.
-
-    Raises:
-        UserError: a key or value is wrong.
-    """
+    """Write the checkpoint of a recipe with initial weights to a folder."""
     request = cli.request(f"configs/{recipe}.yaml", overrides, device="cpu")
     cfg, model = request.config, request.resolved["model.name"].value
     spec = load_spec(model)

@@ -55,11 +55,7 @@ REPEATS, PAIRED_REPEATS = 5, 12  # a rank test needs 4, and 6 pairs; processes o
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; return the exit code.
-
-    Raises:
-        UserError: an argument is wrong, or nothing of the matrix can be run.
-    """
+    """Run the command line; return the exit code."""
     arguments = parse(argv)
     if arguments.config:
         return run_matrix(arguments)
@@ -119,11 +115,7 @@ def stop(number: int, _frame: object) -> None:
 
 
 def run_matrix(arguments: argparse.Namespace) -> int:
-    """Run what is missing of a matrix, print and write its results, and compare; return the exit code.
-
-    Raises:
-        UserError: an argument is wrong, or nothing of the matrix can be run.
-    """
+    """Run what is missing of a matrix, print and write its results, and compare; return the exit code."""
     if arguments.variant and arguments.against:
         raise UserError("--against: with --variant, the variants are compared with each other; leave one of them out")
     for name in arguments.frameworks:

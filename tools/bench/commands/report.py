@@ -31,18 +31,12 @@ examples
   %(prog)s runs/paddle/GPUx8_AMP.log runs/torch/GPUx8_AMP.log --target 0.711 --samples 234619
 
 Exit codes: 0 reported, 2 an error to fix on your side, results that cannot be compared among them."""
-
-
 TEMPLATE = Path(runs.__file__).with_name("page.html")
 MAX_VALUES = 6  # of one kind of facts that are listed
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; return the exit code.
-
-    Raises:
-        UserError: an argument is wrong, there is nothing to read, or the results cannot be compared.
-    """
+    """Run the command line; return the exit code."""
     arguments = parse(argv)
     if arguments.html == "":
         return _write_page(arguments)
@@ -165,11 +159,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def read(paths: Sequence[str], target: float | None, samples: int | None) -> list[Run]:
-    """Read all runs; each folder or log once.
-
-    Raises:
-        UserError: a path does not exist, or has no run.
-    """
+    """Read all runs; each folder or log once."""
     found: dict[str, Run] = {}
     for path in paths:
         if os.path.isdir(path):

@@ -65,10 +65,7 @@ def check_loss(settings: Any) -> None:
 
 
 def measure(job: Job, count: int) -> Report:
-    """Time both loops.
-
-    Returns:
-        What was measured, of JSON's types: of each loop the seconds of every update.
+    """Time both loops; the report has JSON's types.
 
     Raises:
         UserError: the bare loop cannot do the recipe's update.

@@ -84,11 +84,7 @@ def title(case: Case) -> str:
 
 
 def expand(arguments: argparse.Namespace, recipes: Sequence[Recipe], variants: Sequence[Variant]) -> list[Case]:
-    """Return all cases of a matrix; where the batch is still to be found, it is None.
-
-    Raises:
-        UserError: a recipe is wrong.
-    """
+    """Return all cases of a matrix; where the batch is still to be found, it is None."""
     sets_batch = bool(arguments.batches) or arguments.find_batch
     cases = []
     for recipe, framework, precision in itertools.product(recipes, arguments.frameworks, arguments.precisions):
@@ -266,11 +262,7 @@ class Folder:
 
 
 def recorded_matrix(path: Path) -> dict[str, Any] | None:
-    """Return what identifies the matrix in a folder; None if there is none.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """Return what identifies the matrix in a folder; None if there is none."""
     if not (path / MATRIX).exists():
         return None
     with parsing(f"{path / MATRIX}: cannot be read", "choose another folder"):

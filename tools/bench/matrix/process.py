@@ -155,11 +155,7 @@ class Load(NamedTuple):
 
 
 def check_load(policy: str) -> Load:
-    """Measure before a run, and do what the policy (warn, wait or refuse) says if the machine is busy.
-
-    Raises:
-        UserError: the machine is busy and the policy is to refuse.
-    """
+    """Measure before a run, and do what the policy (warn, wait or refuse) says if the machine is busy."""
     load = measure_load()
     while load.is_busy and policy == "wait":
         print(f"waiting until the machine is idle: {load}", flush=True)

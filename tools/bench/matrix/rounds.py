@@ -54,11 +54,7 @@ def find_batches(matrix: Matrix, cases: Sequence[Case]) -> list[Case]:
 
 
 def run_all(matrix: Matrix, cases: Sequence[Case]) -> Done:
-    """Make the runs that are missing; a case that fails is named, recorded, and not repeated.
-
-    Raises:
-        UserError: the machine is busy and is not to be, or a folder cannot be written to.
-    """
+    """Make the runs that are missing; a case that fails is named, recorded, and not repeated."""
     options = matrix.options
     done: Done = {case: {} for case in cases}
     for number in range(1, max(options.repeats, MAX_REPEATS if options.cv else 0) + 1):

@@ -29,10 +29,6 @@ def require_clones(folder: str) -> None:
 def load(folder: str, name: str) -> Any:
     """Import a module of a copy, whose folder is at the front of Python's search path meanwhile.
 
-    Args:
-        folder: what the project's own programs have as their folder.
-        name: module, such as ops.dataset.
-
     Raises:
         UserError: there is no such folder, or something that the module needs is not installed.
     """
@@ -46,12 +42,7 @@ def load(folder: str, name: str) -> Any:
 
 
 def declare_packages(folder: str, names: Sequence[str]) -> None:
-    """Let the modules of a copy's packages be imported without what their __init__.py import.
-
-    Args:
-        folder: folder of the copy.
-        names: packages, outer ones first.
-    """
+    """Let the modules of a copy's packages be imported without what their __init__.py import."""
     for name in names:
         package = types.ModuleType(name)
         package.__path__ = [os.path.join(folder, *name.split("."))]

@@ -80,11 +80,9 @@ def peak(name: str | None, compute: str | None, tf32: bool = True, override_tflo
 
 
 def memory(name: str) -> int | None:
-    """Return the memory of an accelerator in GB.
+    """Return the memory of an accelerator in GB: what its name tells, else the smallest that it is sold with.
 
-    Returns:
-        What its name tells, such as `A100 80GB`, else the smallest memory that it is sold with. None if the device is
-        not known, or is not sold with the memory in its name.
+    None if the device is not known, or is not sold with the memory in its name.
     """
     found = _find(name)
     if found is None:

@@ -26,12 +26,9 @@ BATCH = re.compile(r"[-_](?:bs|bz|b)(\d{1,6})(?=[-_.])", re.IGNORECASE)
 
 
 def read(path: str, target: float | None, samples: int | None) -> Run:
-    """Read a log.
+    """Read a log; the words of its name and its folders tell model, framework, cards and precision.
 
-    Args:
-        path: of the file; the words of its name and its folders tell model, framework, cards and precision.
-        target: of the main metric, a fraction.
-        samples: training samples of an epoch, from which the throughput is computed; without it, the declared one.
+    The throughput is computed from the training samples of an epoch; without them, it is the declared one.
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         log = parse(file)

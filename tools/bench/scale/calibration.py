@@ -91,11 +91,7 @@ def _pool(rounds: Sequence[Sequence[float]]) -> np.ndarray:
 
 
 def write(calibration: Calibration, path: str) -> None:
-    """Write a calibration to a new file.
-
-    Raises:
-        UserError: the file exists, or cannot be written.
-    """
+    """Write a calibration to a new file."""
     content = {"format": FORMAT, **calibration._asdict()}
     content["sweep"] = [sample._asdict() for sample in calibration.sweep]
     content["messages"] = calibration.messages._asdict()
@@ -103,11 +99,7 @@ def write(calibration: Calibration, path: str) -> None:
 
 
 def read(path: str) -> Calibration:
-    """Read a calibration.
-
-    Raises:
-        UserError: the file cannot be read, or is none of this format.
-    """
+    """Read a calibration."""
     with parsing(f"{path}: no calibration", REMEDY):
         content = dict(regular.load_json(path))
         if content.pop("format") != FORMAT:

@@ -153,11 +153,7 @@ def _milliseconds(seconds: Sequence[float]) -> str:
 
 
 def messages(request: cli.Request) -> Messages:
-    """Count the messages of an update of a recipe.
-
-    Raises:
-        UserError: the data are missing, or the recipe contradicts them.
-    """
+    """Count the messages of an update of a recipe."""
     config = request.config
     spec = load_spec(request.resolved["model.name"].value)
     train_set, _ = data.find(request.resolved["data.name"].value).load(config.data)
@@ -181,11 +177,7 @@ def messages(request: cli.Request) -> Messages:
 
 
 def run(commands: Sequence[Command]) -> None:
-    """Run processes at once; the first that fails ends the others.
-
-    Raises:
-        UserError: one failed, with the end of its output.
-    """
+    """Run processes at once; the first that fails ends the others."""
     path = os.pathsep.join(filter(None, (str(program.ROOT), os.environ.get("PYTHONPATH", ""))))
     processes: list[subprocess.Popen[bytes]] = []
     try:

@@ -40,11 +40,7 @@ class Model(NamedTuple):
 
 
 def check(tree: str) -> list[str]:
-    """List the problems of a tree, each with its file.
-
-    Raises:
-        UserError: there is no such folder.
-    """
+    """List the problems of a tree, each with its file."""
     root, lines = _root(tree), []
     is_demo = (root / DEMO_FILE).is_file()
     files = sorted(root.glob(f"*/*/{rules.SYSTEM_FILE}"))

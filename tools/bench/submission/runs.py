@@ -60,11 +60,7 @@ class Run(NamedTuple):
 
 
 def read(folder: str) -> Run:
-    """Read a run.
-
-    Raises:
-        UserError: the folder holds none, or its journal cannot be used.
-    """
+    """Read a run."""
     path = os.path.join(folder, journal.FILE)
     if not os.path.isfile(path):
         raise UserError(f"{folder}: not the folder of a run, there is no {journal.FILE} in it")

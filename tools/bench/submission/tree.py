@@ -89,11 +89,7 @@ def plan(scales: Mapping[int, Run], given: Mapping[str, Any], folder: str | None
 
 
 def write(tree: str, files: Mapping[str, str]) -> None:
-    """Write the files of a new tree.
-
-    Raises:
-        UserError: it exists already, or cannot be written.
-    """
+    """Write the files of a new tree."""
     try:
         os.makedirs(tree)
         for name, text in files.items():
