@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from zoo.bench.interleave import Seconds, interleave, median_ratio, rotated
+from zoo.bench.interleave import Seconds, interleave, median_ratio
 
 
 class Machine:
@@ -41,13 +41,6 @@ def test_limit():
     """No pass begins after the limit, but for the first two."""
     assert len(Machine().interleave({"a": 10.0}, 9, limit=1)["a"]) == 2
     assert len(Machine().interleave({"a": 1.0}, 9, limit=3.5)["a"]) == 4
-
-
-def test_order_is_balanced():
-    names = ["a", "b", "c"]
-    orders = [rotated(names, number) for number in range(6)]
-    for name in names:
-        assert sum(order[0] == name for order in orders) == sum(order[-1] == name for order in orders) == 2
 
 
 def test_median_of_ratios():

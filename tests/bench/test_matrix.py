@@ -27,7 +27,6 @@ from zoo.bench.matrix.cases import (
     expand,
     read_recipes,
     read_variants,
-    shuffled,
 )
 from zoo.bench.matrix.process import Load
 from zoo.bench.matrix.results import read_folder
@@ -328,13 +327,6 @@ def cases_of(*variants, **changes):
     return expand(arguments, read_recipes([TSM, RESNET], []), variants or [Variant()])
 
 
-def test_a_matrix_is_the_product_of_its_dimensions():
-    cases = cases_of()
-    assert len(cases) == len(set(cases)) == 32 and all(case.sets_batch for case in cases)
-    assert str(cases[0]) == "tsm_demo torch fp32 1x1 batch 8"
-    assert len(cases_of(Variant("base"), Variant("slow"))) == 64
-
-
 def test_batches_of_the_recipes():
     cases = cases_of(batches=[], override=["train.global_batch=24"])
     assert {(case.recipe.name, str(case.world)): case.batch for case in cases} == {
@@ -354,18 +346,6 @@ def test_runs_lie_in_the_layout_of_dlperf():
     name = parse(f"{stem}.log")
     assert (name.case, name.model, name.batch) == ("2n4g", "tsm", 8)
     assert case._replace(variant=Variant("slow")).stem(Path("out"), 1).parts[1] == "slow"
-
-
-def test_every_round_has_an_order_of_its_own_and_variants_of_a_case_run_together():
-    cases, firsts, orders = cases_of(Variant("base"), Variant("slow")), set(), set()
-    for number in (1, 2, 3):
-        groups = shuffled(cases, number)
-        assert {case for group in groups for case in group} == set(cases) and groups == shuffled(cases, number)
-        orders.add(tuple(one.group for one, _ in groups))
-        for one, other in groups:
-            assert one.group == other.group and one != other
-            firsts.add(one.variant.name)
-    assert firsts == {"base", "slow"} and len(orders) == 3
 
 
 def test_variants_are_options_or_checkouts(tmp_path):
@@ -388,16 +368,6 @@ def write_runs(folder, seed, runs=6, factor=1.0, **fields):
 
 def compare(old, new, paired=False):
     return results.compare(read_folder(old, "old"), read_folder(new, "new"), 0.03, paired)
-
-
-@pytest.mark.parametrize("paired", [False, True])
-def test_a_slowdown_of_5_percent_is_found_and_written(tmp_path, paired):
-    write_runs(tmp_path / "old", 1)
-    write_runs(tmp_path / "new", 2, factor=1.05)
-    found = compare(tmp_path / "old", tmp_path / "new", paired)
-    (row,) = json.loads(json.dumps(found))["cases"]
-    assert row["verdict"] == "slower" and row["ratio"] == pytest.approx(1 / 1.05, abs=0.01)
-    assert row["interval"][0] < row["ratio"] < row["interval"][1] < 1
 
 
 def test_too_few_runs(tmp_path):

@@ -14,9 +14,8 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from zoo.bench.matrix import process
-from zoo.bench.matrix.cases import CHECKOUT, Case, Recipe, Variant
+from zoo.bench.matrix.cases import CHECKOUT
 from zoo.bench.matrix.process import OUT_OF_MEMORY, Load, TurnGiver
-from zoo.bench.options import Cluster
 from zoo.data.errors import UserError
 from zoo.run.speed import Turns
 
@@ -119,18 +118,6 @@ def test_a_variant_imports_the_modules_of_its_checkout(tmp_path):
     for checkout in (tmp_path, CHECKOUT):
         assert process.run(command, tmp_path / "run.log", checkout, 60.0) is None
         assert (tmp_path / "run.log").read_text().strip() == str(checkout / "zoo/__init__.py")
-
-
-def test_the_commands_of_a_case(tmp_path):
-    recipe = Recipe("tsm_demo", "configs/tsm_demo.yaml", "tsm", "tsm")
-    case = Case(Variant("x", tmp_path, ("-o", "a.b=1")), recipe, "paddle", "amp", 8, Cluster(1, 1))
-    command = process.command(case, tmp_path / "run", ["--speed"], ["--by", "mpirun"])
-    assert command[1] == str(tmp_path / "train.py") and command[-2:] == ["-o", "a.b=1"] and "--by" not in command
-    assert "train.batch=8" in command and "train.global_batch=null" in command and "train.precision=amp" in command
-    assert "train.batch=8" not in process.command(case._replace(sets_batch=False), tmp_path / "run", [], [])
-    command = process.command(case._replace(world=Cluster(2, 4)), tmp_path / "run", ["--speed"], ["--by", "mpirun"])
-    assert command[1:3] == [str(tmp_path / "tools/launch.py"), "2x4"]
-    assert command[3:7] == ["--logs", f"{tmp_path / 'run'}.ranks", "--by", "mpirun"]
 
 
 def test_waiting_until_it_is_idle(monkeypatch, capsys):

@@ -41,13 +41,6 @@ def known(cluster, overlap, inter=INTER):
 LINK = Link(1e-5, 1e-9)
 
 
-def test_between_hosts_the_latency_is_logarithmic_and_the_bytes_approach_twice():
-    small = [model.between_hosts(LINK, hosts, 0) for hosts in (1, 2, 4, 128)]
-    assert small == pytest.approx([0, 2e-5, 4e-5, 14e-5])
-    large = [model.between_hosts(Link(0, 1e-9), hosts, 1e9) for hosts in (1, 2, 4, 128)]
-    assert large == pytest.approx([0, 1, 1.5, 2 * 127 / 128])
-
-
 def samples(link, noise=0.0):
     generator = np.random.default_rng(0)
     return [
@@ -69,13 +62,6 @@ def test_an_exponential_distribution_has_the_harmonic_numbers(n):
     assert model.expected_maximum(sample, n) == pytest.approx(sum(1 / np.arange(1, n + 1)), rel=0.05)
 
 
-def test_one_process_takes_its_mean_time():
-    prediction = model.predict(model.build(make(noise=0.1)), ONE)
-    assert prediction.seconds == pytest.approx(np.mean(make(noise=0.1).steps[1][0]))
-    assert prediction.samples_per_s == pytest.approx(32 / prediction.seconds)
-    assert prediction.limit == "compute" and prediction.all_reduce == prediction.waiting == 0
-
-
 @pytest.mark.parametrize("cluster", [Cluster(1, 2), EIGHT, Cluster(2, 8), Cluster(4, 8), Cluster(128, 8)])
 def test_terms_add_up(cluster):
     assert seconds(make(), cluster, INTER) == pytest.approx(known(cluster, 0.75))
@@ -95,12 +81,6 @@ def test_a_slower_run_than_without_overlap_adds_to_the_messages():
     two = Cluster(1, 2)
     extra = model.predict(built, two).seconds - known(two, 0.0)
     assert extra == pytest.approx((1.0 - known(EIGHT, 0.0)) / 1.75)
-
-
-def test_small_messages_are_not_hidden():
-    plain, synchronized = make(), make(messages=Messages(100_000_000, 4, synchronized=140))
-    extra = seconds(synchronized, Cluster(4, 8), INTER) - seconds(plain, Cluster(4, 8), INTER)
-    assert extra == pytest.approx(140 * (14 * 1e-5 + 4 * 3e-5 + 4096 * (1.75e-10 + 1.5e-9)))
 
 
 def test_a_slow_input_limits():

