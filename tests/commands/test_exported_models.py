@@ -37,14 +37,6 @@ def pair(request, demo_sets, tmp_path_factory):
     return name, checkpoint, path, [str(file) for file in sorted(root.glob(FILES[name]))[:2]]
 
 
-@pytest.fixture(scope="module")
-def image_model(demo_sets, tmp_path_factory):
-    """Checkpoint of a ResNet, folder of its data."""
-    root = demo_sets["resnet50"]
-    settings = {**SETTINGS["resnet50"], "data.root": root}
-    return train(tmp_path_factory.mktemp("images"), "resnet50_demo.yaml", settings, 3), Path(root)
-
-
 def numbers(row):
     """Return the numbers of a row of predictions.jsonl."""
     ranked = row.get("predictions") or row.get("shares")
@@ -183,9 +175,9 @@ USES = [
     ),
     (
         ["--eval-only", "--weights", "{path}", "-o", "model.width=16"],
-        "is for model.width=8, and these settings give 16",
+        "is for model.width=4, and these settings give 16",
     ),
-    (["--eval-only", "--weights", "{path}", "-o", "data.eval_size=16"], "takes arrays of any x 24 x 24 x 3"),
+    (["--eval-only", "--weights", "{path}", "-o", "data.eval_size=24"], "takes arrays of any x 16 x 16 x 3"),
     (["--eval-only", "--weights", "{path}", "--device", "cuda"], "there is no cuda:0 here (cuda devices that ONNX"),
     (["--eval-only", "--weights", "{path}", "--device", "npu"], "device: expected auto, cpu, cuda, cuda:N, tensorrt"),
     (["--eval-only", "--weights", "nowhere.onnx"], "nowhere.onnx: no such file"),

@@ -1,6 +1,6 @@
-"""Recipes of published results: their hyper-parameters, and the learning rates that follow for several world sizes."""
+"""Recipes of published results: their hyper-parameters (learning rates: test_upstream.py, test_reports.py)."""
 
-import math
+import operator
 
 import pytest
 
@@ -8,8 +8,6 @@ from tests.helpers.paths import CONFIGS
 from zoo.config import loader
 from zoo.run import schedule
 from zoo.run.cli import FIND
-
-IMAGENET_SIZE, MS1MV2_SIZE, GLINT360K_SIZE = 1281167, 5822653, 17091657
 
 
 def read(name):
@@ -22,66 +20,44 @@ def lr_schedule(cfg, train_samples, world_size):
     return schedule.lr_schedule(cfg.optim, cfg.train, clock), clock.steps
 
 
-def test_resnet50_of_nvidia():
-    cfg = read("resnet50_imagenet")
-    assert (cfg.train.epochs, cfg.train.batch, cfg.optim.momentum, cfg.task.label_smoothing) == (90, 256, 0.875, 0.1)
-    assert cfg.optim.weight_decay == 1 / 32768 and cfg.model.decay == "all_but_bn" and cfg.optim.clip_norm is None
-    assert (cfg.model.depth, cfg.model.width, cfg.model.pretrained, cfg.target) == (50, 64, None, 0.759)
-    assert (cfg.data.size, cfg.data.short_side, cfg.data.scale, cfg.data.flip) == (224, 256, (0.08, 1.0), True)
-    for world_size, peak in ((1, 0.256), (8, 2.048)):
-        lr, steps = lr_schedule(cfg, IMAGENET_SIZE, world_size)
-        first = [math.ceil(epoch * IMAGENET_SIZE / (256 * world_size)) for epoch in range(91)]
-        assert lr(0) == lr(first[1] - 1) == pytest.approx(peak / 8) and lr(first[1]) == pytest.approx(peak / 4)
-        assert lr(first[7]) == lr(first[9] - 1) == pytest.approx(peak) and lr(first[9]) < peak
-        assert lr(first[49]) == lr(first[50] - 1) == pytest.approx(peak / 2)  # half of the cosine
-        assert lr(steps - 1) == lr(first[89]) == pytest.approx(peak * 0.5 * (1 - math.cos(math.pi / 82)))
-    assert lr_schedule(cfg, IMAGENET_SIZE, 8)[1] == math.ceil(90 * IMAGENET_SIZE / 2048) == 56302
+NUMBERS = {  # by section: what test_upstream.py does not compare with upstream's code
+    "resnet50_imagenet": {
+        "train": dict(epochs=90, batch=256),
+        "optim": dict(momentum=0.875, clip_norm=None),
+        "task": dict(label_smoothing=0.1),
+        "model": dict(depth=50, width=64, pretrained=None),
+        "data": dict(size=224, short_side=256, scale=(0.08, 1.0), flip=True),
+    },
+    "resnet50_imagenet_v1": {
+        "train": dict(epochs=90, batch=32),
+        "optim": dict(momentum=0.9),
+        "task": dict(label_smoothing=0.0),
+        "model": dict(pretrained=None),
+    },
+    "arcface_ms1m": {
+        "model": dict(variant="plsc", depth=50),
+        "data": dict(normalisation="plsc", size=112, flip=True),
+        "task": dict(scale=64, m1=1, m2=0.5, m3=0, threshold=False, sample_rate=1),
+        "optim": dict(momentum=0.9, clip_norm=None),
+        "optim.warmup": dict(value=0),
+        "train": dict(epochs=120, batch=128),
+    },
+    "arcface_glint360k": {
+        "model": dict(variant="insightface", depth=100),
+        "data": dict(normalisation="insightface"),
+        "task": dict(scale=64, m1=1, m2=0, m3=0.4, sample_rate=1),
+        "optim": dict(momentum=0.9, clip_norm=5, clip_sharded=False),
+        "train": dict(epochs=20, batch=128),
+    },
+}
 
 
-def test_resnet50_of_torchvision():
-    cfg = read("resnet50_imagenet_v1")
-    assert (cfg.train.epochs, cfg.train.batch, cfg.optim.momentum, cfg.task.label_smoothing) == (90, 32, 0.9, 0.0)
-    assert cfg.optim.weight_decay == 1e-4 and cfg.model.decay == "all" and cfg.model.pretrained is None
-    for world_size, peak in ((1, 0.0125), (8, 0.1)):
-        lr, steps = lr_schedule(cfg, IMAGENET_SIZE, world_size)
-        first, second = (math.ceil(epoch * IMAGENET_SIZE / (32 * world_size)) for epoch in (30, 60))
-        assert [lr(step) for step in (0, first - 1, first, second - 1, second, steps - 1)] == pytest.approx(
-            [peak, peak, peak / 10, peak / 10, peak / 100, peak / 100]
-        )
-
-
-def test_arcface_of_plsc():
-    cfg = read("arcface_ms1m")
-    optim, train, task = cfg.optim, cfg.train, cfg.task
-    assert (cfg.model.variant, cfg.model.depth, cfg.data.normalisation, cfg.data.size) == ("plsc", 50, "plsc", 112)
-    assert (task.scale, task.m1, task.m2, task.m3, task.threshold, task.sample_rate) == (64, 1, 0.5, 0, False, 1)
-    assert (optim.momentum, optim.weight_decay, optim.clip_norm, optim.warmup.value) == (0.9, 5e-4, None, 0)
-    assert (train.epochs, train.batch) == (120, 128) and cfg.data.flip
-    lr, _ = lr_schedule(cfg, MS1MV2_SIZE, 8)
-    for step, expected in (
-        (0, 0.1),
-        (99_999, 0.1),
-        (100_000, 0.01),
-        (159_999, 0.01),
-        (160_000, 1e-3),
-        (219_999, 1e-3),
-        (220_000, 1e-4),
-        (600_000, 1e-4),
-    ):
-        assert lr(step) == pytest.approx(expected)
-    for world_size, expected in ((1, 0.0125), (32, 0.4)):
-        assert schedule.base_lr(optim, 128 * world_size) == pytest.approx(expected)
-
-
-def test_arcface_of_insightface():
-    cfg = read("arcface_glint360k")
-    optim, train, task = cfg.optim, cfg.train, cfg.task
-    assert (cfg.model.variant, cfg.model.depth, cfg.data.normalisation) == ("insightface", 100, "insightface")
-    assert (task.scale, task.m1, task.m2, task.m3, task.sample_rate) == (64, 1, 0, 0.4, 1)
-    assert (optim.momentum, optim.weight_decay, optim.clip_norm, optim.clip_sharded) == (0.9, 1e-4, 5, False)
-    lr, steps = lr_schedule(cfg, GLINT360K_SIZE, 8)
-    assert lr(0) == pytest.approx(0.1) and lr(steps // 2) == pytest.approx(0.05, rel=1e-4)
-    assert 0 < lr(steps - 1) < 1e-6 and (train.epochs, train.batch) == (20, 128)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_the_recipe(name):
+    config = read(name)
+    for section, expected in NUMBERS[name].items():
+        found = operator.attrgetter(section)(config)
+        assert {key: getattr(found, key) for key in expected} == expected
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)

@@ -6,7 +6,6 @@ import pytest
 
 from tests.configs.test_recipes import lr_schedule, read
 from tests.helpers.paths import CONFIGS
-from zoo.run import cli, schedule
 
 WORLDS = {"1": 1, "8": 8, "4x8": 32}
 
@@ -48,15 +47,6 @@ def report(name):
     return read(f"reports/{name}")
 
 
-def plan(name):
-    """Return the lines above the table of --plan, and the table as row -> cells."""
-    lines = schedule.table(cli.request(str(CONFIGS / f"reports/{name}.yaml")), ",".join(WORLDS)).splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith("processes "))
-    count = len(WORLDS)
-    rows = {" ".join(line.split()[:-count]): line.split()[-count:] for line in lines[first:]}
-    return "\n".join(lines[:first]), rows
-
-
 def test_there_is_a_recipe_for_each_report():
     assert {path.stem for path in (CONFIGS / "reports").glob("*.yaml")} == set(REPORTS)
 
@@ -71,17 +61,6 @@ def test_numbers_of_the_report(name):
         lr, _ = lr_schedule(cfg, cfg.upstream.train_samples, size)
         assert lr(0) == pytest.approx(rate, rel=1e-12)
         assert cfg.upstream.train_samples // (size * expected.batch) == steps
-
-
-@pytest.mark.parametrize("name", REPORTS)
-def test_the_plan_shows_the_numbers_of_the_report(name):
-    expected, (head, rows) = REPORTS[name], plan(name)
-    assert rows["processes"] == list(WORLDS) and rows["batch per process"] == [str(expected.batch)] * 3
-    assert rows["global batch"] == [str(expected.batch * size) for size in WORLDS.values()]
-    assert [float(cell) for cell in rows["learning rate"]] == list(expected.rates)
-    assert [int(float(cell)) for cell in rows["steps per epoch"]] == list(expected.steps_per_epoch)
-    assert head.startswith(f"{name}: {expected.framework}, ") and f"precision {expected.precision}" in head
-    assert f"target {expected.target or '-'}\n" in head and f"every {expected.eval_every};" in head
 
 
 def test_schedule_of_tsm_as_in_the_logs():

@@ -11,14 +11,13 @@ import time
 import warnings
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 
 from tests.data.loaders.sets import SETS
 from tests.helpers import face_sets
 from tests.helpers.paths import ROOT
-from tests.helpers.prepared import contents, image_folders, serial_prepare
-from zoo.data import cache, order
+from tests.helpers.prepared import all_samples, assert_equal_samples, contents, image_folders, serial_prepare
+from zoo.data import cache
 from zoo.data.datasets import faces, imagenet
 from zoo.data.errors import UserError
 
@@ -195,22 +194,10 @@ def test_samples_do_not_depend_on_the_cache(name, tmp_path):
     settings = dataclasses.replace(splits[0].settings, cache=str(tmp_path / "fast"))
     load = faces.load if name == "faces" else sys.modules[type(settings).__module__].load
     splits = load(settings)
-    assert_equal(all_samples(splits), expected)
+    assert_equal_samples(all_samples(splits), expected)
     count = held(settings)
-    assert_equal(all_samples(splits), expected)
+    assert_equal_samples(all_samples(splits), expected)
     assert held(settings) == count > 0
-
-
-def all_samples(splits):
-    return [
-        split.sample(index, order.generator(0, "augment", index)) for split in splits for index in range(len(split))
-    ]
-
-
-def assert_equal(samples, expected):
-    assert len(samples) == len(expected) > 0
-    for one, other in zip(samples, expected):
-        assert one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
 
 
 def test_prepared_files_are_cached_and_packs_are_refused(tmp_path, monkeypatch):
@@ -220,7 +207,7 @@ def test_prepared_files_are_cached_and_packs_are_refused(tmp_path, monkeypatch):
     assert prepare("imagenet", root, "--out", tmp_path / "out") == 0
     splits = imagenet.load(imagenet.Settings(root=str(tmp_path / "out"), **keys))
     expected = all_samples(splits)
-    assert_equal(all_samples(pickle.loads(pickle.dumps(splits))), expected)
+    assert_equal_samples(all_samples(pickle.loads(pickle.dumps(splits))), expected)
     assert held(splits[0].settings) == sum(map(len, contents(root).values()))
     assert prepare("imagenet", root, "--pack", "--out", tmp_path / "packed") == 0
     with pytest.raises(UserError, match=r"^data.cache: keeps single files, but the samples of .*packed lie in packs"):

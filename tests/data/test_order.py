@@ -1,11 +1,9 @@
 """Orders of balanced classes: how often an epoch shows each sample, and that it is a function of seed and position."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 
-from tests.data.test_stream import Numbers, equal, indices, read_batches
+from tests.data.test_stream import BALANCE, Numbers, indices
 from zoo.data import order
 from zoo.data.datasets import imagenet, kinetics
 from zoo.data.formats.lists import LabeledPath
@@ -13,13 +11,6 @@ from zoo.data.formats.lists import LabeledPath
 COUNTS = np.array([100, 40, 0, 7, 1])
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), COUNTS))
 SIZE = len(LABELS)
-
-
-@dataclass(frozen=True)
-class Balanced(Numbers):
-    """Numbers of which every fifth is of another class than the rest; both are shown equally often."""
-
-    balance: order.Balance = field(default_factory=lambda: order.Balance((np.arange(23) % 5 == 0).astype(int), 1.0))
 
 
 def epochs(strength, count, seed=3):
@@ -67,29 +58,10 @@ def test_other_orders_are_left_alone():
     assert np.array_equal(order.permutation(3, 1, SIZE), plain)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_ranks_split_the_batches_of_a_single_process(ranks):
-    whole = read_batches(Balanced(), batch_size=8)
-    parts = [
-        read_batches(Balanced(), batch_size=8 // ranks, rank=rank, world_size=ranks, num_workers=0)
-        for rank in range(ranks)
-    ]
-    for step, batch in enumerate(whole):
-        for name in batch:
-            assert np.array_equal(batch[name], np.concatenate([part[step][name] for part in parts])), (step, name)
-
-
-def test_a_resume_is_a_slice_and_batches_do_not_matter():
-    straight = read_batches(Balanced(), last=12)
-    assert equal(read_batches(Balanced(), first=7, last=12), straight[7:])
-    seen = indices(Balanced(), batch_size=4, last=12)
-    assert seen == indices(Balanced(), batch_size=6, last=8)
+def test_a_stream_shows_classes_equally_often_in_batches_of_any_size():
+    seen = indices(Numbers(balance=BALANCE), batch_size=4, last=12)
+    assert seen == indices(Numbers(balance=BALANCE), batch_size=6, last=8)
     assert sum(index % 5 == 0 for index in seen[:46]) in (22, 23, 24)  # half of two epochs, of which each is rounded
-
-
-@pytest.mark.slow
-def test_worker_processes_give_equal_batches():
-    assert equal(read_batches(Balanced(), num_workers=2), read_batches(Balanced()))
 
 
 @pytest.mark.parametrize("module, split", [(imagenet, "ImageSplit"), (kinetics, "ClipSplit")])

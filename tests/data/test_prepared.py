@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.data.loaders import sets
 from tests.helpers import clips
-from tests.helpers.prepared import image_folders, serial_prepare
+from tests.helpers.prepared import all_samples, assert_equal_samples, image_folders, serial_prepare
 from zoo.data import order
 from zoo.data.datasets import cityscapes, imagenet, kinetics
 from zoo.data.errors import BadSample, UserError
@@ -75,10 +75,8 @@ def test_threads_share_a_split(tmp_path, serial):
 
 def assert_same_samples(left, right):
     assert len(left) == len(right) and left.classes == right.classes
-    for index in range(len(left)):
-        assert left.name(index) == right.name(index)
-        one, other = (split.sample(index, order.generator(0, "augment", index)) for split in (left, right))
-        assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one), index
+    assert [*map(left.name, range(len(left)))] == [*map(right.name, range(len(right)))]
+    assert_equal_samples(all_samples([right]), all_samples([left]))
 
 
 def write_images(root):
@@ -144,16 +142,11 @@ def test_raw_scenes_have_the_bytes_of_the_source(tmp_path, serial):
     cv2.imwrite(str(second), values.astype(np.uint16))
     keys = {"crop": (32, 40), "void_masks": True}
     source = cityscapes.load(cityscapes.Settings(root=str(tmp_path / "set"), **keys))
-    samples = [[split.sample(index, order.generator(0, "augment", index)) for index in range(2)] for split in source]
+    expected = all_samples(source)
     assert serial("cityscapes", tmp_path / "set", "--raw", "--out", tmp_path / "out") == 0
     shutil.rmtree(tmp_path / "set")
     packed = cityscapes.load(cityscapes.Settings(root=str(tmp_path / "out"), **keys))
-    for split, wanted in zip(packed, samples, strict=True):
-        for index, sample in enumerate(wanted):
-            given = split.sample(index, order.generator(0, "augment", index))
-            assert {name: array.tobytes() for name, array in given.items()} == {
-                name: array.tobytes() for name, array in sample.items()
-            }
+    assert_equal_samples(all_samples(packed), expected)
     content = packed[0].prepared.mask(0)
     assert content.startswith(b"P5\n64 48\n255\n") and content.endswith(values.tobytes())
 
@@ -173,11 +166,10 @@ def test_clips_in_another_form_need_no_source(option, tmp_path, serial):
     settings = {"size": 32, "segments": 4, "workers": 0}
     source, _ = kinetics.load(kinetics.Settings(root=str(tmp_path / "set"), **settings))
     assert serial("k400", tmp_path / "set", option, "--short-side", 72, "--out", tmp_path / "out") == 0
-    wanted = [source.sample(index, order.generator(0, "augment", index)) for index in range(3)]
+    wanted = all_samples([source])
     shutil.rmtree(tmp_path / "set")
     train, val = kinetics.load(kinetics.Settings(root=str(tmp_path / "out"), **settings))
-    for index, sample in enumerate(wanted):
-        given = train.sample(index, order.generator(0, "augment", index))
+    for given, sample in zip(all_samples([train]), wanted, strict=True):
         assert given["label"] == sample["label"]
         assert np.abs(given["video"].astype(int) - sample["video"]).mean() < 8
     assert len(list(open_training(train, 0, 2, 0, 3))) == 3 and val.sample(0, order.generator(0, "evaluate", 0))

@@ -13,7 +13,14 @@ import pytest
 from tests.data.loaders.sets import smooth, write
 from tests.helpers import face_sets, packs
 from tests.helpers.files import touch
-from tests.helpers.prepared import contents, image_folders, serial_prepare, unreadable
+from tests.helpers.prepared import (
+    all_samples,
+    assert_equal_samples,
+    contents,
+    image_folders,
+    serial_prepare,
+    unreadable,
+)
 from zoo.data import order
 from zoo.data.datasets import faces, imagenet, kinetics
 from zoo.data.errors import UserError
@@ -288,12 +295,6 @@ def write_set(root, template="img_{:05d}.jpg", first=1):
     return root
 
 
-def samples(splits):
-    return [
-        split.sample(index, order.generator(0, "augment", index)) for split in splits for index in range(len(split))
-    ]
-
-
 @pytest.mark.parametrize("own_names", [{}, OWN_NAMES])
 @pytest.mark.parametrize("form", [[], ["--pack"]])
 def test_prepared_samples_are_those_of_the_list(tmp_path, serial, form, own_names):
@@ -307,12 +308,11 @@ def test_prepared_samples_are_those_of_the_list(tmp_path, serial, form, own_name
         kinetics.describe(*made).checksum == kinetics.describe(*source).checksum
         and made[0].classes == source[0].classes
     )
-    expected = samples(source)
+    expected = all_samples(source)
     assert contents(root) == before
     if form:
         shutil.rmtree(root)  # packs need no source
-    for one, other in zip(samples(made), expected, strict=True):
-        assert np.array_equal(one["video"], other["video"]) and one["label"] == other["label"]
+    assert_equal_samples(all_samples(made), expected)
     plan = made[0].plan(2, order.generator(0, "augment", 2))
     assert len(expected) == 4 and (bool(own_names) or len(plan["video"].files) == 4)
     report = json.loads((tmp_path / "out/report.json").read_text())

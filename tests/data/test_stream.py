@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from zoo.data import order
 from zoo.data.batch import DropoutMask, Field
 from zoo.data.dataset import LoaderSettings, TrainingSubset
 from zoo.data.datasets import imagenet, kinetics, synthetic
@@ -21,6 +22,8 @@ from zoo.data.stream import (
     open_training,
 )
 
+# Every fifth of 23 samples is of another class than the rest; both are shown equally often.
+BALANCE = order.Balance((np.arange(23) % 5 == 0).astype(int), 1.0)
 MASKS = (DropoutMask("mask", (3, 50), 0.2), DropoutMask("other", (3, 50), 0.2))
 
 
@@ -30,6 +33,7 @@ class Numbers:
 
     size: int = 23
     unreadable: tuple[int, ...] = ()
+    balance: order.Balance | None = None
     settings: LoaderSettings = field(default_factory=lambda: LoaderSettings(workers=0, threads=2))
     classes: tuple[str, ...] = ("even", "odd")
     views: int = 1
@@ -87,10 +91,12 @@ def test_a_sample_is_a_function_of_its_position():
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_ranks_split_the_batches_of_a_single_process(ranks):
-    whole = read_batches(Numbers(23), batch_size=8, dropout_masks=MASKS)
+@pytest.mark.parametrize("balance", [None, BALANCE])
+def test_ranks_split_the_batches_of_a_single_process(ranks, balance):
+    numbers = Numbers(23, balance=balance)
+    whole = read_batches(numbers, batch_size=8, dropout_masks=MASKS)
     parts = [
-        read_batches(Numbers(23), batch_size=8 // ranks, rank=rank, world_size=ranks, dropout_masks=MASKS)
+        read_batches(numbers, batch_size=8 // ranks, rank=rank, world_size=ranks, dropout_masks=MASKS)
         for rank in range(ranks)
     ]
     for step, batch in enumerate(whole):
@@ -98,10 +104,11 @@ def test_ranks_split_the_batches_of_a_single_process(ranks):
             assert np.array_equal(batch[name], np.concatenate([part[step][name] for part in parts])), (step, name)
 
 
-@pytest.mark.parametrize("first", [1, 5, 12])
-def test_a_resume_is_a_slice(first):
-    straight = read_batches(Numbers(23), last=12, dropout_masks=MASKS)
-    assert equal(read_batches(Numbers(23), first=first, last=12, dropout_masks=MASKS), straight[first:])
+@pytest.mark.parametrize("first, balance", [(1, None), (5, None), (12, None), (7, BALANCE)])
+def test_a_resume_is_a_slice(first, balance):
+    numbers = Numbers(23, balance=balance)
+    straight = read_batches(numbers, last=12, dropout_masks=MASKS)
+    assert equal(read_batches(numbers, first=first, last=12, dropout_masks=MASKS), straight[first:])
 
 
 @pytest.mark.slow
@@ -109,7 +116,7 @@ def test_threads_and_worker_processes_give_equal_batches():
     """One test for everything that needs worker processes, because they take seconds to start."""
 
     def read(workers, threads):
-        dataset = Numbers(23, (3, 4, 17), LoaderSettings(workers=workers, threads=threads))
+        dataset = Numbers(23, (3, 4, 17), settings=LoaderSettings(workers=workers, threads=threads))
         return list(open_training(dataset, 3, 4, 2, 10, dropout_masks=MASKS)), list(open_evaluation(dataset, 0, 4))
 
     expected = read(0, 1)
@@ -118,7 +125,7 @@ def test_threads_and_worker_processes_give_equal_batches():
             assert equal([batch for batch, _ in stream], [batch for batch, _ in expected_stream]), (workers, threads)
             assert [reports for _, reports in stream] == [reports for _, reports in expected_stream]
     with pytest.raises(UserError, match="in a row"):  # a worker's error keeps its type and message
-        list(open_training(Numbers(9, tuple(range(9)), LoaderSettings(workers=1)), 0, 2, 0, 1))
+        list(open_training(Numbers(9, tuple(range(9)), settings=LoaderSettings(workers=1)), 0, 2, 0, 1))
 
 
 def test_dropout_masks_are_a_function_of_the_position_alone():

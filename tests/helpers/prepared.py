@@ -3,8 +3,11 @@
 import csv
 import os
 
+import numpy as np
+
 from tests.helpers import packs
 from tests.helpers.cli import call_zoo
+from zoo.data import order
 from zoo.data.preparing import job, work
 
 
@@ -44,6 +47,21 @@ def image_folders(root, counts=(5, 2), classes=("cat", "dog")):
                 (root / split / name / f"{number}.png").write_bytes(packs.encoded_image(value, 24))
                 value += 5
     return root
+
+
+def all_samples(splits):
+    """Return the samples of splits, each drawn as in epoch 0 of a run."""
+    return [
+        split.sample(index, order.generator(0, "augment", index)) for split in splits for index in range(len(split))
+    ]
+
+
+def assert_equal_samples(samples, expected):
+    assert len(samples) == len(expected) > 0
+    for one, other in zip(samples, expected):
+        assert one.keys() == other.keys()
+        for key in one:
+            np.testing.assert_array_equal(one[key], other[key], err_msg=key)
 
 
 def contents(folder):

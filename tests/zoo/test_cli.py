@@ -61,7 +61,7 @@ def test_errors_and_interruptions_of_every_command(capsys, monkeypatch):
     assert call_zoo("train", "-c", "no.yaml") == 2
     assert capsys.readouterr().err.startswith("error: no.yaml")
 
-    def interrupt(request):
+    def interrupt(request):  # before a run handles signals, such as while a demo set is made
         raise KeyboardInterrupt
 
     monkeypatch.setattr("zoo.commands.train.execute", interrupt)

@@ -82,6 +82,10 @@ def test_every_line_of_a_rendered_recipe_names_its_origin(tmp_path):
         ("data.root='1e5'", "data.frame_template='{:05d}: \"x\".jpg'", "out='null'", "optim.milestones=[0.5, 1]"),
         ("out='köln'", "data.names=''", "train.epochs=null", "train.steps=7"),
         ("train.log_every=0.00001 epochs", "train.save_every=100000000000000000000 steps"),
+        ("model.name=deeplabv3plus", "data.name=streets", "task.loss=dice", "task.eps=0.5"),
+        ("optim.name=adamw", "optim.schedule=one_cycle", "optim.pct_start=0.5"),
+        ("data.augment=[multi_scale_crop, horizontal_flip, {rand_augment: {n: 2, m: 9}}]", "data.mixup=0.2"),
+        ("upstream.repository=https://a/b", f"upstream.commit={'0f' * 20}", "upstream.files=[x.py]"),
     ],
 )
 def test_a_rendered_recipe_gives_the_same_config(tmp_path, changes):

@@ -1,10 +1,16 @@
-"""Keys and values of recipes: what is unknown or of a wrong type, and how values are converted."""
+"""Values of keys: their types, unknown keys and hints at the one that was meant, rules of `optim.groups`."""
+
+from typing import Literal
 
 import pytest
 
+from tests.helpers.paths import ROOT
 from tests.zoo.config.recipe_files import SMALL, build, message_of
 from zoo.config import loader
-from zoo.config.schema import Duration
+from zoo.config.convert import convert, plain
+from zoo.config.schema import Duration, GroupRule
+from zoo.config.suggestions import SYNONYMS, suggestion
+from zoo.run.cli import FIND
 
 
 @pytest.mark.parametrize(
@@ -175,3 +181,93 @@ def test_unknown_models_and_data_sets(tmp_path):
     assert "r.yaml:2: model.name: there is no model 'tsn'" in message and "tsm" in message
     message = message_of(build, tmp_path, SMALL, "data.name=kinetic")
     assert message.startswith("-o data.name: there is no data set 'kinetic'") and "motion" in message
+
+
+Workers = int | Literal["auto"]
+
+
+def test_a_number_or_a_word():
+    assert convert(3, Workers) == 3 and convert("auto", Workers) == "auto"
+
+
+@pytest.mark.parametrize("value", ["fast", "", None, True, 1.5, [1]])
+def test_neither_a_number_nor_the_word(value):
+    with pytest.raises(ValueError) as caught:
+        convert(value, Workers)
+    assert str(caught.value) == f"expected a whole number or auto, got {value!r}"
+
+
+def test_null_is_accepted_where_the_type_says_so():
+    assert convert(None, int | None) is None and convert("", int | None) is None and convert(2, int | None) == 2
+    with pytest.raises(ValueError, match="^expected a whole number or null, got 'x'$"):
+        convert("x", int | None)
+
+
+RULES = tuple[GroupRule, ...]
+
+
+def test_rules_are_read_and_written_again():
+    written = [{"match": "layer[12].*", "lr": 0.1}, {"match": "fc.*", "decay": 0.0, "freeze": True}]
+    rules = convert([written[0], {**written[1], "lr": "1e0"}], RULES)
+    assert rules == (GroupRule("layer[12].*", 0.1), GroupRule("fc.*", 1.0, 0.0, True))
+    assert plain(rules) == written and convert(plain(rules), RULES) == rules
+
+
+def test_a_pattern_is_one_of_whole_names():
+    rule = GroupRule("layer[12].*")
+    assert rule.matches("layer1.0.conv1.weight") and not rule.matches("layer3.0.conv1.weight")
+    assert not rule.matches("aux.layer1.0.conv1.weight")
+
+
+@pytest.mark.parametrize(
+    "rule, message",
+    [
+        ("layer1", "expected keys such as"),
+        ({"lr": 0.1}, "expected keys such as"),
+        ({"match": "("}, "changes nothing"),
+        ({"match": "(", "lr": 0.1}, "'\\('.* is no regular expression"),
+        ({"match": "a", "lr": -1}, "lr: must be at least 0, got -1"),
+        ({"match": "a", "decay": float("nan")}, "decay: must be at least 0"),
+        ({"match": "a", "lr": True}, "lr: expected a number"),
+        ({"match": "a", "freeze": 1}, "freeze: expected true or false, got 1"),
+        ({"match": "a", "freze": True}, "unknown key 'freze'; did you mean freeze?"),
+    ],
+)
+def test_mistakes_of_a_rule(rule, message):
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        convert([rule], RULES)
+
+
+RECIPES = ("tsm_demo", "resnet50_demo", "deeplabv3plus_demo", "arcface_demo")
+
+
+def unknown(recipe, key):
+    """Return the message about an unknown key of a shipped recipe."""
+    entries = loader.read(str(ROOT / f"configs/{recipe}.yaml"))
+    return message_of(loader.build, {**entries, **loader.overrides([f"{key}=1"])}, FIND)
+
+
+@pytest.mark.parametrize("meant", SYNONYMS)
+def test_names_of_other_projects(meant):
+    resolved = {name: loader.build(loader.read(str(ROOT / f"configs/{name}.yaml")), FIND)[1] for name in RECIPES}
+    recipe = next(name for name in RECIPES if meant in resolved[name])  # every key that is hinted at exists
+    section = meant.rpartition(".")[0] or "train"
+    for name in SYNONYMS[meant]:
+        for key in (name, f"{section}.{name}", f"{section}.{name.upper()}"):
+            assert f"did you mean {meant}?" in unknown(recipe, key)
+
+
+def test_each_name_means_one_key():
+    names = [name for names in SYNONYMS.values() for name in names]
+    assert len(names) == len(set(names))
+
+
+def test_the_same_name_comes_before_a_synonym_and_that_before_the_spelling():
+    known = ["optim.lr", "train.learning_rat", "train.batch"]
+    assert suggestion("optim.learning_rate", known) == "; did you mean optim.lr?"
+    assert suggestion("optim.learning_rate", [*known, "model.learning_rate"]).endswith("model.learning_rate?")
+    assert suggestion("optim.learning_rte", known).endswith("train.learning_rat?")
+
+
+def test_a_synonym_of_a_key_that_the_recipe_has_not():
+    assert "data.segments" not in unknown("resnet50_demo", "num_segments")

@@ -1,11 +1,13 @@
-"""Sections whose keys depend on one of their own: those of `task:` on `task.loss`, of `optim:` on `optim.schedule`."""
+"""Sections with rules of their own: keys that depend on another key, data.augment, `upstream`."""
 
 import pytest
 
-from tests.zoo.config.recipe_files import build, message_of, write
+from tests.zoo.config.recipe_files import SMALL, build, message_of, write
 from zoo import optim
 from zoo.config import loader
+from zoo.config.schema import Upstream
 from zoo.optim import load_settings
+from zoo.run import cli
 from zoo.run.cli import FIND
 
 SEGMENT = """\
@@ -24,12 +26,6 @@ def test_the_loss_decides_the_keys(tmp_path):
     assert "task.ohem_kept" not in resolved and resolved["task.alpha"].origin == "default"
     usual, resolved = build(tmp_path, SEGMENT)
     assert (usual.task.loss, usual.task.ohem_kept, resolved["task.loss"].origin) == ("cross_entropy", 100, "default")
-
-
-def test_a_rendered_recipe_is_read_again(tmp_path):
-    config, resolved = build(tmp_path, SEGMENT.replace("ohem_kept: 100", "loss: dice\n  eps: 0.5"))
-    again, _ = loader.build(loader.read(write(tmp_path, loader.render(resolved), "again.yaml")), FIND)
-    assert again == config and again.task.eps == 0.5
 
 
 def test_another_loss_leaves_out_the_keys_it_lacks(tmp_path):
@@ -68,10 +64,8 @@ ONE_CYCLE = (
 
 
 def test_keys_of_a_schedule_and_of_an_optimizer(tmp_path):
-    config, resolved = build(tmp_path, ONE_CYCLE, "optim.name=adamw")
+    config, _ = build(tmp_path, ONE_CYCLE, "optim.name=adamw")
     assert (config.optim.name, config.optim.pct_start, config.optim.div_factor) == ("adamw", 0.5, 25.0)
-    again, _ = loader.build(loader.read(write(tmp_path, loader.render(resolved), "again.yaml")), FIND)
-    assert again == config
 
 
 @pytest.mark.parametrize(
@@ -93,3 +87,70 @@ def test_what_is_wrong_with_a_schedule(tmp_path, change, message):
 )
 def test_keys_of_other_optimizers(name, key, owner):
     assert optim.owner(load_settings(name), key) == (f"optim.name={owner}" if owner else "")
+
+
+AUGMENTATIONS = "[multi_scale_crop, horizontal_flip, {rand_augment: {n: 2, m: 9}}, {color_jitter: {brightness: 0.4}}]"
+AUGMENTED = SMALL.replace("name: kinetics\n", f"name: kinetics\n  augment: {AUGMENTATIONS}\n  mixup: 0.2\n")
+
+
+def test_overrides_replace_the_list_and_differences_show_it(tmp_path):
+    _, before = build(tmp_path, AUGMENTED)
+    config, after = build(tmp_path, AUGMENTED, "data.augment=[{grayscale: {p: 0.2}}]")
+    assert str(config.data.augment.steps[0]) == "grayscale(p=0.2)"
+    (line,) = loader.differences(before, after)
+    assert line.endswith("-> [{'grayscale': {'p': 0.2}}]")
+    assert build(tmp_path, AUGMENTED, "data.augment=null")[0].data.augment is None
+
+
+def test_errors_of_a_list_name_the_line_and_the_key(tmp_path):
+    place = f"{tmp_path / 'r.yaml'}:5: data.augment: "
+    for text, message in (
+        (AUGMENTED.replace("n: 2", "k: 2"), "rand_augment: k: unknown option; there are: n, m, interpolation, fill"),
+        (
+            AUGMENTED.replace("rand_augment", "randaugment"),
+            "there is no augmentation 'randaugment'; there are: ",
+        ),
+        (
+            AUGMENTED.replace("  mixup: 0.2", "  flip: false"),
+            "horizontal_flip mirrors, which data.flip=false rules out",
+        ),
+    ):
+        assert message_of(build, tmp_path, text).startswith(place + message)
+
+
+UPSTREAM = f"upstream:\n  repository: https://github.com/a/b\n  commit: {'0f' * 20}\n  files: [x.py]\n"
+
+
+def test_an_upstream_is_inherited_recorded_and_taken_away_by_null(tmp_path):
+    write(tmp_path, SMALL + UPSTREAM, "base.yaml")
+    config, _ = build(tmp_path, "base: base.yaml\n")
+    assert config.upstream == Upstream("https://github.com/a/b", "0f" * 20, ("x.py",))
+    config, resolved = build(tmp_path, "base: base.yaml\nupstream: null\n")
+    assert config.upstream is None and resolved["upstream"] == loader.Entry(None, f"{tmp_path / 'r.yaml'}:2")
+    write(tmp_path, SMALL + "upstream: null\n", "none.yaml")
+    assert build(tmp_path, "base: none.yaml\n" + UPSTREAM)[0].upstream == Upstream(
+        "https://github.com/a/b", "0f" * 20, ("x.py",)
+    )
+    request = cli.request(write(tmp_path, SMALL + UPSTREAM), ["upstream=null"])
+    assert request.config.upstream is None and request.resolved["upstream"] == loader.Entry(None, "-o upstream")
+
+
+@pytest.mark.parametrize(
+    "change, expected",
+    [
+        ("upstream.commit=0f0f", "upstream.commit: expected all 40 hexadecimal digits of a commit, got '0f0f'"),
+        ("upstream.repository=a/b", "upstream.repository: expected an https address, got 'a/b'"),
+        ("upstream.files=[]", "upstream.files: expected at least one path, relative to the root of the repository"),
+        ("upstream.files=[/x.py]", "upstream.files: expected at least one path, relative to the root"),
+        ("upstream.file=[x.py]", "upstream.file: unknown key; did you mean upstream.files?"),
+        ("upstream=yes", "upstream: expected the keys of a section or null, got True"),
+    ],
+)
+def test_an_upstream_that_is_not_one(tmp_path, change, expected):
+    text = SMALL if change.startswith("upstream=") else SMALL + UPSTREAM
+    assert expected in message_of(build, tmp_path, text, change)
+
+
+def test_an_upstream_needs_every_key(tmp_path):
+    message = message_of(build, tmp_path, SMALL + UPSTREAM.replace("  files: [x.py]\n", ""))
+    assert message == "upstream.files: the recipe must give this key"

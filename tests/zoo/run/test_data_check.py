@@ -20,16 +20,6 @@ RECIPES = {
 }
 
 
-def misspelt_folder(kind, root):
-    layouts.folders(root, kind, bikes=(3, None), bike=(None, 2), cars=(3, 2))
-    return "val/bike: train has bikes"
-
-
-def stray_label(kind, root):
-    layouts.lists(root, kind, [0, 1, 1, 0, 3], [0, 1])
-    return f"train/class 3: val has no sample of it (label 3: train/4.{layouts.EXTENSIONS[kind]} alone)"
-
-
 def empty_class(kind, root):
     layouts.folders(root, kind, bikes=(3, 2), cars=(3, 2))
     (root / "classes.txt").write_text("bikes\ncars\ntrucks\n")
@@ -41,33 +31,16 @@ def unseen_class(kind, root):
     return "truck: no pixel in a training mask"
 
 
-def stray_value(kind, root):
-    layouts.scenes(root, train=((0, 1, 2), (0, 1, 9)))
-    return "1.png: holds the value 9; legal values are 0 to 2"
-
-
-def stray_identity(kind, root):
-    layouts.faces_list(root, [0, 0, 1, 1, 5])
-    return "no image has the label 2 to 4, but images/4.png alone has 5"
-
-
 def stray_identity_of_a_pack(kind, root):
     layouts.faces_pack(root, [0, 0, 1, 3])
     (root / "property").write_text("4,12,12\n")
     return "class 2: no training sample"
 
 
-def empty_identity(kind, root):
-    layouts.folders(root, "image", a=(2, None), b=(2, None), c=(0, None))
-    return "train/c: there is no image in this folder"
-
-
-FAULTS = [(kind, fault) for kind in ("clip", "image") for fault in (misspelt_folder, stray_label, empty_class)]
-FAULTS += [("scene", unseen_class), ("scene", stray_value)]
-FAULTS += [("face", stray_identity), ("face", stray_identity_of_a_pack), ("face", empty_identity)]
-
-
-@pytest.mark.parametrize("kind, fault", FAULTS)
+@pytest.mark.parametrize(
+    "kind, fault",
+    [("clip", empty_class), ("image", empty_class), ("scene", unseen_class), ("face", stray_identity_of_a_pack)],
+)
 def test_no_task_starts_with_wrong_classes(kind, fault, tmp_path):
     expected = fault(kind, tmp_path)
     changes = [f"data.root={tmp_path}", "data.workers=0"]

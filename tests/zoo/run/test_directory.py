@@ -1,12 +1,18 @@
-"""Which folder a run writes to or continues in."""
+"""Which folder a run writes to or continues in, and its one writer."""
+
+import errno
+import fcntl
+import subprocess
+import sys
 
 import pytest
 
+from tests.helpers.paths import ROOT
 from zoo.config.loader import Entry
 from zoo.data.errors import UserError
 from zoo.run import folder
 from zoo.run.folder import LOCK as FILE
-from zoo.run.folder import FolderLock
+from zoo.run.folder import FolderLock, is_run
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +60,38 @@ def test_what_may_change_between_a_run_and_its_resume():
     for changed in (entries(model__depth=18), entries(seed=2), entries(data__name="other"), entries(data__size=64)):
         with pytest.raises(UserError, match="this is not the same run any more"):
             folder.check_same(old, {**old, **changed})
+
+
+HOLD = "import sys; from zoo.run.folder import FolderLock; lock = FolderLock(); lock.acquire(sys.argv[1]); "
+
+
+def test_a_second_writer_is_refused_until_the_first_is_killed(tmp_path):
+    words = [sys.executable, "-c", HOLD + "print('held', flush=True); input()", str(tmp_path)]
+    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match=f"is being written by process {holder.pid} on "):
+            FolderLock().acquire(str(tmp_path))
+        holder.kill()
+    lock = FolderLock()
+    lock.acquire(str(tmp_path))
+    lock.acquire(str(tmp_path))  # of its own
+    with pytest.raises(UserError):
+        FolderLock().acquire(str(tmp_path))
+    lock.release()
+    FolderLock().acquire(str(tmp_path))
+    assert (tmp_path / FILE).exists() and not is_run(str(tmp_path))  # the lock alone makes no run
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO])
+def test_a_file_system_without_locks(tmp_path, monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    lock = FolderLock()
+    if number == errno.EIO:
+        with pytest.raises(UserError, match="cannot write to .*: refused"):
+            lock.acquire(str(tmp_path))
+    else:
+        lock.acquire(str(tmp_path))
+        lock.release()

@@ -1,12 +1,18 @@
-"""Progress of a run: evaluations without improvement, its file, and what older versions left in the events."""
+"""Progress of a run, what its ranks tell each other between updates, and its loss scale."""
 
 import math
+import signal
+from types import SimpleNamespace
 
 import pytest
 
-from zoo.data.errors import UserError
+from tests.helpers.cli import call_zoo
+from tests.helpers.training import events
+from zoo.data.errors import UnreadableData, UserError
+from zoo.data.stream import UnreadableSample
 from zoo.logs.journal import append
 from zoo.run.resume import Progress, parse_progress, progress_of_events
+from zoo.run.stopping import StepReports, Stop, StopSignal
 
 
 def evaluated(*accuracies):
@@ -63,3 +69,105 @@ def test_the_events_of_an_older_run_give_it_without_what_a_resume_reverts_and_wh
         append(events, event)
     found = progress_of_events(events, lambda sample: [f"{sample}0", f"{sample}1"])
     assert found == Progress({1: 1.0, 2: 0.5}, {"a0", "a1", "b1"})
+
+
+BAD = UnreadableSample(0, "a.jpg", "empty", "b.jpg")
+
+
+class Group:
+    """Rank 0 of two; `theirs` is what the other reports."""
+
+    rank, size = 0, 2
+
+    def __init__(self, *theirs):
+        self.theirs, self.mine = theirs, []
+
+    def concatenate(self, items):
+        self.mine = items[1:]
+        return [*items, *self.theirs]
+
+
+class BadSamples:
+    def __init__(self, error=None):
+        self.error, self.seen = error, []
+
+    def add(self, samples):
+        self.seen += samples
+        if self.error:
+            raise self.error
+
+
+def exchange(*theirs, samples=(), failure=None, received=None, too_many=None):
+    stop, group, bad = StopSignal(), Group(*theirs), BadSamples(too_many)
+    stop.received = received
+    batches = SimpleNamespace(failure=failure, pop_unreadable=lambda: list(samples))
+    reports = StepReports(group, stop)
+    assert reports.is_due(3)
+    return reports.exchange(3, batches, bad), group.mine, bad.seen
+
+
+def test_nothing_to_tell():
+    assert exchange() == (Stop(), [], [])
+
+
+def test_a_signal_of_any_rank_stops_all():
+    assert exchange(received=signal.SIGTERM)[0] == exchange({"signal": 15})[0] == Stop(15)
+
+
+def test_unreadable_samples_of_all_ranks_are_counted_by_epoch():
+    other = {"epoch": 1, "name": "c", "reason": "cut", "replaced_by": "d"}
+    stop, mine, seen = exchange({"sample": vars(BAD)}, samples=[UnreadableSample(**other)])
+    assert stop == Stop() and mine == [{"sample": other}] and [sample.name for sample in seen] == ["a.jpg", "c"]
+    error = UnreadableData("too many", {"a.jpg": "empty"})
+    assert exchange(too_many=error)[0].error is error
+
+
+def test_what_a_rank_cannot_read_ahead_stops_all_with_its_message():
+    failure = UnreadableData("20 in a row", {"a.jpg": "empty"})
+    stop, mine, _ = exchange(failure=failure)
+    assert str(stop.error) == "20 in a row" and stop.error.unreadable == {"a.jpg": "empty"}
+    stop, _, _ = exchange(*mine)  # as the other rank hears it
+    assert str(stop.error) == "20 in a row" and stop.error.unreadable == {"a.jpg": "empty"}
+    stop, mine, _ = exchange(failure=UserError("a reader was killed"), received=signal.SIGTERM)
+    assert (str(stop.error), stop.signal) == ("a reader was killed", 15) and len(mine) == 2
+
+
+TINY = {
+    "data.num_classes": 20,
+    "data.size": 16,
+    "data.val_samples": 10,
+    "data.workers": 0,
+    "model.depth": 18,
+    "train.precision": "fp16",
+    "train.batch": 2,
+    "train.eval_batch": 10,
+    "train.log_every": 1,
+    "device": "cpu",
+}
+
+
+def run(*words, **changes):
+    settings = {**TINY, **{key.replace("__", "."): value for key, value in changes.items()}}
+    pairs = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+    assert call_zoo("train", *words, *pairs) == 0
+
+
+def found(folder):
+    """Return the loss scale of the event begin, and those of all logged updates."""
+    begin = next(event for event in events(folder) if event["event"] == "begin")
+    return begin["loss_scale"], [event["scale"] for event in events(folder) if event["event"] == "train"]
+
+
+@pytest.mark.slow
+def test_a_static_scale_is_that_of_the_recipe_and_a_dynamic_one_starts_there(tmp_path):
+    new, folder = ["-c", "configs/arcface_synthetic.yaml", "--max-steps", "2"], tmp_path / "run"
+    run(*new, "--out", str(folder), optim__loss_scale=64)
+    assert found(folder) == ({"initial": 64.0, "dynamic": False}, [64.0, 64.0])
+    for number, changes in ((3, {"optim__loss_scale": 32}), (4, {"optim__loss_scale": "dynamic"})):
+        run("--resume", str(folder), "--max-steps", str(number), **changes)
+        assert found(folder)[1][-1] == 32.0
+    run(*new, "--out", str(tmp_path / "dynamic"), optim__initial_loss_scale=16)
+    begin, scales = found(tmp_path / "dynamic")
+    assert begin == {"initial": 16.0, "dynamic": True} and scales[0] == 16.0
+    run(*new, "--out", str(tmp_path / "fp32"), optim__loss_scale=64, train__precision="fp32")
+    assert found(tmp_path / "fp32") == (None, [1.0, 1.0])

@@ -5,9 +5,6 @@ import threading
 
 import pytest
 
-from tests.helpers.cli import call_zoo
-from tests.helpers.paths import CONFIGS
-from zoo.commands import train
 from zoo.run.stopping import StopSignal
 
 
@@ -52,14 +49,3 @@ def test_a_hangup_that_nohup_ignores_stays_ignored():
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_ctrl_c_before_a_run_handles_signals_is_one_word(monkeypatch, capsys):
-    """Such as while a demo set is made."""
-
-    def interrupt(request):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(train, "execute", interrupt)
-    assert call_zoo("train", "-c", CONFIGS / "tsm_demo.yaml") == 130
-    assert capsys.readouterr().err == "interrupted\n"

@@ -205,13 +205,19 @@ class Call:
         return self.call
 
 
-def test_nothing_is_executed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["a.pdparams", "a.pth"])
+def test_nothing_is_executed(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    content = pickle.dumps({"a": np.ones(2, np.float32), "b": Call(os.system, "echo > executed")}, protocol=4)
-    assert "which would mean running code" in refused(tmp_path, content)
-    assert os.listdir(tmp_path) == ["a.pdparams"]
-    pickle.loads(content)  # the attack works
-    assert "executed" in os.listdir(tmp_path)
+    content = {"a": np.ones(2, np.float32), "b": Call(os.system, "echo > executed")}
+    if name == "a.pth":
+        torch.save(content, name)
+    else:
+        Path(name).write_bytes(pickle.dumps(content, protocol=4))
+    with pytest.raises(UserError, match="is refused|would mean running code"):
+        files.read(name)
+    assert os.listdir(tmp_path) == [name]
+    torch.load(name, weights_only=False) if name == "a.pth" else pickle.loads(Path(name).read_bytes())
+    assert "executed" in os.listdir(tmp_path)  # the attack works
 
 
 # Written by the save operator of paddlepaddle 3.3.1: a whole file, and another without its 64 * 3 * 3 * 3 elements.
