@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.campaign import fuzz
-from tests.campaign.fuzzing import worker
 from tests.campaign.fuzzing.attacks import PARTS, Attack
 from tests.campaign.fuzzing.readers import READERS, Reader
 from tests.campaign.fuzzing.worker import EXPANSION, FREE_MEMORY, MIB, Memory
@@ -74,13 +73,6 @@ def test_harm_is_noticed(tmp_path, monkeypatch):
     trials = fuzz.attack(list(FAULTS), 0, tmp_path, 2, readers="tests.campaign.test_fuzz:FAULTY", warm_up=0)
     for trial in trials:
         assert any(FAULTS[trial.kind][1] in failure for failure in trial.failures), trial
-
-
-def test_an_input_follows_from_its_number():
-    valid = READERS["lists"].seeds()
-    inputs = [worker.make(valid, "lists", 3, number) for number in range(50)]
-    assert inputs == [worker.make(valid, "lists", 3, number) for number in range(50)]
-    assert sum(files not in valid for files in inputs) > 40
 
 
 @pytest.mark.parametrize("kind", [kind for kind in READERS if kind not in (".pth", "videos")])

@@ -2,14 +2,13 @@
 
 import argparse
 import json
-import os
 import re
 
 import numpy as np
 import pytest
 import torch
 
-from tests.helpers.cli import call_zoo
+from tests.helpers.conversions import assert_equal, converted, refused, run
 from tests.zoo.weights.state_dicts import (
     as_mindspore,
     as_paddle,
@@ -25,32 +24,6 @@ def state_dict():
     """Return a state dict in torchvision's names, of a ResNet-18 with 2 channels in the stem."""
     tensors = layouts.to_torchvision(small_resnet())
     return {name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}
-
-
-def run(source, target, *flags):
-    return call_zoo("convert", source, "--out", target, *flags)
-
-
-def converted(folder, tensors, *flags):
-    """Return tensors and metadata of a conversion that must succeed."""
-    files.write(str(folder / "in.safetensors"), tensors)
-    assert run(folder / "in.safetensors", folder / "out.safetensors", *flags) == 0
-    return files.read(str(folder / "out.safetensors"))
-
-
-def refused(capsys, source, target, *flags):
-    """Return the message of a conversion that must fail and leave no file."""
-    before = sorted(os.listdir(target.parent))
-    assert run(source, target, *flags) == 2
-    assert sorted(os.listdir(target.parent)) == before
-    output = capsys.readouterr()
-    assert output.err.startswith("error: ")
-    return output.out + output.err
-
-
-def assert_equal(tensors, expected):
-    assert tensors.keys() == expected.keys()
-    assert all(np.array_equal(tensors[name], expected[name]) for name in expected)
 
 
 def test_a_checkpoint_of_mit(tmp_path, capsys):
@@ -225,8 +198,7 @@ def test_a_tsm_of_paddlevideo(tmp_path, capsys, flags, shift_div, direction):
 )
 def test_a_model_that_differs_is_refused(tmp_path, capsys, change, reason):
     tensors = {name: tensor for name, tensor in {**state_dict(), **change}.items() if tensor is not None}
-    torch.save(tensors, tmp_path / "a.pth")
-    assert reason in refused(capsys, tmp_path / "a.pth", tmp_path / "out.safetensors")
+    assert reason in refused(capsys, tmp_path, tensors)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from PIL import Image
 
 from tests.configs.upstream import RECORDED, check, recipe
 from tests.helpers import frameworks
+from tests.helpers.draws import GivenDraws
 from zoo.data.augment import moves
 from zoo.data.datasets import faces, imagenet
 from zoo.models.initializers import Initializer
@@ -23,26 +24,6 @@ RECIPES = sorted(RECORDED)
 IMAGENET = ("resnet50_imagenet", "resnet50_imagenet_v1")
 PICTURES = ("wide", "tall", "small")
 SIZE, SHORT_SIDE = 28, 32  # of the recorded pictures, in place of 224 and 256
-
-
-class RecordedDraws:
-    """A random generator that returns recorded numbers, each within the range that is asked for."""
-
-    def __init__(self, draws=()):
-        self.draws = iter(draws)
-
-    def uniform(self, low, high):
-        value = next(self.draws)
-        assert low - 1e-6 <= value <= high + 1e-6
-        return value
-
-    def integers(self, high):
-        value = next(self.draws)
-        assert 0 <= value < high
-        return value
-
-    def random(self):
-        return next(self.draws)
 
 
 def lr_schedule(name, **changes):
@@ -143,7 +124,7 @@ def test_random_crops_of_recorded_draws(name):
     for (width, height), draws, (top, left, rows, columns) in zip(
         values["crop/sizes"], values["crop/draws"], values["crop/boxes"]
     ):
-        box = moves.random_box(int(width), int(height), config.scale, config.ratio, RecordedDraws(draws))
+        box = moves.random_box(int(width), int(height), config.scale, config.ratio, GivenDraws(*draws))
         assert box == (left, top, columns, rows)
 
 
@@ -158,10 +139,10 @@ def test_pixels_of_recorded_pictures(tmp_path, monkeypatch, name, picture):
     monkeypatch.setattr(moves, "random_box", lambda *_, **__: (left, top, columns, rows))
     entries = [imagenet.LabeledPath("a.png", 0)]
     train, val = (imagenet.ImageSplit(settings, entries, ("a",), training) for training in (True, False))
-    plain, mirrored = (train.sample(0, RecordedDraws([draw]))["image"] for draw in (0.5, 0.49))
+    plain, mirrored = (train.sample(0, GivenDraws(draw))["image"] for draw in (0.5, 0.49))
     np.testing.assert_array_equal(plain, values[f"picture/{picture}/train"])
     np.testing.assert_array_equal(mirrored, plain[:, ::-1])
-    np.testing.assert_array_equal(val.sample(0, RecordedDraws())["image"], values[f"picture/{picture}/val"])
+    np.testing.assert_array_equal(val.sample(0, GivenDraws())["image"], values[f"picture/{picture}/val"])
 
 
 @pytest.mark.parametrize("name", IMAGENET)
@@ -192,7 +173,7 @@ def test_normalized_values_of_a_recorded_face(name):
     split = faces.FaceSplit(settings, OneFace(values["picture/image"]), range(1), range(1), ())
     field = split.fields[0]
     for draw, case in ((0.5, "plain"), (0.49, "flipped")):
-        pixels = split.sample(0, RecordedDraws([draw]))["image"].astype(np.float64) / 255
+        pixels = split.sample(0, GivenDraws(draw))["image"].astype(np.float64) / 255
         normalized = (pixels - np.array(field.mean)) / np.array(field.std)
         check(f"normalized values, {case}", np.moveaxis(normalized, -1, 0), values[f"picture/{case}"], 2e-7)
 

@@ -10,6 +10,7 @@ import torch
 
 from tests.configs import tsm_cases
 from tests.configs.tsm_cases import CLIPS, DRAWS, LENGTHS, RECIPES, SEGMENTS, STRIDE
+from tests.helpers.draws import GivenDraws
 from tests.helpers.paths import CONFIGS, ROOT
 from zoo.config import loader
 from zoo.data.datasets import kinetics
@@ -23,22 +24,6 @@ from zoo.trainer.pixels import scale_and_offset
 from zoo.trainer.torch import ops
 
 GOLDEN = dict(np.load(ROOT / "tests/golden/tsm_recipe.npz"))
-
-
-class RecordedDraws:
-    """Stands in for a random generator: returns the draws that upstream made, in its order."""
-
-    def __init__(self, *draws):
-        self.draws = [value for part in draws for value in np.atleast_1d(part)]
-
-    def integers(self, low, high=None, size=None):
-        low, high = (0, low) if high is None else (low, high)
-        drawn = [int(self.draws.pop(0)) for _ in range(size or 1)]
-        assert all(low <= value < high for value in drawn)
-        return np.array(drawn) if size else drawn[0]
-
-    def random(self):
-        return self.draws.pop(0)
 
 
 def read(name):
@@ -109,7 +94,7 @@ def test_the_loss():
 def test_frames_that_are_drawn(name, sample, segments):
     rows = zip(LENGTHS, GOLDEN[f"frames/{segments}/{name}"], GOLDEN[f"frames/{segments}/{name}/draws"])
     for length, frames, draws in rows:
-        drawn = RecordedDraws(draws[draws >= 0])
+        drawn = GivenDraws(*map(int, draws[draws >= 0]))
         assert np.array_equal(sample(length, segments, drawn) + 1, frames) and drawn.draws == [], length
 
 
@@ -131,7 +116,7 @@ def test_frames_of_evaluations(name, sample, segments):
 def test_boxes_of_multi_scale_crops():
     """Of frames that are not smaller than the crop; see the recipe."""
     for width, height, pair, corner, *box in GOLDEN["boxes"]:
-        drawn = clips.multi_scale_box(width, height, 224, (1.0, 0.875, 0.75, 0.66), RecordedDraws([pair, corner]))
+        drawn = clips.multi_scale_box(width, height, 224, (1.0, 0.875, 0.75, 0.66), GivenDraws(int(pair), int(corner)))
         assert drawn == tuple(box)
 
 
@@ -147,7 +132,8 @@ def prepared(frames, training, draws=(), **keys):
         replace(cfg.data, resample="exact", **keys), [LabeledPath("clip", 0)], ("only",), training
     )
     split._read = lambda clip, pick: frames[pick(len(frames)).ravel()]
-    video = split.sample(0, RecordedDraws(*draws))["video"]
+    given = [value for part in draws for value in np.atleast_1d(part).tolist()]
+    video = split.sample(0, GivenDraws(*(int(value) if value % 1 == 0 else value for value in given)))["video"]
     return video.reshape(-1, *video.shape[-3:]), split.fields[0]
 
 

@@ -1,4 +1,4 @@
-"""Writers of small files."""
+"""Writers of small files, and what an attacker pickles."""
 
 import os
 
@@ -16,3 +16,13 @@ def touch(root, *paths, content=b"x"):
         os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
         with open(os.path.join(root, path), "wb") as file:
             file.write(content)
+
+
+class Call:
+    """Pickled as a call of a function."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call

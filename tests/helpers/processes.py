@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.helpers.paths import ROOT
-from zoo.distributed.rendezvous import free_port
+from zoo.distributed import environment as launches
+from zoo.distributed.rendezvous import connect, free_port
+from zoo.trainer import load_backend
 
 BIN = Path(sys.executable).parent
 MPIRUN = shutil.which("mpirun", path=str(BIN)) or shutil.which("mpirun")
@@ -67,6 +70,20 @@ COMMON = {
     "train.keep_checkpoints": 100,
 }
 NATIVE = {"torch": "torchrun", "paddle": "paddle.distributed.launch", "mindspore": "msrun"}
+
+
+@contextmanager
+def connected(framework):
+    """Yield the world and the group of this process, which a launcher has started, and end it."""
+    group = connect(launches.detect(os.environ), 100)
+    launches.prepare(group)
+    is_server = group.size > 1 and group.rank == 0
+    port = group.all_gather(free_port(group.launch.address) if is_server else 0)[0]
+    world = load_backend(framework).start(group.launch, "cpu", port)
+    yield world, group
+    world.close()
+    group.close()
+    world.exit_process(0)
 
 
 def launcher(name, size, logs):

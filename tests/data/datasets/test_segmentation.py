@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.helpers.draws import GivenDraws
 from tests.helpers.paths import GOLDEN
 from zoo.data.augment.steps import Pipeline
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD
@@ -23,27 +24,6 @@ CLASSES = ("a", "b", "c", "d")
 def golden():
     with np.load(GOLDEN / "mmseg_transforms.npz") as file:
         return {name: file[name] for name in file.files}
-
-
-class GivenDraws:
-    """A random generator that returns given draws, and fails where a draw is out of the requested range."""
-
-    def __init__(self, *draws):
-        self.draws = list(draws)
-
-    def uniform(self, low, high):
-        value = self.draws.pop(0)
-        assert low <= value <= high
-        return value
-
-    def random(self):
-        return self.draws.pop(0)
-
-    def integers(self, low, high=None):
-        value = self.draws.pop(0)
-        low, high = (0, low) if high is None else (low, high)
-        assert np.all(np.asarray(value) >= low) and np.all(np.asarray(value) < high)
-        return value
 
 
 def settings(**keys):

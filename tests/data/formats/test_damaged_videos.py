@@ -8,17 +8,12 @@ import av
 import numpy as np
 import pytest
 
-from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers, video_frames
+from tests.helpers.clips import encode, encode_audio, has_encoder, numbered, read_numbers, sampling, video_frames
 from zoo.data.errors import BadSample
 from zoo.data.formats import regular, video
 from zoo.data.formats.video import check_frame_counts
 
 COUNT = 40
-
-
-def sampling(numbers):
-    """Return a frame sampler that selects these frames."""
-    return lambda n: np.asarray(numbers)
 
 
 @pytest.fixture(scope="session")

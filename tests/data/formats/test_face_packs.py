@@ -9,6 +9,7 @@ import pytest
 
 from tests.helpers import packs
 from tests.helpers.face_sets import IDENTITIES, IMAGES_EACH, PACK, add_bin, load, value, values_and_labels, write_set
+from tests.helpers.files import Call
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import face_packs
 from zoo.data.stream import open_training
@@ -183,16 +184,6 @@ def test_strings_of_python_2(tmp_path):
     items = b"".join(b"T" + struct.pack("<i", len(image)) + image for image in IMAGES)
     content = b"\x80\x02](" + items + b"e](" + b"".join(b"\x88" if same else b"\x89" for same in SAME) + b"e\x86."
     assert face_packs.read_bin(write(tmp_path, content))[:2] == (IMAGES, SAME)
-
-
-class Call:
-    """Pickled as a call of a function."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])

@@ -9,14 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers.clips import numbered, read_numbers
+from tests.helpers.clips import numbered, read_numbers, sampling
 from zoo.data.errors import BadSample
 from zoo.data.formats import frame_folders, regular
-
-
-def sampling(numbers):
-    """Return a frame sampler that selects these frames."""
-    return lambda n: np.asarray(numbers)
 
 
 def image_frames(*args, **options):

@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
+from tests.helpers.files import Call
 from zoo.data.formats import safe_pickle
 
 DTYPES = ("f2", "f4", "f8", "i8", "u1", "b1")
@@ -23,16 +24,6 @@ def refused(content):
     with pytest.raises(ValueError) as caught:
         load(content)
     return str(caught.value)
-
-
-class Call:
-    """Pickled as a call of a function."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
 
 
 def strings(*words):

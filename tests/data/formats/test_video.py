@@ -13,6 +13,7 @@ from tests.helpers.clips import (
     has_encoder,
     numbered,
     read_numbers,
+    sampling,
     textured,
     video_frames,
     with_edit_list,
@@ -48,11 +49,6 @@ SAMPLES = {
 
 def encoder(codec, *values):
     return pytest.param(codec, *values, marks=pytest.mark.skipif(not has_encoder(codec), reason=f"no {codec}"))
-
-
-def sampling(numbers):
-    """Return a frame sampler that selects these frames."""
-    return lambda n: np.asarray(numbers)
 
 
 @pytest.fixture(scope="session", params=FORMATS, ids=lambda f: "-".join(map(str, f[:5])).replace("/", ":"))

@@ -12,14 +12,13 @@ from safetensors.numpy import save_file
 
 from tests.helpers import frameworks
 from tests.zoo.models.tsm.golden import drawn
-from tests.zoo.trainer.tiny_reference import MEAN, STD
-from zoo.data.batch import LABEL, Field
-from zoo.models import load_model_class, load_spec, resolve_arch
+from tests.zoo.trainer.trainer_setup import make_model, random_inputs
+from zoo.models import load_spec
 from zoo.optim import sgd
 from zoo.tasks import load_task
-from zoo.trainer.plan import Mode, ParamGroup, Plan
+from zoo.trainer.plan import Mode
 
-CLASSES, DECAY, BATCH = 7, 1e-2, 4
+CLASSES = 7
 LRS = (0.05, 0.03)
 Arrays = dict[str, np.ndarray]
 
@@ -72,37 +71,16 @@ COMPILED = ("resnet",)  # with MindSpore; compiling takes longer than the update
 
 def build(framework: str, case: Case, compile: bool = False):
     """Return a trainer and its batches."""
-    backend, spec, task = frameworks.adapter(framework), load_spec(case.model), load_task(load_spec(case.model).TASK)
-    image = Field("image", case.shape, "uint8", MEAN, STD)
-    label = Field("label", case.shape[:2], "uint8", missing=255) if spec.TASK == "segment" else LABEL
-    classes = 60 if spec.TASK == "face" else CLASSES
-    arch = resolve_arch(spec, spec.Arch(**case.options), (image, label), classes)
-    masks, settings = spec.dropout_masks(arch), task.Settings(**case.task)
-
-    def param_group(name):
-        factor, decay = spec.lr_and_decay_scale(arch, name)
-        return ParamGroup(factor, decay * DECAY)
-
-    plan = Plan(
-        (image, label, *(mask.field for mask in masks)),
-        tuple(mask.name for mask in masks),
-        param_group,
-        backend.WORLD.resolve_mode(Mode("fp64", compile=compile)),
-        clip_norm=0.3,
-        output=task.output(settings),
-        **case.plan,
-    )
-    model = load_model_class(case.model, framework)
-    trainer = backend.Trainer(model, arch, settings, plan, backend.WORLD)
+    backend, task = frameworks.adapter(framework), load_task(load_spec(case.model).TASK)
+    classes = 60 if case.model == "arcface" else CLASSES
+    mode = backend.WORLD.resolve_mode(Mode("fp64", compile=compile))
+    plan = {"clip_norm": 0.3, "output": task.output(task.Settings(**case.task)), **case.plan}
+    trainer, _ = make_model(backend, case.model, case.options, case.shape, classes, case.task, mode, **plan)
     trainer.load_state_dict({param.name: drawn(param.name, param.shape) for param in trainer.params})
-    rng = np.random.default_rng(5)
-    batches = []
-    for _ in range(len(case.lrs) + 1):
-        labels = rng.integers(0, classes, (BATCH, *label.shape)).astype(label.dtype)
-        if spec.TASK == "segment":
-            labels[:, :5] = 255
-        dropout = {mask.name: np.stack([mask.sample(rng) for _ in range(BATCH)]) for mask in masks}
-        batches.append({"image": rng.integers(0, 256, (BATCH, *case.shape), np.uint8), "label": labels, **dropout})
+    batches = [random_inputs(trainer, classes, seed=seed) for seed in range(len(case.lrs) + 1)]
+    if case.model == "deeplabv3plus":
+        for batch in batches:
+            batch["label"][:, :5] = 255
     return trainer, batches
 
 
@@ -115,7 +93,8 @@ def compute(trainer, batches: list[Arrays], lrs: tuple[float, ...] = LRS) -> Arr
         arrays.update((f"gradient{step}/{name}", array) for name, array in trainer.gradients().items())
         state = {name: np.array(array) for name, array in trainer.state_dict().items()}
         arrays.update((f"state{step}/{name}", array) for name, array in state.items() if not name.startswith("scaler"))
-    prediction = trainer.predict(trainer.to_device({"image": batches[-1]["image"]}))
+    pixels = trainer.plan.fields[0].name
+    prediction = trainer.predict(trainer.to_device({pixels: batches[-1][pixels]}))
     return {"rows": np.array(rows), "prediction": prediction, **arrays}
 
 

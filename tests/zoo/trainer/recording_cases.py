@@ -152,9 +152,3 @@ def case_what_is_kept_of_a_tensor_is_chosen(backend):
     assert calls["conv"].outputs == ((4, tiny.CHANNELS, tiny.SIDE, tiny.SIDE),)
     assert calls["fc"].inputs == ((4, tiny.CHANNELS),)
     assert result.outputs[0].shape == (4, tiny.CLASSES)  # of the model itself, the whole tensor
-
-
-def case_the_backend_has_a_common_signature(backend):
-    module = load_backend(backend.FRAMEWORK)
-    code = getattr(module.record_forward, "__wrapped__", module.record_forward).__code__
-    assert code.co_varnames[:4] == ("trainer", "batch", "training", "keep")

@@ -14,11 +14,11 @@ from unittest import mock
 
 import numpy as np
 
+from tests.helpers.processes import connected
 from tests.zoo.trainer import loss_ranks
 from tests.zoo.trainer.optimizer_reference import Reference
 from zoo import optim
 from zoo.data.batch import LABEL, Field
-from zoo.distributed import environment, rendezvous
 from zoo.losses import load_loss
 from zoo.models import initializers
 from zoo.tasks import face
@@ -207,35 +207,28 @@ def deviations(run: Run) -> dict[str, np.ndarray]:
 
 
 def main(framework: str, folder: str) -> None:
-    group = rendezvous.connect(environment.detect(os.environ), 100)
-    environment.prepare(group)
-    is_server = group.size > 1 and group.rank == 0
-    port = group.all_gather(rendezvous.free_port(group.launch.address) if is_server else 0)[0]
-    world = load_backend(framework).start(group.launch, "cpu", port)
-    cases = {name: CASES[name] for name in (cases_of(framework) if group.size <= 2 else [EVERYWHERE])}
-    results = {}
-    for name, case in cases.items():
-        with mock.patch.object(margin, "CHUNK_ELEMENTS", case.chunk) if case.chunk else nullcontext():
-            run = Run(framework, world, group, case)
-            results[name] = train(run)
-        if name == EVERYWHERE:
-            results["overflow"] = overflow(run)
-    if group.size <= 2:
-        for name, loss_case in loss_ranks.cases(framework).items():
-            results[name] = loss_ranks.train(framework, world, group, loss_case)
-        for name in optimizers(framework):
-            case = SAMPLED._replace(plan=CASES[name].plan[:1])
-            results[f"{name}, sampled"] = deviations(Run(framework, world, group, case))
-    run = Run(framework, world, group, SAMPLED)
-    results["sampled"] = sample(run)
-    results["after sampling"] = train(run)
-    if group.rank == 0:
-        for name, arrays in results.items():
-            path = os.path.join(folder, f"{name}.npz")
-            np.savez(path, **{key.replace("/", "|"): array for key, array in arrays.items()})
-    world.close()
-    group.close()
-    world.exit_process(0)
+    with connected(framework) as (world, group):
+        cases = {name: CASES[name] for name in (cases_of(framework) if group.size <= 2 else [EVERYWHERE])}
+        results = {}
+        for name, case in cases.items():
+            with mock.patch.object(margin, "CHUNK_ELEMENTS", case.chunk) if case.chunk else nullcontext():
+                run = Run(framework, world, group, case)
+                results[name] = train(run)
+            if name == EVERYWHERE:
+                results["overflow"] = overflow(run)
+        if group.size <= 2:
+            for name, loss_case in loss_ranks.cases(framework).items():
+                results[name] = loss_ranks.train(framework, world, group, loss_case)
+            for name in optimizers(framework):
+                case = SAMPLED._replace(plan=CASES[name].plan[:1])
+                results[f"{name}, sampled"] = deviations(Run(framework, world, group, case))
+        run = Run(framework, world, group, SAMPLED)
+        results["sampled"] = sample(run)
+        results["after sampling"] = train(run)
+        if group.rank == 0:
+            for name, arrays in results.items():
+                path = os.path.join(folder, f"{name}.npz")
+                np.savez(path, **{key.replace("/", "|"): array for key, array in arrays.items()})
 
 
 if __name__ == "__main__":

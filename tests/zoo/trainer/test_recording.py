@@ -89,18 +89,6 @@ def test_files_of_the_project_are_relative():
     assert recording.class_file(np.random.default_rng()) == ""
 
 
-def test_a_recorder_keeps_what_it_is_told_and_the_outputs():
-    recorder = Recorder({"": None, "a": None}, lambda array: array.sum())
-    recorder.enter("", None, [np.arange(3.0)])
-    recorder.enter("a", None, [np.ones(2), np.ones(4)])
-    recorder.leave([np.full(2, 5.0)])
-    recorder.leave([np.zeros(7), np.ones(1)])
-    model, inner = recorder.calls
-    assert (model.inputs, model.outputs) == ((3.0,), (0.0, 1.0)) and model.span == (1, 4)
-    assert (inner.inputs, inner.outputs) == ((2.0, 4.0), (10.0,)) and inner.span == (2, 3)
-    assert [output.shape for output in recorder.outputs] == [(7,), (1,)]
-
-
 def test_tensors_of_nested_values():
     a, b, c = np.zeros(1), np.zeros(2), np.zeros(3)
     assert list(recording.flatten(a)) == [a]

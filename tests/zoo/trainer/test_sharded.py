@@ -4,13 +4,12 @@ So are linear models with every loss on 2 ranks (loss_ranks.py).
 """
 
 import os
-import subprocess
 from functools import cache
 
 import numpy as np
 import pytest
 
-from tests.helpers.processes import ROOT, environment, launcher, require_framework
+from tests.helpers.processes import require_framework, run
 from tests.zoo.trainer import loss_ranks
 from tests.zoo.trainer.sharded_worker import EVERYWHERE, cases_of, optimizers
 from zoo.frameworks import FRAMEWORKS
@@ -28,18 +27,9 @@ def results(tmp_path_factory):
     def compute(framework, size):
         require_framework(framework)
         folder = tmp_path_factory.mktemp(f"{framework}{size}")
-        command = launcher("alone" if size == 1 else "mpirun", size, None)
-        if command[0] is None:
-            pytest.skip("mpirun is not installed")
-        process = subprocess.run(
-            [*command, "-m", "tests.zoo.trainer.sharded_worker", framework, str(folder)],
-            cwd=ROOT,
-            text=True,
-            env={**environment(), "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            timeout=900,  # MindSpore compiles a graph per case and rank
-        )
-        assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-4000:]
+        # MindSpore compiles a graph per case and rank.
+        line = ["-m", "tests.zoo.trainer.sharded_worker", framework, str(folder)]
+        run("python" if size == 1 else "mpirun", size, None, line, 900)
         return {name[:-4]: dict(np.load(os.path.join(folder, name))) for name in os.listdir(folder)}
 
     return compute

@@ -6,9 +6,8 @@ import pytest
 from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import MEAN, STD, Reference, random_batch
 from zoo.data.batch import LABEL, Field
-from zoo.models import initializers, load_model_class
-from zoo.models.tsm import spec as tsm_spec
-from zoo.tasks import classify
+from zoo.models import initializers, load_model_class, load_spec, resolve_arch
+from zoo.tasks import classify, load_task
 from zoo.trainer.plan import ParamGroup, Plan
 
 IMAGE = Field("image", (tiny.SIDE, tiny.SIDE, 3), "uint8", MEAN, STD)
@@ -46,38 +45,51 @@ def make_identity(backend, field, mode=None, smoothing=0.0, **plan):
     return backend.Trainer(backend.Identity, None, classify.Settings(label_smoothing=smoothing), plan, backend.WORLD)
 
 
-def make_tsm(
-    backend, mode=None, smoothing=0.0, dropout=0.0, partial_bn=False, depth=18, shift_direction="future", **plan
-):
-    """Return a trainer of a small TSM and its architecture."""
-    arch = tsm_spec.Arch(
-        depth=depth,
-        width=8,
-        num_classes=5,
-        segments=2,
-        dropout=dropout,
-        partial_bn=partial_bn,
-        shift_direction=shift_direction,
-    )
+def make_model(backend, name, options, shape, classes, task=None, mode=None, group=None, **plan):
+    """Return a trainer of a small model of the zoo with its initial weights, and its architecture.
 
-    def group(name):
-        factor, decay = tsm_spec.lr_and_decay_scale(arch, name)
+    Args:
+        shape: of a sample.
+        task: settings of the task.
+        group: in place of the model's own groups of parameters.
+    """
+    spec = load_spec(name)
+    image = Field("video" if len(shape) == 4 else "image", shape, "uint8", MEAN, STD)
+    label = Field("label", shape[:2], "uint8", missing=255) if spec.TASK == "segment" else LABEL
+    arch = resolve_arch(spec, spec.Arch(**options), (image, label), classes)
+
+    def of_model(parameter):
+        factor, decay = spec.lr_and_decay_scale(arch, parameter)
         return ParamGroup(factor, decay * DECAY)
 
-    masks = tsm_spec.dropout_masks(arch)
-    fields = (VIDEO, LABEL, *(mask.field for mask in masks))
-    plan = Plan(fields, tuple(mask.name for mask in masks), group, mode or backend.FP32_MODES[0], **plan)
-    model = load_model_class("tsm", backend.FRAMEWORK)
-    trainer = backend.Trainer(model, arch, classify.Settings(label_smoothing=smoothing), plan, backend.WORLD)
-    trainer.load_state_dict(
-        {
-            param.name: initializers.initialize(
-                tsm_spec.initializer(arch, param.name, param.shape), 1, param.name, param.shape
-            )
-            for param in trainer.params
-        }
-    )
+    masks = spec.dropout_masks(arch)
+    fields, names = (image, label, *(mask.field for mask in masks)), tuple(mask.name for mask in masks)
+    plan = Plan(fields, names, group or of_model, mode or backend.FP32_MODES[0], **plan)
+    settings = load_task(spec.TASK).Settings(**(task or {}))
+    trainer = backend.Trainer(load_model_class(name, backend.FRAMEWORK), arch, settings, plan, backend.WORLD)
+    shapes = {param.name: param.shape for param in trainer.params}
+    first = {key: spec.initializer(arch, key, shape) for key, shape in shapes.items()}
+    trainer.load_state_dict({key: initializers.initialize(first[key], 1, key, shapes[key]) for key in shapes})
     return trainer, arch
+
+
+def random_inputs(trainer, classes, samples=4, seed=0):
+    """Return a batch with the fields of a trainer."""
+    rng = np.random.default_rng(seed)
+    image, label, *masks = trainer.plan.fields
+    return {
+        image.name: rng.integers(0, 256, (samples, *image.shape), np.uint8),
+        "label": rng.integers(0, classes, (samples, *label.shape)).astype(label.dtype),
+        **{mask.name: rng.integers(0, 2, (samples, *mask.shape)).astype(mask.dtype) for mask in masks},
+        "valid": np.ones(samples, np.uint8),
+    }
+
+
+def make_tsm(backend, mode=None, smoothing=0.0, depth=18, partial_bn=False, shift_direction="future", **plan):
+    """Return a trainer of a small TSM and its architecture; plan: `dropout` too."""
+    options = {"depth": depth, "width": 8, "dropout": plan.pop("dropout", 0.0)}
+    options |= {"partial_bn": partial_bn, "shift_direction": shift_direction}
+    return make_model(backend, "tsm", options, VIDEO.shape, 5, {"label_smoothing": smoothing}, mode, **plan)
 
 
 def random_clips(samples=4, seed=0):

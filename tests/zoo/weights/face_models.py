@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tests.helpers.cli import call_zoo
 from tests.zoo.models.arcface.golden import drawn
 from zoo.models.arcface import spec
-from zoo.weights import faces, files
+from zoo.weights import faces
 
 SMALL = spec.Arch(depth=18, width=2, embedding=6, size=20)
 PLSC = replace(SMALL, variant="plsc")
@@ -75,27 +74,3 @@ def save_plsc2(path, tensors, head=None):
     if head is not None:
         state[spec.HEAD_WEIGHT] = head
     path.write_bytes(pickle.dumps(state, protocol=4))
-
-
-def run(source, target, *flags):
-    return call_zoo("convert", source, "--out", target, *flags)
-
-
-def converted(folder, source, *flags):
-    """Return tensors and metadata of a conversion that must succeed."""
-    assert run(source, folder / "out.safetensors", *flags) == 0
-    return files.read(str(folder / "out.safetensors"))
-
-
-def refused(capsys, folder, source, *flags):
-    """Return the message of a conversion that must fail and leave no file."""
-    assert run(source, folder / "out.safetensors", *flags) == 2 and not (folder / "out.safetensors").exists()
-    output = capsys.readouterr()
-    assert output.err.startswith("error: ")
-    return output.out + output.err
-
-
-def assert_equal(tensors, expected):
-    assert tensors.keys() == expected.keys()
-    for name, tensor in expected.items():
-        np.testing.assert_array_equal(tensors[name], tensor, err_msg=name)

@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers.conversions import assert_equal, converted, refused
 from tests.zoo.models.arcface.golden import relative
 from tests.zoo.weights.face_models import (
     PLSC,
     SMALL,
     as_insightface,
-    assert_equal,
     backbone,
     class_rows,
-    converted,
-    refused,
     save_plsc,
     save_plsc2,
     variable,

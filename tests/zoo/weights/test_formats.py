@@ -14,6 +14,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.campaign.fuzzing.mutations import varint
+from tests.helpers.files import Call
 from tests.helpers.paths import GOLDEN
 from tests.zoo.weights.face_models import variable
 from zoo.data.errors import UserError
@@ -195,16 +197,6 @@ def test_other_content_of_paddle_is_refused(tmp_path, content):
     assert "paddle.save" in refused(tmp_path, pickle.dumps(content, protocol=4))
 
 
-class Call:
-    """Pickled as a call of a function."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
-
-
 @pytest.mark.parametrize("name", ["a.pdparams", "a.pth"])
 def test_nothing_is_executed(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
@@ -252,13 +244,6 @@ def test_other_variables_are_refused(tmp_path, content, reason):
         pdparams.read_variable(str(tmp_path / "x"))
     with pytest.raises(UserError, match="no such file|No such file"):
         pdparams.read_variable(str(tmp_path / "y"))
-
-
-def varint(value):
-    head = b""
-    while value > 127:
-        head, value = head + bytes([value & 127 | 128]), value >> 7
-    return head + bytes([value])
 
 
 def field(number, value):

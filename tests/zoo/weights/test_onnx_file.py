@@ -110,13 +110,6 @@ def test_what_is_no_file(tmp_path):
         onnx_file.read(str(tmp_path))
 
 
-def field(number, content):
-    size, length = len(content), b""
-    while size >= 128:
-        length, size = length + bytes([size % 128 + 128]), size // 128
-    return bytes([number << 3 | 2]) + length + bytes([size]) + content
-
-
 def read(**changes):
     """Read the metadata with some properties replaced; None leaves one out."""
     properties = {**METADATA.to_properties(), **changes}

@@ -1,7 +1,6 @@
 """DeepLabV3+ of other projects: key mapping, equal outputs, and refusal of everything that does not match the model."""
 
 import json
-import os
 import pickle
 import types
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers.cli import call_zoo
+from tests.helpers.conversions import assert_equal, converted, refused
 from tests.zoo.models.deeplabv3plus.golden import CASES, CLASSES, TOLERANCE, input_images, recorded, relative, thinned
 from tests.zoo.weights.state_dicts import (
     SMALL_DEEPLAB,
@@ -25,7 +24,7 @@ from zoo.models.deeplabv3plus import spec
 from zoo.models.deeplabv3plus.torch import Model
 from zoo.run import weights
 from zoo.trainer.protocol import Param
-from zoo.weights import conversion, files, layouts, names
+from zoo.weights import conversion, layouts, names
 from zoo.weights.match import match_state_dict
 
 RECORDED = {  # recorded names -> origin, inferred options
@@ -36,26 +35,6 @@ RECORDED = {  # recorded names -> origin, inferred options
 }
 CLASS_NAMES = [f"class {i}" for i in range(3)]
 COLOURS = [[i, 0, 9] for i in range(3)]
-
-
-def run(source, target, *flags):
-    return call_zoo("convert", source, "--out", target, *flags)
-
-
-def refused(capsys, folder, content, *flags):
-    """Return the message of a conversion that must fail and leave no file."""
-    torch.save(content, folder / "in.pth")
-    assert run(folder / "in.pth", folder / "out.safetensors", *flags) == 2
-    assert os.listdir(folder) == ["in.pth"]
-    output = capsys.readouterr()
-    assert output.err.startswith("error: ")
-    return output.out + output.err
-
-
-def converted(folder, content, *flags):
-    torch.save(content, folder / "in.pth")
-    assert run(folder / "in.pth", folder / "out.safetensors", *flags) == 0
-    return files.read(str(folder / "out.safetensors"))
 
 
 @pytest.mark.parametrize("file, origin, options", [(file, *row) for file, row in RECORDED.items()])
@@ -91,8 +70,7 @@ def test_a_file_of_mmsegmentation_computes_the_same(tmp_path, capsys):
 
 def test_a_file_of_paddleseg_computes_the_same(tmp_path, capsys):
     (tmp_path / "in.pdparams").write_bytes(pickle.dumps(drawn_state_dict("names_paddleseg_r50vd"), protocol=4))
-    assert run(tmp_path / "in.pdparams", tmp_path / "out.safetensors") == 0
-    tensors, metadata = files.read(str(tmp_path / "out.safetensors"))
+    tensors, metadata = converted(tmp_path, tmp_path / "in.pdparams")
     assert relative(thinned("resized", logits(tensors, "vd50")), recorded()["names/paddleseg_r50vd"]) <= TOLERANCE
     assert metadata["model"] == "deeplabv3plus" and metadata["origin"] == "paddleseg"
     assert "note: PaddleSeg's models expect pixels with another mean" in capsys.readouterr().out
@@ -108,8 +86,7 @@ def test_a_file_of_paddleseg_computes_the_same(tmp_path, capsys):
 def test_class_names_and_colours_are_kept(tmp_path, meta):
     expected = small_deeplab()
     tensors, metadata = converted(tmp_path, {"meta": meta, "state_dict": as_mmseg(expected), "optimizer": {}})
-    assert tensors.keys() == expected.keys()
-    assert all(np.array_equal(tensors[name], expected[name]) for name in expected)
+    assert_equal(tensors, expected)
     assert json.loads(metadata["classes"]) == CLASS_NAMES and json.loads(metadata["palette"]) == COLOURS
 
 

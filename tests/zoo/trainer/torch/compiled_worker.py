@@ -10,10 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from tests.helpers.frameworks import adapter
+from tests.helpers.processes import connected
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import make, update
-from zoo.distributed import environment, rendezvous
-from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 
 CASES = {
@@ -35,22 +34,16 @@ def train(backend, group, compiled: bool, options) -> dict[str, np.ndarray]:
 
 
 def main(folder: str) -> None:
-    group = rendezvous.connect(environment.detect(os.environ), 100)
-    environment.prepare(group)
-    port = group.all_gather(rendezvous.free_port(group.launch.address) if group.rank == 0 else 0)[0]
-    world = load_backend("torch").start(group.launch, "cpu", port)
-    backend = SimpleNamespace(**{**vars(adapter("torch")), "WORLD": world})
-    for name, options in CASES.items():
-        arrays = {
-            f"{mode} {key.replace('/', '|')}": array
-            for mode in ("eager", "compiled")
-            for key, array in train(backend, group, mode == "compiled", options).items()
-        }
-        if group.rank == 0:
-            np.savez(os.path.join(folder, f"{name}.npz"), **arrays)
-    world.close()
-    group.close()
-    world.exit_process(0)
+    with connected("torch") as (world, group):
+        backend = SimpleNamespace(**{**vars(adapter("torch")), "WORLD": world})
+        for name, options in CASES.items():
+            arrays = {
+                f"{mode} {key.replace('/', '|')}": array
+                for mode in ("eager", "compiled")
+                for key, array in train(backend, group, mode == "compiled", options).items()
+            }
+            if group.rank == 0:
+                np.savez(os.path.join(folder, f"{name}.npz"), **arrays)
 
 
 if __name__ == "__main__":

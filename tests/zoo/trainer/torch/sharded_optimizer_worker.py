@@ -4,19 +4,18 @@ python -m tests.zoo.trainer.torch.sharded_optimizer_worker OPTIMIZER...
 """
 
 import dataclasses
-import os
 import sys
 from types import SimpleNamespace
 
 import numpy as np
 
+from tests.helpers.processes import connected
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.torch import tiny
 from tests.zoo.trainer.trainer_setup import assert_close, assert_equal, copied_state, frozen_norm, make, update
 from zoo import optim
-from zoo.distributed import environment, rendezvous
 from zoo.trainer.plan import Mode
-from zoo.trainer.torch import Trainer, start
+from zoo.trainer.torch import Trainer
 
 MODES = Mode("fp32", None, True, False), Mode("fp64", None, False, False, True)
 
@@ -80,24 +79,18 @@ def check_other_ranks(world, mode, name):
 
 
 def main(names):
-    group = rendezvous.connect(environment.detect(os.environ), 100)
-    environment.prepare(group)
-    port = group.all_gather(rendezvous.free_port(group.launch.address) if group.rank == 0 else 0)[0]
-    world = start(group.launch, "cpu", port)
-    for name in names:
-        for mode in MODES:
-            held, total = check(world, mode, name)
-            check_other_ranks(world, mode, name)
-            slots = len(optim.load_settings(name).slots)
-            assert total == 141 * slots and group.all_gather(held) == [
-                108 * slots,
-                33 * slots,
-            ]  # conv.weight, the others
-    if group.rank == 0:
-        print("equal")
-    world.close()
-    group.close()
-    world.exit_process(0)
+    with connected("torch") as (world, group):
+        for name in names:
+            for mode in MODES:
+                held, total = check(world, mode, name)
+                check_other_ranks(world, mode, name)
+                slots = len(optim.load_settings(name).slots)
+                assert total == 141 * slots and group.all_gather(held) == [
+                    108 * slots,
+                    33 * slots,
+                ]  # conv.weight, the others
+        if group.rank == 0:
+            print("equal")
 
 
 if __name__ == "__main__":

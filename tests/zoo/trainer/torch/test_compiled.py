@@ -2,68 +2,39 @@
 
 import functools
 import os
-import subprocess
 
 import numpy as np
 import pytest
 import torch
 
 from tests.helpers.frameworks import adapter
-from tests.helpers.processes import ROOT, environment, launcher
-from tests.zoo.trainer.tiny_reference import MEAN, STD
-from tests.zoo.trainer.trainer_setup import update
-from zoo.data.batch import LABEL, Field
-from zoo.models import initializers, load_model_class, load_spec
-from zoo.tasks import classify, face, segment
-from zoo.trainer.plan import Mode, ParamGroup, Plan
+from tests.helpers.processes import run
+from tests.zoo.trainer.trainer_setup import make_model, random_inputs, update
+from zoo.models import load_spec
+from zoo.trainer.plan import Mode
 
 pytestmark = pytest.mark.slow  # compiling takes seconds to minutes
 
-SIDE, CLASSES = 32, 5
-IMAGE = Field("image", (SIDE, SIDE, 3), "uint8", MEAN, STD)
-MODELS = {
-    "arcface": ({"depth": 18, "width": 8, "embedding": 8, "size": SIDE}, face.Settings(scale=8.0)),
+CLASSES = 5
+MODELS = {  # options, shape of a sample, settings of the task
+    "arcface": ({"depth": 18, "width": 8, "embedding": 8}, (32, 32, 3), {"scale": 8.0}),
     "deeplabv3plus": (
-        {"depth": 18, "width": 8, "head_width": 8, "low_width": 4, "aux_width": 4, "crop": (SIDE, SIDE)},
-        segment.Settings(),
+        {"depth": 18, "width": 8, "head_width": 8, "low_width": 4, "aux_width": 4},
+        (32, 32, 3),
+        {},
     ),
-    "resnet": ({"depth": 18, "width": 8}, classify.Settings(label_smoothing=0.1)),
-    "tsm": ({"depth": 18, "width": 8, "segments": 2}, classify.Settings(label_smoothing=0.1)),
+    "resnet": ({"depth": 18, "width": 8}, (32, 32, 3), {"label_smoothing": 0.1}),
+    "tsm": ({"depth": 18, "width": 8}, (2, 32, 32, 3), {"label_smoothing": 0.1}),
 }
 
 
 def make(name, compiled, checkpointed):
-    """Return a trainer of a small model, and a batch for it."""
-    options, objective = MODELS[name]
+    """Return a trainer of a small model."""
+    options, shape, task = MODELS[name]
     spec = load_spec(name)
-    arch = spec.Arch(num_classes=CLASSES, **options)
-    image = Field("video", (2, SIDE, SIDE, 3), "uint8", MEAN, STD) if name == "tsm" else IMAGE
-    label = Field("label", (SIDE, SIDE), "uint8", missing=255) if name == "deeplabv3plus" else LABEL
-    masks = spec.dropout_masks(arch)
-    plan = Plan(
-        (image, label, *(mask.field for mask in masks)),
-        tuple(mask.name for mask in masks),
-        lambda name: ParamGroup(1.0, 1e-3),
-        Mode("fp32", None, True, compiled),
-        checkpointed_modules=spec.checkpointed_modules(arch) if checkpointed else (),
-    )
-    trainer = adapter("torch").Trainer(load_model_class(name, "torch"), arch, objective, plan, adapter("torch").WORLD)
-    trainer.load_state_dict(
-        {
-            param.name: initializers.initialize(
-                spec.initializer(arch, param.name, param.shape), 1, param.name, param.shape
-            )
-            for param in trainer.params
-        }
-    )
-    rng = np.random.default_rng(0)
-    batch = {
-        image.name: rng.integers(0, 256, (4, *image.shape), np.uint8),
-        "label": rng.integers(0, CLASSES, (4, *label.shape)).astype(label.dtype),
-        **{mask.name: np.stack([mask.sample(rng) for _ in range(4)]) for mask in masks},
-        "valid": np.ones(4, np.uint8),
-    }
-    return trainer, batch
+    modules = spec.checkpointed_modules(spec.Arch(**options)) if checkpointed else ()
+    mode = Mode("fp32", None, True, compiled)
+    return make_model(adapter("torch"), name, options, shape, CLASSES, task, mode, checkpointed_modules=modules)[0]
 
 
 @pytest.mark.parametrize("name, checkpointed", [("resnet", False), *((name, True) for name in MODELS)])
@@ -74,9 +45,10 @@ def test_a_model_is_one_graph(name, checkpointed, monkeypatch):
     """
     compile_whole = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
     torch.compiler.reset()
-    eager, batch = make(name, False, False)
+    eager = make(name, False, False)
+    batch = random_inputs(eager, CLASSES)
     monkeypatch.setattr(torch, "compile", compile_whole)
-    compiled, _ = make(name, True, checkpointed)
+    compiled = make(name, True, checkpointed)
     for step in range(2):
         numbers, expected = (update(trainer, batch, lr=0.01, step=step) for trainer in (compiled, eager))
         assert numbers == pytest.approx(expected, rel=1e-4)
@@ -90,19 +62,7 @@ def test_a_model_is_one_graph(name, checkpointed, monkeypatch):
 
 def test_two_ranks_compute_compiled_what_they_compute_eager(tmp_path):
     """With micro-batches, checkpointed activations and synchronized normalizations; generated code for a CPU."""
-    command = launcher("mpirun", 2, None)
-    if command[0] is None:
-        pytest.skip("mpirun is not installed")
-    process = subprocess.run(
-        [*command, "-m", "tests.zoo.trainer.torch.compiled_worker", str(tmp_path)],
-        cwd=ROOT,
-        text=True,
-        env={**environment(), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        timeout=600,
-        check=False,
-    )
-    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-4000:]
+    run("mpirun", 2, None, ["-m", "tests.zoo.trainer.torch.compiled_worker", str(tmp_path)], 600)
     names = {name.removesuffix(".npz") for name in os.listdir(tmp_path)}
     assert len(names) == 2
     for name in names:

@@ -8,12 +8,9 @@ import torch
 
 from tests.helpers.frameworks import adapter
 from tests.zoo.trainer.checkpointing_cases import SMALL_ARCHS
-from tests.zoo.trainer.trainer_setup import assert_equal, update
-from zoo.data.batch import LABEL, Field
-from zoo.models import initializers, load_model_class, load_spec
-from zoo.tasks import load_task
-from zoo.trainer.plan import Mode, ParamGroup, Plan
-from zoo.trainer.torch import Trainer
+from tests.zoo.trainer.trainer_setup import assert_equal, make_model, random_inputs, update
+from zoo.models import load_spec
+from zoo.trainer.plan import Mode, ParamGroup
 from zoo.trainer.torch import model as models
 
 UPDATES, CLASSES = 10, 5
@@ -25,34 +22,11 @@ FROZEN = "layer1.0.conv1.weight"
 
 def make(name, mode, **plan):
     """Return a trainer of a small model, one of whose convolutions is frozen."""
-    spec = load_spec(name)
-    task, pixels = load_task(spec.TASK), Field("x", SHAPES[name], "uint8", (0.5,) * 3, (0.25,) * 3)
-    arch = spec.resolve(spec.Arch(**SMALL_ARCHS[name]), (pixels, LABEL), CLASSES)
-    masks = spec.dropout_masks(arch)
-    plan = Plan(
-        (pixels, LABEL, *(mask.field for mask in masks)),
-        tuple(mask.name for mask in masks),
-        lambda parameter: ParamGroup(float(FROZEN not in parameter), 1e-4),
-        mode,
-        fp32_modules=spec.FP32_MODULES,
-        checkpointed_modules=spec.checkpointed_modules(arch)[::2],
-        **plan,
-    )
-    trainer = Trainer(load_model_class(name, "torch"), arch, task.Settings(), plan, adapter("torch").WORLD)
-    first = {each.name: spec.initializer(arch, each.name, each.shape) for each in trainer.params}
-    shapes = {each.name: each.shape for each in trainer.params}
-    trainer.load_state_dict({key: initializers.initialize(first[key], 1, key, shapes[key]) for key in first})
-    return trainer
-
-
-def random_batch(trainer, seed):
-    rng = np.random.default_rng(seed)
-    pixels, _, *masks = trainer.plan.fields
-    return {
-        pixels.name: rng.integers(0, 256, (4, *pixels.shape), np.uint8),
-        "label": rng.integers(0, CLASSES, 4),
-        **{mask.name: rng.integers(0, 2, (4, *mask.shape)).astype(mask.dtype) for mask in masks},
-    }
+    spec, options = load_spec(name), SMALL_ARCHS[name]
+    modules = spec.checkpointed_modules(spec.Arch(**options))[::2]
+    plan |= {"fp32_modules": spec.FP32_MODULES, "checkpointed_modules": modules}
+    plan["group"] = lambda parameter: ParamGroup(float(FROZEN not in parameter), 1e-4)
+    return make_model(adapter("torch"), name, options, SHAPES[name], CLASSES, mode=mode, **plan)[0]
 
 
 def cast_names(trainer):
@@ -68,7 +42,7 @@ def test_updates_are_those_of_autocast(name, mode, monkeypatch):
     names, before, plain.cast_groups = cast_names(trainer), trainer.state_dict(), []
     assert len(trainer.cast_groups) > 3 and not any(FROZEN in each for each in names)
     for step in range(UPDATES):
-        batches = [random_batch(trainer, 2 * step + part) for part in range(2)]
+        batches = [random_inputs(trainer, CLASSES, seed=2 * step + part) for part in range(2)]
         numbers, expected = (update(each, *batches, step=step) for each in (trainer, plain))
         np.testing.assert_equal(numbers, expected)
     assert numbers["skipped"] == (mode is FP16)

@@ -1,7 +1,8 @@
-"""PyTorch's settings of TF32 and 16-bit sums, which exist without a GPU too."""
+"""A process of PyTorch: its arithmetic and its end, and what counts in a profile."""
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from tests.helpers.paths import ROOT
 from zoo.trainer.plan import Arithmetic
 from zoo.trainer.torch import start
+from zoo.trainer.torch.profiling import is_work
 from zoo.trainer.world import Launch
 
 WORLD = start(Launch(), "cpu")
@@ -73,3 +75,37 @@ def test_the_compiler_is_not_imported_where_nothing_needs_it():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "on_device, kind, is_annotation, counts",
+    [
+        (False, "CPU", False, True),
+        (True, "CPU", False, False),  # the operator that launched a kernel
+        (True, "CUDA", False, True),
+        (True, "CUDA", True, False),  # Optimizer.step, which spans kernels
+    ],
+)
+def test_what_counts_as_work(on_device, kind, is_annotation, counts):
+    event = SimpleNamespace(device_type=SimpleNamespace(name=kind), is_user_annotation=is_annotation)
+    assert is_work(event, on_device) == counts
+
+
+END = """
+import atexit, torch
+from zoo.trainer.torch.world import World
+atexit.register(print, "torn down")
+print("written")  # to a pipe, so it is buffered
+World(0, {size}, torch.device("cpu")).exit_process(3)
+print("returned")
+"""
+
+
+@pytest.mark.parametrize("size, code, output", [(1, 0, "written\nreturned\ntorn down\n"), (2, 3, "written\n")])
+def test_one_of_several_processes_ends_without_teardown(size, code, output):
+    """PyTorch's process group on a CPU may abort in it."""
+    pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, "-c", END.format(size=size)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, output, "")
