@@ -13,7 +13,6 @@ from zoo.bench.options import Cluster, cluster, count, natural, not_negative, po
 from zoo.bench.scale import calibration, measuring, model, published, simulation
 from zoo.bench.scale.calibration import Calibration, Messages
 from zoo.bench.scale.model import Link, Prediction
-from zoo.bench.scale.published import Row
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.run import cli
 from zoo.table import table
@@ -152,31 +151,19 @@ def _notes(measured: Calibration, clusters: Sequence[Cluster]) -> list[str]:
 
 def _validation(report: Mapping[str, Any]) -> list[str]:
     """Return the lines of a report of `validate`."""
-    held_out, one_host = report["held_out"], report["one_host"]
-    return [
-        f"32 cards from rows of up to 16; {report['parameters']} fitted numbers",
-        "",
-        *_row_table(held_out),
-        _summary(held_out),
-        "",
-        "16 and 32 cards from rows of one host",
-        "",
-        *_row_table(one_host),
-        _summary(one_host),
-        "",
-        f"the second host adds {1000 * report['seconds_per_mb']:.3f} ms per MB of gradients: the median of 89 other "
-        "tables",
-    ]
-
-
-def _row_table(rows: Sequence[Row]) -> list[str]:
-    cells = [(row.name, row.cards, f"{row.published:.1f}", f"{row.predicted:.1f}", f"{row.error:+.1%}") for row in rows]
-    return table(cells, ("workload", "cards", "published", "predicted", "error"), markdown=True)
-
-
-def _summary(rows: Sequence[Row]) -> str:
-    errors = published.errors(rows)
-    return f"max {errors.max():.1%}, mean {errors.mean():.1%}, median {np.median(errors):.1%}"
+    columns = ("workload", "cards", "published", "predicted", "error")
+    titles = {
+        "held_out": f"32 cards from rows of up to 16; {report['parameters']} fitted numbers",
+        "one_host": "16 and 32 cards from rows of one host",
+    }
+    lines = []
+    for key, title in titles.items():
+        rows, errors = report[key], published.errors(report[key])
+        cells = [(r.name, r.cards, f"{r.published:.1f}", f"{r.predicted:.1f}", f"{r.error:+.1%}") for r in rows]
+        summary = f"max {errors.max():.1%}, mean {errors.mean():.1%}, median {np.median(errors):.1%}"
+        lines += [title, "", *table(cells, columns, markdown=True), summary, ""]
+    constant = 1000 * report["seconds_per_mb"]
+    return [*lines, f"the second host adds {constant:.3f} ms per MB of gradients: the median of 89 other tables"]
 
 
 def _link(arguments: argparse.Namespace, name: str) -> Link:

@@ -231,8 +231,7 @@ def _take_turn(run: socket.socket) -> bool:
     """Give a run its turn and wait for its end; return whether the run asks for another one, else it has ended."""
     with suppress(OSError):
         run.sendall(GIVE)
-        return _asks(run)
-    return False
+    return _asks(run)
 
 
 def _asks(run: socket.socket) -> bool:

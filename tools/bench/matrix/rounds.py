@@ -64,10 +64,9 @@ def run_all(matrix: Matrix, cases: Sequence[Case]) -> Done:
             missing = [case for case in sound if not found[case]]
             # On several hosts the first rank may be elsewhere; the largest batch leaves no memory for another run.
             alone = len(sound) < 2 or sound[0].world.hosts > 1 or sound[0].is_largest
-            if missing and not alone:
-                found |= _run_in_turns(matrix, sound, number)  # anew, those that are there already
-            else:
-                found |= {case: _run(matrix, case, number) for case in missing}
+            # In turns all run, anew those that are there already.
+            for together in [[case] for case in missing] if alone else [sound] if missing else []:
+                found |= _run(matrix, together, number)
             for case, run in found.items():
                 if run:
                     done[case][number] = run
@@ -99,41 +98,33 @@ def _due(matrix: Matrix, cases: Sequence[Case], done: Done, number: int) -> list
     """Return the cases that need the run of this number; a case needs it if one of its variants does."""
     if number <= matrix.options.repeats:
         return list(cases)
-    groups = {
-        case.group
-        for case in cases
-        if not matrix.target.failure(case) and not _is_precise(list(done[case].values()), matrix.options.cv)
-    }
+    groups = set()
+    for case in cases:
+        found = list(done[case].values())
+        median_cv = summarize(speeds_of(found)).median_cv if found else None
+        if not matrix.target.failure(case) and (median_cv is None or median_cv > matrix.options.cv):
+            groups.add(case.group)
     return [case for case in cases if case.group in groups]
 
 
-def _is_precise(found: Sequence[Run], cv: float) -> bool:
-    median_cv = summarize(speeds_of(found)).median_cv if found else None
-    return median_cv is not None and median_cv <= cv
-
-
-def _run_in_turns(matrix: Matrix, group: Sequence[Case], number: int) -> dict[Case, Run | None]:
-    """Make the runs of all variants of a case at the same time, in turns."""
+def _run(matrix: Matrix, group: Sequence[Case], number: int) -> dict[Case, Run | None]:
+    """Make the run of a case, or those of its variants at the same time, in turns; None if it failed."""
     load, start = process.check_load(matrix.options.busy), time.monotonic()
-    print(f"round {number}: {group[0].group}, {len(group)} variants in turns ... ", flush=True)
+    in_turns = len(group) > 1
+    title = f"{group[0].group}, {len(group)} variants in turns ... \n" if in_turns else f"{group[0]} ... "
+    print(f"round {number}: {title}", end="", flush=True)
+    window = ["--drop", str(matrix.options.drop), "--count", str(matrix.options.count)]
     with TurnGiver() as giver, ThreadPoolExecutor(len(group)) as pool:
-        words = [*_window(matrix), "--turns", giver.path]
+        words = [*window, "--turns", giver.path] if in_turns else window
         futures = [pool.submit(_start, matrix, case, case.stem(matrix.target.path, number), words) for case in group]
-        giver.serve(lambda: sum(not future.done() for future in futures))
+        if in_turns:
+            giver.serve(lambda: sum(not future.done() for future in futures))
     found: dict[Case, Run | None] = {}
     for case, future in zip(group, futures):
         failure = future.result()
-        print(f"  {case.variant.name}: ", end="")
+        print(f"  {case.variant.name}: " if in_turns else "", end="")
         found[case] = _record(matrix, case, number, failure, load, time.monotonic() - start)
     return found
-
-
-def _run(matrix: Matrix, case: Case, number: int) -> Run | None:
-    """Make a run, anew if it was interrupted; None if it failed."""
-    load, start = process.check_load(matrix.options.busy), time.monotonic()
-    print(f"round {number}: {case} ... ", end="", flush=True)
-    failure = _start(matrix, case, case.stem(matrix.target.path, number), _window(matrix))
-    return _record(matrix, case, number, failure, load, time.monotonic() - start)
 
 
 def _record(matrix: Matrix, case: Case, number: int, failure: str | None, load: Load, seconds: float) -> Run | None:
@@ -154,10 +145,6 @@ def _read(matrix: Matrix, case: Case, number: int) -> Run | None:
     """Read a speed run; None if it has not reached its end."""
     run = runs.read(str(case.stem(matrix.target.path, number)))
     return run if run.state == COMPLETE and run.values.step_ms else None
-
-
-def _window(matrix: Matrix) -> tuple[str, ...]:
-    return ("--drop", str(matrix.options.drop), "--count", str(matrix.options.count))
 
 
 def _start(matrix: Matrix, case: Case, stem: Path, window: Sequence[str], memory: int | None = None) -> str | None:
