@@ -105,14 +105,6 @@ def test_runs_that_do_not_count_are_listed_with_their_state(tmp_path, capsys):
     assert "| 72.00 |" in printed and "| 90.00 | top1" not in printed
 
 
-def test_a_result_above_the_peak_is_a_warning(matrix, capsys):
-    assert main(matrix, "--peak-tflops", "0.25") == 0
-    warning = "> the MFU of resnet with torch, fp32, 1 cards is above 100 %"  # 3 x 1e9 x 100 of 0.25e12
-    assert warning in capsys.readouterr().out
-    assert main(matrix, "--peak-tflops", "0.31") == 0
-    assert "above 100 %" not in capsys.readouterr().out
-
-
 def test_logs_of_others(capsys):
     paths = [LOGS / f"tsm-paddle-{cards}gpu-amp.log" for cards in (8, 32)]
     assert main(*paths, "--target", "0.71", "--samples", "234619") == 0

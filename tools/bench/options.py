@@ -9,41 +9,24 @@ from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
 
 
-def count(text: str) -> int:
-    """Read a whole number of at least 1."""
-    return _whole(text, 1)
-
-
-def natural(text: str) -> int:
-    """Read a whole number of at least 0."""
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
-    if not text.isdecimal() or not least <= int(text) < 10**9:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
-    return int(text)
-
-
-def positive(text: str) -> float:
-    """Read a finite number above 0."""
-    return _number(text, 0 < float(text) < math.inf, "a number above 0")
-
-
-def not_negative(text: str) -> float:
-    """Read a finite number of at least 0."""
-    return _number(text, 0 <= float(text) < math.inf, "a number of at least 0")
-
-
-def fraction(text: str) -> float:
-    """Read a number between 0 and 1."""
-    return _number(text, 0 < float(text) < 1, "a fraction, such as 0.711")
-
-
-def _number(text: str, is_valid: bool, expected: str) -> float:
-    if not is_valid:
+def _type(read: Callable[[str], Any], is_valid: Callable[[Any], bool], expected: str) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        try:
+            value = read(text)
+            if is_valid(value):
+                return value
+        except ValueError:
+            pass
         raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
-    return float(text)
+
+    return convert
+
+
+count = _type(int, lambda value: 0 < value < 10**9, "a whole number of at least 1")
+natural = _type(int, lambda value: 0 <= value < 10**9, "a whole number of at least 0")
+positive = _type(float, lambda value: 0 < value < math.inf, "a number above 0")
+not_negative = _type(float, lambda value: 0 <= value < math.inf, "a number of at least 0")
+fraction = _type(float, lambda value: 0 < value < 1, "a fraction, such as 0.711")
 
 
 def several(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:

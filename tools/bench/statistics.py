@@ -74,36 +74,32 @@ def interval(median: float, half_width: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def summarize(values: Sequence[float], seed: int = 0) -> Summary:
-    """Return the statistics of samples per second of the runs of a case. seed: of the bootstrap."""
+def summarize(values: Sequence[float]) -> Summary:
+    """Return the statistics of samples per second of the runs of a case."""
     count, mean, median = len(values), float(np.mean(values)), float(np.median(values))
     summary = Summary(count, median, mean, float(min(values)), float(max(values)))
     if count == 1:
         return summary
     cv = float(stats.variation(values, ddof=1))
     median_cv = (MEDIAN_FACTOR if count > 2 else 1.0) * cv / math.sqrt(count)
-    error = bootstrap_error(np.log(values), np.median, np.random.default_rng(seed))
+    error = bootstrap_error(np.log(values), np.median)
     low, high = interval(median, LogRatio(0.0, error, count - 1).half_width)
     return summary._replace(low=low, high=high, cv=cv, median_cv=median_cv)
 
 
-def log_ratio(a: Sequence[float], b: Sequence[float], paired: bool, seed: int = 0) -> LogRatio:
+def log_ratio(a: Sequence[float], b: Sequence[float], paired: bool) -> LogRatio:
     """Return the logarithm of b / a, each of at least two runs: of the ratio of their medians, if they are not paired.
 
-    Args:
-        a, b: values of the runs.
-        paired: whether a[i] and b[i] belong to the same round. Then what both have in common cancels, and the value is
-            Hodges and Lehmann's estimate, the median of the means of all pairs of rounds: it belongs to the test of
-            signed ranks, and needs two thirds of the rounds that the median ratio of a round would need.
-        seed: of the bootstrap.
+    If a[i] and b[i] belong to the same round, what both have in common cancels, and the value is Hodges and Lehmann's
+    estimate, the median of the means of all pairs of rounds: it belongs to the test of signed ranks, and needs two
+    thirds of the rounds that the median ratio of a round would need.
     """
-    rng = np.random.default_rng(seed)
     logs_a, logs_b = np.log(a), np.log(b)
     if paired:
         differences = logs_b - logs_a
-        error = bootstrap_error(differences, pair_median, rng)
+        error = bootstrap_error(differences, pair_median)
         return LogRatio(float(pair_median(differences)), error, len(differences) - 1)
-    variances = [bootstrap_error(logs, np.median, rng) ** 2 for logs in (logs_a, logs_b)]
+    variances = [bootstrap_error(logs, np.median) ** 2 for logs in (logs_a, logs_b)]
     total = sum(variances)
     spread = sum(variance**2 / (len(logs) - 1) for variance, logs in zip(variances, (logs_a, logs_b)))
     degrees = int(total**2 / spread) if spread else 1  # Welch and Satterthwaite, rounded down
@@ -116,9 +112,11 @@ def pair_median(values: np.ndarray, axis: int = -1) -> np.ndarray:
     return np.median((values[..., one] + values[..., other]) / 2, axis=axis)
 
 
-def bootstrap_error(values: np.ndarray, estimate: Callable[..., np.ndarray], rng: np.random.Generator) -> float:
+def bootstrap_error(values: np.ndarray, estimate: Callable[..., np.ndarray]) -> float:
     """Return the standard error of an estimate (values, axis) of n values, without the bias of few values."""
-    found = stats.bootstrap((values,), estimate, n_resamples=RESAMPLES, method="percentile", rng=rng)
+    found = stats.bootstrap(
+        (values,), estimate, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(0)
+    )
     return float(found.standard_error) * math.sqrt(len(values) / (len(values) - 1))
 
 

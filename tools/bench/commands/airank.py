@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
 def submit_command(arguments: argparse.Namespace) -> int:
     """Write the tree of a submission."""
     given = {name: getattr(arguments, name) for name in rules.FIELDS}
-    plan = tree.plan(_scales(arguments.runs), given, arguments.model)
+    plan = tree.plan(_scales(arguments.runs), given)
     if plan.missing and not arguments.demo:
         raise UserError(
             "this cannot be submitted yet, nothing was written:\n"
@@ -124,7 +124,6 @@ def _parser() -> argparse.ArgumentParser:
     one = command("submit", submit_command, "write the tree of a submission", SUBMIT_EPILOG)
     one.add_argument("--out", metavar="TREE", required=True, help="new folder")
     one.add_argument("--runs", metavar="CARDS=RUN", nargs="+", required=True, help="runs with 1, 8 and 32 cards")
-    one.add_argument("--model", metavar="NAME", help="folder of the model, such as tsm_torch; default its name")
     one.add_argument("--demo", action="store_true", help="write what is incomplete too, marked as a demo")
     group = one.add_argument_group("fields of system_information.json")
     for name, example in rules.FIELDS.items():

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo import program
-from zoo.bench.interleave import Seconds, interleave, timed
+from zoo.bench.interleave import Seconds, interleave
 from zoo.bench.options import count, positive
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.config import loader
@@ -35,8 +35,7 @@ CLASSES = {  # recipe -> classes of its data set; identities belong to a matrix 
 }
 COUNT, SECONDS, BATCH = 100, 60.0, 4
 ROUND = 3  # calls of each contender with several samples
-BLOCK = 5  # calls of a turn that count, fewer where they take more than
-TURN = 2.0  # seconds
+BLOCK = 5  # calls of a turn that count
 HEADER = (
     *("model, input", "computed by", "file, MB", "latency p50, ms", "p99, ms", "of PyTorch's p50", "CPU time, ms"),
     *("of PyTorch's", "samples/s", "of PyTorch's"),
@@ -140,8 +139,7 @@ def time_calls(contenders: Mapping[str, Forward], pixels: np.ndarray, number: in
     begins.
     """
     calls = {name: lambda forward=forward: forward(pixels) for name, forward in contenders.items()}
-    slowest = max(timed(call).wall for call in calls.values())  # these first ones allocate
-    block = max(1, min(BLOCK, number, int(TURN / max(slowest, 1e-9))))
+    block = min(BLOCK, number)
     times = interleave(calls, -(-number // block), block=block, prepare=lambda name: calls[name](), limit=limit)
     return {name: Calls(len(pixels), seconds) for name, seconds in times.items()}
 

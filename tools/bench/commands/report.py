@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     found = read(arguments.paths, arguments.target, arguments.samples)
     measured = results.group(found, arguments.peak_tflops)
     warnings = results.check([run for run in found if run.state == COMPLETE], arguments.force)
-    warnings += _warnings(found, measured)
+    warnings += _uncounted(found)
     *parts, all_runs = every = tables.build(found, measured, results.ratios(measured))
     sections = [_section(model, found, measured, parts, arguments) for model in _models(found, measured)]
     lines = markdown(warnings, sections, all_runs)
@@ -199,18 +199,13 @@ def _section(
     return section._replace(plots=plots.draw(tables.file_name(model), members, of_model))
 
 
-def _warnings(found: Sequence[Run], measured: Sequence[Result]) -> list[str]:
-    """Return warnings about results above the peak of their device, and about runs that do not count."""
-    warnings = [
-        f"the MFU of {result.case.model} with {result.case.framework}, {result.case.precision}, {result.case.cards} "
-        "cards is above 100 %: the peak does not belong to this device or precision (see --peak-tflops), or the "
-        "throughput is wrong"
-        for result in measured
-        if result.mfu and result.mfu > 1
-    ]
+def _uncounted(found: Sequence[Run]) -> list[str]:
+    """Return warnings about runs that do not count."""
     mixed = sum(run.state == MIXED for run in found)
     unfinished = sum(run.state not in (COMPLETE, MIXED) for run in found)
-    for number, problem in ((mixed, "mixed, resumed with other settings, and"), (unfinished, "not complete and")):
-        if number:
-            warnings.append(f"{number} of {len(found)} runs are {problem} left out of the statistics: see Runs")
-    return warnings
+    problems = ((mixed, "mixed, resumed with other settings, and"), (unfinished, "not complete and"))
+    return [
+        f"{number} of {len(found)} runs are {problem} left out of the statistics: see Runs"
+        for number, problem in problems
+        if number
+    ]

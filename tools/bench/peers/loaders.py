@@ -7,6 +7,7 @@ insightface normalize in the loader, and mmsegmentation reads the ids of masks a
 import itertools
 import os
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -190,7 +191,7 @@ def open_mmsegmentation(settings: Any) -> MapStyle:
         {"type": "RandomResize", **scale},
         {"type": "RandomCrop", "crop_size": settings.crop, "cat_max_ratio": settings.max_share},
         {"type": "RandomFlip", "prob": 0.5},
-        *([{"type": "PhotoMetricDistortion"}] if settings.photometric else []),
+        {"type": "PhotoMetricDistortion"},
         {"type": "PackSegInputs"},
     ]
     dataset = datasets.CityscapesDataset(
@@ -239,13 +240,11 @@ def _prepared(folder: str, files: str, kind: str, source: str, option: str) -> s
 def _cityscapes(folder: str, _: str) -> Task:
     root = sets.complete(os.path.join(folder, "scenes"), sets.scenes)
     task = Task(2, (5, 8))
-    for files, photometric in (("Cityscapes pairs", True), ("the same without distortion", False)):
-        settings = cityscapes.Settings(root=root, base_size=(1024, 2048), photometric=photometric, threads=1)
-        task.add_own(files, cityscapes.load, settings, dali=not photometric)  # with distortion, DALI is not used
-        task.add_peer("mmsegmentation", files, partial(open_mmsegmentation, settings))
+    settings = cityscapes.Settings(root=root, base_size=(1024, 2048), threads=1)
+    task.add_own("Cityscapes pairs", cityscapes.load, settings, dali=False)  # with distortion, DALI is not used
+    task.add_peer("mmsegmentation", "Cityscapes pairs", lambda: open_mmsegmentation(settings))
     raw = _prepared(folder, "raw scenes", "cityscapes", root, "--raw")
-    settings = cityscapes.Settings(root=raw, base_size=(1024, 2048), threads=1)
-    task.add_own("raw scenes", cityscapes.load, settings, dali=False)
+    task.add_own("raw scenes", cityscapes.load, replace(settings, root=raw), dali=False)
     return task
 
 

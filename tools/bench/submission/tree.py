@@ -44,16 +44,18 @@ class Plan(NamedTuple):
     missing: list[str]  # what the runs lack to be submitted
 
 
-def plan(scales: Mapping[int, Run], given: Mapping[str, Any], folder: str | None) -> Plan:
+def plan(scales: Mapping[int, Run], given: Mapping[str, Any]) -> Plan:
     """Make the files of a submission of runs of one model, by their number of cards.
 
     Args:
         given: fields of system_information.json from the command line, with `submitter`.
-        folder: name of the model's folder; None for the model's own name.
 
     Raises:
-        UserError: a name cannot be that of a folder.
+        UserError: the submitter cannot be the name of a folder.
     """
+    submitter = str(given["submitter"])
+    if not re.fullmatch(r"[^/\\\0]+", submitter) or submitter.strip(". ") == "":
+        raise UserError(f"--submitter: {submitter!r} cannot be the name of a folder")
     ordered = dict(sorted(scales.items()))
     first, last = next(iter(ordered.values())), list(ordered.values())[-1]
     model = first.begin["model"]
@@ -69,11 +71,8 @@ def plan(scales: Mapping[int, Run], given: Mapping[str, Any], folder: str | None
         titles = ", ".join(one.title for one in rules.LISTED.values())
         missing.append(f"AI-Rank lists no model {model}, but {titles}")
     missing += runs.missing(ordered, listed)
-    name = folder or (listed.folder if listed else model)
-    if listed and not name.lower().startswith(listed.folder):
-        missing.append(f"the folder {name} is not named after the model; begin it with {listed.folder}")
-    base = f"{_folder(str(given['submitter']), '--submitter')}/{SYSTEM}"
-    inside = f"{base}/{_folder(name, '--model')}"
+    base = f"{submitter}/{SYSTEM}"
+    inside = f"{base}/{listed.folder if listed else model}"
     files = {
         f"{base}/{rules.SYSTEM_FILE}": rules.render(fields),
         f"{inside}/code/{rules.README}": readme(ordered, listed, missing),
@@ -110,12 +109,6 @@ def recipe(run: Run) -> str:
         if key not in PATH_KEYS:
             (sections.setdefault(section, {}) if section else sections)[name] = public(value)
     return yaml.safe_dump(sections, sort_keys=False, default_flow_style=None, allow_unicode=True)
-
-
-def _folder(name: str, option: str) -> str:
-    if not re.fullmatch(r"[^/\\\0]+", name) or name.strip(". ") == "":
-        raise UserError(f"{option}: {name!r} cannot be the name of a folder")
-    return name
 
 
 def readme(runs: Mapping[int, Run], listed: Listed | None, incomplete: Iterable[str]) -> str:
