@@ -20,7 +20,7 @@ from zoo.losses import LOSSES, load_loss
 from zoo.models import list_models, load_spec
 
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
 FOLDERS = ("configs/", "data/", "docs/", "tests/", "tools/", "zoo/", "requirements/")
