@@ -37,12 +37,6 @@ def test_turns():
     assert machine.log == turn["a"] + turn["b"] + turn["b"] + turn["a"] + turn["b"] + turn["a"]
 
 
-def test_limit():
-    """No pass begins after the limit, but for the first two."""
-    assert len(Machine().interleave({"a": 10.0}, 9, limit=1)["a"]) == 2
-    assert len(Machine().interleave({"a": 1.0}, 9, limit=3.5)["a"]) == 4
-
-
 def test_median_of_ratios():
     """Pass by pass: a machine that is half as fast in one pass changes nothing."""
     a, b = [Seconds(2, 3), Seconds(4, 6), Seconds(2, 3)], [Seconds(1, 1), Seconds(2, 2), Seconds(1, 1)]

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from itertools import pairwise
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -126,32 +125,6 @@ def test_waiting_until_it_is_idle(monkeypatch, capsys):
     monkeypatch.setattr(process.time, "sleep", slept.append)
     assert process.check_load("wait") == Load(0.01)
     assert slept == [process.WAIT_INTERVAL] * 2 and capsys.readouterr().out.count("waiting") == 2
-
-
-def test_gpus_that_others_use(monkeypatch):
-    """NVIDIA's library with two GPUs, the second of which computes for others."""
-    processes = {0: [], 1: [SimpleNamespace(usedGpuMemory=2_000_000_000), SimpleNamespace(usedGpuMemory=None)]}
-    nvml = SimpleNamespace(
-        NVMLError=type("NVMLError", (Exception,), {}),
-        nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetUtilizationRates=lambda index: SimpleNamespace(gpu=80 * index),
-        nvmlDeviceGetComputeRunningProcesses=processes.get,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert (
-        process._gpus() == ("GPU 1 computes 80% of the time, others hold 2.0 GB",)
-        and Load(0.0, process._gpus()).is_busy
-    )
-
-    def no_driver():
-        raise nvml.NVMLError
-
-    nvml.nvmlInit = no_driver
-    assert process._gpus() == ()
-    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
-    assert process._gpus() == ()
 
 
 class OneRank:

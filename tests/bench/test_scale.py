@@ -72,18 +72,6 @@ def test_mistakes_in_a_prediction(measured, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "option, value",
-    [
-        *(("--step", value) for value in ("0", "nan", "inf")),
-        *(("--noise", "-1"), ("--worlds", "a"), ("--worlds", "8,8"), ("--worlds", "4x8x2")),
-    ],
-)
-def test_mistakes_in_a_simulation(capsys, option, value):
-    assert cli.main(["bench", "scale", *SIMULATE, "--worlds", "8", option, value]) == 2
-    assert option in capsys.readouterr().err
-
-
 def test_a_calibration_in_a_file(tmp_path):
     path = tmp_path / "calibration.json"
     made = make(noise=0.1, runs={8: [0.35]})

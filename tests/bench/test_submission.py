@@ -294,10 +294,6 @@ def test_the_recipe_is_that_of_the_run_without_paths(tmp_path):
         (["train.py", "-c/home/me/zoo/configs/b.yaml", "-odata.root=/home/x"], "-cconfigs/b.yaml -odata.root=FOLDER"),
         (["train.py", "-c", "/home/me/x.yaml", "--weights", "/home/me/a b.pth"], "-c code/recipe.yaml --weights PATH"),
         (
-            ["train.py", "-o", "model.pretrained=/home/me/w.pth", "data.train_list=/home/me/a.list", "data.cache=tmp"],
-            "-o model.pretrained=PATH data.train_list=PATH data.cache=FOLDER",
-        ),
-        (
             ["train.py", "-o", "model.pretrained=https://a.org/b.pth", "optim.lr=0.1", "train.eval_every=1 epoch"],
             "-o model.pretrained=https://a.org/b.pth optim.lr=0.1 'train.eval_every=1 epoch'",
         ),

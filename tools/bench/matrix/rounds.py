@@ -64,9 +64,11 @@ def run_all(matrix: Matrix, cases: Sequence[Case]) -> Done:
             missing = [case for case in sound if not found[case]]
             # On several hosts the first rank may be elsewhere; the largest batch leaves no memory for another run.
             alone = len(sound) < 2 or sound[0].world.hosts > 1 or sound[0].is_largest
-            # In turns all run, anew those that are there already.
-            for together in [[case] for case in missing] if alone else [sound] if missing else []:
-                found |= _run(matrix, together, number)
+            if alone:
+                for case in missing:
+                    found |= _run(matrix, [case], number)
+            elif missing:
+                found |= _run(matrix, sound, number)  # anew, those that are there already
             for case, run in found.items():
                 if run:
                     done[case][number] = run
