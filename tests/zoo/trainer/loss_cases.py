@@ -53,19 +53,19 @@ def scene(seed=0):
     return logits, labels
 
 
-def check_segment(backend, variant, mode=None):
+def check_segment(backend, variant, mode=None, dtype=np.float32, gradient_rtol=None):
     name, options = SEGMENT[variant]
     settings = load_loss("segment", name)(**options)
     loss, (logits, labels) = settings, scene()
     rtol, atol = (1e-12, 1e-13) if mode and mode.is_fp64 else (1e-5, 2e-6)
-    if mode and mode.is_fp64:
-        logits = [array.astype(np.float64) for array in logits]
+    logits = [array.astype(np.float64 if mode and mode.is_fp64 else dtype) for array in logits]
     total, count, *gradients = backend.loss_of_logits(settings, logits, labels, mode)
     references = [loss_reference.segment(name, array, labels, loss) for array in logits]
     expected = references[0][0] + settings.aux_weight * references[1][0]
     assert (total, count) == (pytest.approx(expected, rel=rtol), pytest.approx(references[0][1], rel=rtol)), variant
     for gradient, factor, reference in zip(gradients, (1, settings.aux_weight), references):
-        np.testing.assert_allclose(gradient, factor * reference[2], rtol=rtol, atol=atol, err_msg=variant)
+        expected = factor * reference[2]
+        np.testing.assert_allclose(gradient, expected, rtol=gradient_rtol or rtol, atol=atol, err_msg=variant)
 
 
 def check_losses(backend, *names):
@@ -125,23 +125,15 @@ def case_extreme_logits_have_finite_gradients(backend):
 
 def case_losses_of_segmentation_are_in_32_bits(backend):
     """Of logits in 16 bits, as under mixed precision."""
-    logits, labels = scene()
-    logits = [array.astype(np.float16) for array in logits]
     for variant in ONE_EACH:
-        name, options = SEGMENT[variant]
-        settings = load_loss("segment", name)(**options)
-        total, count, *gradients = backend.loss_of_logits(settings, logits, labels)
-        references = [loss_reference.segment(name, array, labels, settings) for array in logits]
-        expected = references[0][0] + settings.aux_weight * references[1][0]
-        assert (total, count) == (pytest.approx(expected, rel=1e-5), pytest.approx(references[0][1])), variant
-        np.testing.assert_allclose(gradients[0], references[0][2], rtol=2e-3, atol=2e-6, err_msg=variant)
+        check_segment(backend, variant, dtype=np.float16, gradient_rtol=2e-3)
 
 
-def make(backend, name, options, soft, mode=None, inputs=INPUTS):
+def make(backend, name, options, soft, mode=None, inputs=INPUTS, classes=CLASSES):
     """Return a trainer of a linear classifier with random weights."""
-    fields = (Field("x", (inputs,), "float32"), LABEL, *([soft_label(CLASSES)] if soft else []))
+    fields = (Field("x", (inputs,), "float32"), LABEL, *([soft_label(classes)] if soft else []))
     plan = Plan(fields, (), lambda name: ParamGroup(1.0, 0.0), mode or backend.FP32_MODES[0])
-    arch = SimpleNamespace(inputs=inputs, embedding=CLASSES)
+    arch = SimpleNamespace(inputs=inputs, embedding=classes)
     objective = load_loss("classify", name)(**options)
     trainer = backend.Trainer(backend.Linear, arch, objective, plan, backend.WORLD)
     rng = np.random.default_rng(1)
@@ -287,11 +279,7 @@ def case_values_of_upstream_projects(backend):
         assert total / count == pytest.approx(expected, rel=1e-6), (name, options)
     logits, labels, distributions = upstream_scores()
     for name, options, soft, expected in UPSTREAM_CLASSIFY:
-        fields = (Field("x", (6,), "float32"), LABEL, *([soft_label(6)] if soft else []))
-        plan = Plan(fields, (), lambda name: ParamGroup(1.0, 0.0), backend.FP32_MODES[0])
-        arch = SimpleNamespace(inputs=6, embedding=6)
-        objective = load_loss("classify", name)(**options)
-        trainer = backend.Trainer(backend.Linear, arch, objective, plan, backend.WORLD)
+        trainer = make(backend, name, options, soft, inputs=6, classes=6)
         trainer.load_state_dict({"fc.weight": np.eye(6, dtype=np.float32), "fc.bias": np.zeros(6, np.float32)})
         batch = {"x": logits.astype(np.float32), "label": labels, "valid": np.ones(4, np.uint8)}
         if soft:
