@@ -94,28 +94,28 @@ def test_values_and_gradients_of_strided_pointwise_convolutions(geometry):
 @pytest.mark.parametrize(
     "convert, other",
     [
-        (cpu_layers.convert_dilated, nn.Conv2d(6, 6, 3, padding=1, groups=6)),  # not dilated
-        (cpu_layers.convert_dilated, nn.Conv2d(6, 6, 3, padding=2, dilation=2, groups=3)),
-        (cpu_layers.convert_dilated, nn.Conv2d(6, 12, 3, padding=2, dilation=2, groups=6)),
-        (cpu_layers.convert_dilated, nn.Conv2d(6, 6, 3, 2, 2, 2, 6)),
-        (cpu_layers.convert_dilated, nn.Conv2d(6, 6, 3, padding=1, dilation=2, groups=6)),  # a smaller output
-        (cpu_layers.convert_dilated, nn.Conv2d(6, 6, 2, padding=2, dilation=2, groups=6)),
-        (cpu_layers.convert_dilated, nn.Conv2d(6, 6, 3, padding=2, dilation=2, groups=6, padding_mode="reflect")),
-        (cpu_layers.convert_dilated, nn.Conv2d(6, 6, 3, padding="same", dilation=2, groups=6)),
-        (cpu_layers.convert_dilated, nn.Conv2d(1, 1, 3, padding=2, dilation=2)),
-        (cpu_layers.convert_strided, nn.Conv2d(8, 16, 1)),
-        (cpu_layers.convert_strided, nn.Conv2d(16, 16, 1, 2)),
-        (cpu_layers.convert_strided, nn.Conv2d(8, 16, 3, 2, 1)),
-        (cpu_layers.convert_strided, nn.Conv2d(8, 16, 1, 2, 1)),
-        (cpu_layers.convert_strided, nn.Conv2d(8, 16, 1, 2, groups=2)),
-        (cpu_layers.emulate_bf16, nn.Conv2d(3, 8, 3, padding=1, padding_mode="reflect")),
-        (cpu_layers.emulate_bf16, nn.Conv2d(8, 8, 3, padding="same")),
+        ("convert_dilated", nn.Conv2d(6, 6, 3, padding=1, groups=6)),  # not dilated
+        ("convert_dilated", nn.Conv2d(6, 6, 3, padding=2, dilation=2, groups=3)),
+        ("convert_dilated", nn.Conv2d(6, 12, 3, padding=2, dilation=2, groups=6)),
+        ("convert_dilated", nn.Conv2d(6, 6, 3, 2, 2, 2, 6)),
+        ("convert_dilated", nn.Conv2d(6, 6, 3, padding=1, dilation=2, groups=6)),  # a smaller output
+        ("convert_dilated", nn.Conv2d(6, 6, 2, padding=2, dilation=2, groups=6)),
+        ("convert_dilated", nn.Conv2d(6, 6, 3, padding=2, dilation=2, groups=6, padding_mode="reflect")),
+        ("convert_dilated", nn.Conv2d(6, 6, 3, padding="same", dilation=2, groups=6)),
+        ("convert_dilated", nn.Conv2d(1, 1, 3, padding=2, dilation=2)),
+        ("convert_strided", nn.Conv2d(8, 16, 1)),
+        ("convert_strided", nn.Conv2d(16, 16, 1, 2)),
+        ("convert_strided", nn.Conv2d(8, 16, 3, 2, 1)),
+        ("convert_strided", nn.Conv2d(8, 16, 1, 2, 1)),
+        ("convert_strided", nn.Conv2d(8, 16, 1, 2, groups=2)),
+        ("emulate_bf16", nn.Conv2d(3, 8, 3, padding=1, padding_mode="reflect")),
+        ("emulate_bf16", nn.Conv2d(8, 8, 3, padding="same")),
     ],
     ids=str,
 )
 def test_other_convolutions_stay(convert, other):
     model = nn.Sequential(other)
-    convert(model)
+    getattr(cpu_layers, convert)(model)
     assert type(model[0]) is nn.Conv2d
 
 
