@@ -2,12 +2,14 @@
 
 import argparse
 import json
-import os
 import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from zoo import program
 from zoo.bench.matrix import results, rounds
@@ -109,9 +111,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def stop(number: int, _frame: object) -> None:
-    """End the program at a signal: what was recorded is on the disk, and the kernel ends the runs."""
+    """End the runs and the program at a signal: what was recorded is on the disk."""
     print(f"\nstopped by signal {number}; the same command goes on", file=sys.stderr, flush=True)
-    os._exit(128 + number)
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    sys.exit(128 + number)
 
 
 def run_matrix(arguments: argparse.Namespace) -> int:
