@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,11 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 def calibrate(arguments: argparse.Namespace) -> None:
     """Measure a recipe and write the file."""
     require_new(arguments.out, "--out")
-    worlds, processes = sorted(arguments.worlds), sorted({1, *arguments.processes})
-    request = cli.request_of(arguments)
-    timing = (arguments.rounds, arguments.drop, arguments.count)
-    plan = measuring.Plan(_train_arguments(arguments), request, worlds, processes, *timing)
-    measured = measuring.calibrate(plan, lambda line: print(line, file=sys.stderr, flush=True))
+    measured = measuring.calibrate(arguments)
     calibration.write(measured, arguments.out)
     print(f"{arguments.out}: {measured.recipe}, {measured.framework} on {measured.device}")
 
@@ -169,15 +164,6 @@ def _validation(report: Mapping[str, Any]) -> list[str]:
 def _link(arguments: argparse.Namespace, name: str) -> Link:
     bandwidth, latency = (getattr(arguments, f"{name}_{key}") for key in ("bandwidth", "latency"))
     return Link(latency * 1e-6, 1 / (bandwidth * 1e9))
-
-
-def _train_arguments(arguments: argparse.Namespace) -> list[str]:
-    """Return the options of `zoo train` that select the same recipe."""
-    words = ["-c", arguments.config, *(word for pair in arguments.override for word in ("-o", pair))]
-    words += ["--amp"] if arguments.amp else []
-    for name in ("framework", "device"):
-        words += [f"--{name}", getattr(arguments, name)] if getattr(arguments, name) else []
-    return words
 
 
 def _add_calibrate(part: argparse.ArgumentParser) -> None:

@@ -1,5 +1,6 @@
 """Measure a calibration: runs in speed mode, and workers, each in processes of their own."""
 
+import argparse
 import json
 import os
 import re
@@ -7,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,58 +38,54 @@ class Command(NamedTuple):
     log: Path  # new file for its output
 
 
-class Plan(NamedTuple):
-    """Parts of a calibration."""
-
-    arguments: list[str]  # options of `zoo train` that select the recipe
-    request: cli.Request  # the recipe that results
-    worlds: list[int]  # processes of whole runs, on this host
-    processes: list[int]  # numbers of processes that compute, read and all-reduce at once
-    rounds: int  # repetitions of all runs
-    drop: int  # updates before the clock of a run starts
-    timed: int  # updates after that
+report = partial(print, file=sys.stderr, flush=True)
 
 
-def calibrate(plan: Plan, report: Callable[[str], None]) -> Calibration:
-    """Measure everything, one part after the other; report: takes a line on each of them.
+def calibrate(arguments: argparse.Namespace) -> Calibration:
+    """Measure everything that a command line asks for, one part after the other.
 
     Raises:
         UserError: the recipe divides a fixed global batch, its data are missing, or a process failed.
     """
-    if plan.request.config.train.global_batch is not None:
+    request, processes = cli.request_of(arguments), sorted({1, *arguments.processes})
+    recipe = _train_words(arguments)
+    timing = ["--speed", "--drop", str(arguments.drop), "--count", str(arguments.count)]
+    if request.config.train.global_batch is not None:
         raise UserError(
             "train.global_batch: predictions keep the samples per process, so that the global batch grows with the "
             "processes; leave it out with -o train.global_batch="
         )
-    sent = messages(plan.request)  # first: what is wrong with the data or the model is found at once
-    steps: dict[int, list[list[float]]] = {n: [] for n in plan.processes}
+    sent = messages(request)  # first: what is wrong with the data or the model is found at once
+    steps: dict[int, list[list[float]]] = {n: [] for n in processes}
     rates: dict[int, list[float]] = {}
     sweep: list[Sample] = []
-    runs: dict[int, list[float]] = {size: [] for size in plan.worlds if size > 1}  # one process: measured as a copy
+    runs: dict[int, list[float]] = {
+        size: [] for size in sorted(arguments.worlds) if size > 1
+    }  # one process: measured as a copy
     device = ""
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(plan.rounds):  # in turn: a slow moment of the machine hurts all alike
-            for n in plan.processes:
-                seconds, wait = _copies(plan, n, Path(folder) / f"copies-{n}-{number}")
+        for number in range(arguments.rounds):  # in turn: a slow moment of the machine hurts all alike
+            for n in processes:
+                seconds, wait = _copies([*recipe, *timing], n, Path(folder) / f"copies-{n}-{number}")
                 steps[n].append(seconds)
                 report(f"{n} process(es), each for itself: {_milliseconds(seconds)}, {wait:.0%} waiting for data")
             for size, timed in runs.items():
                 path = Path(folder) / f"run-{size}-{number}"
-                run([_command(plan, size, path, {})])
+                run([_command([*recipe, *timing], size, path, {})])
                 seconds, _ = _read_speed(path)
                 timed += seconds
                 report(f"a run of {size} processes: {_milliseconds(seconds)}")
-        for n in plan.processes:
-            result = _workers(plan, n, Path(folder) / f"workers-{n}.json")
+        for n in processes:
+            result = _workers(recipe, n, Path(folder) / f"workers-{n}.json")
             device, rates[n] = device or result["device"], result["input"]
             sweep += [Sample(*row) for row in result["all_reduce"]]
             report(f"{n} process(es) read {sum(rates[n]) / len(rates[n]):.1f} samples/s")
-    batch = schedule.batch_plan(plan.request.config.train, 1)
-    per_update, framework = batch.batch * batch.accumulate, plan.request.config.framework
-    return Calibration(plan.request.recipe, framework, device, per_update, steps, rates, sweep, sent, runs)
+    batch = schedule.batch_plan(request.config.train, 1)
+    per_update, framework = batch.batch * batch.accumulate, request.config.framework
+    return Calibration(request.recipe, framework, device, per_update, steps, rates, sweep, sent, runs)
 
 
-def _copies(plan: Plan, count: int, folder: Path) -> tuple[list[float], float]:
+def _copies(options: Sequence[str], count: int, folder: Path) -> tuple[list[float], float]:
     """Time several processes at once, each a run of its own on a device of its own.
 
     Returns:
@@ -99,7 +97,7 @@ def _copies(plan: Plan, count: int, folder: Path) -> tuple[list[float], float]:
     threads = max(1, len(psutil.Process().cpu_affinity() or [0]) // count)
     variables = {} if count == 1 else {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
     folders = [folder.with_name(f"{folder.name}-{i}") for i in range(count)]
-    run([_command(plan, 1, run, {**variables, **_device(i)}) for i, run in enumerate(folders)])
+    run([_command(options, 1, run, {**variables, **_device(i)}) for i, run in enumerate(folders)])
     kinds = {re.split("[ :]", _event(run, "begin")["device"])[0] for run in folders}  # cpu, cuda or npu
     if len(kinds) > 1:
         raise UserError(f"--processes {count}: they ran on {' and '.join(sorted(kinds))}; this host has fewer devices")
@@ -108,11 +106,19 @@ def _copies(plan: Plan, count: int, folder: Path) -> tuple[list[float], float]:
     return seconds, sum(wait for _, wait in speeds) / count
 
 
-def _command(plan: Plan, size: int, folder: Path, variables: dict[str, str]) -> Command:
-    """Return the command of a speed run of one or several processes of this host."""
-    words = program.command("launch", f"1x{size}", "--logs", f"{folder}-logs", "--out", str(folder))
-    timing = ["--speed", "--drop", str(plan.drop), "--count", str(plan.timed)]
-    return Command([*words, *plan.arguments, *timing], variables, Path(f"{folder}.log"))
+def _command(options: Sequence[str], size: int, folder: Path, variables: dict[str, str]) -> Command:
+    """Return the command of a run of one or several processes of this host."""
+    words = program.command("launch", f"1x{size}", "--logs", f"{folder}-logs", "--out", str(folder), *options)
+    return Command(words, variables, Path(f"{folder}.log"))
+
+
+def _train_words(arguments: argparse.Namespace) -> list[str]:
+    """Return the options of `zoo train` that select the same recipe."""
+    words = ["-c", arguments.config, *(word for pair in arguments.override for word in ("-o", pair))]
+    words += ["--amp"] if arguments.amp else []
+    for name in ("framework", "device"):
+        words += [f"--{name}", getattr(arguments, name)] if getattr(arguments, name) else []
+    return words
 
 
 def _device(index: int) -> dict[str, str]:
@@ -124,9 +130,9 @@ def _device(index: int) -> dict[str, str]:
     return variables
 
 
-def _workers(plan: Plan, count: int, out: Path) -> dict[str, Any]:
+def _workers(recipe: Sequence[str], count: int, out: Path) -> dict[str, Any]:
     """Run zoo.bench.scale.worker in several processes."""
-    words = [sys.executable, "-m", "zoo.bench.scale.worker", str(out), *plan.arguments]
+    words = [sys.executable, "-m", "zoo.bench.scale.worker", str(out), *recipe]
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port("127.0.0.1"))}
     ranks = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     run([Command(words, variables, Path(f"{out}-{rank}.log")) for rank, variables in enumerate(ranks)])
