@@ -36,6 +36,7 @@ COMMANDS = {
     "bench profile": ("zoo.bench.commands.profile", "time of each operator of an update"),
     "bench peers": ("zoo.bench.commands.peers", "compare loaders with those of other projects"),
     "bench peers-updates": ("zoo.bench.commands.peers_updates", "compare updates with those of other projects"),
+    "bench peers-curves": ("zoo.bench.commands.peers_curves", "lay a training curve on that of the upstream project"),
     "runs": ("zoo.bench.commands.runs", "list runs and compare them"),
     "report": ("zoo.bench.commands.report", "tables and plots of runs and logs"),
     "report dlperf": ("zoo.bench.dlperf", "speeds from logs of DLPerf"),

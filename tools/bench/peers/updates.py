@@ -75,7 +75,7 @@ def mmsegmentation(clones: str, job: Any, batch: Any) -> Callable[[], None]:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4)
     wrapper = upstream.installed("mmengine.optim").OptimWrapper(optimizer)
     images = job.trainer.preprocess(batch["image"]).contiguous()
-    samples = [_segmentation_sample(labels) for labels in batch["label"].long()]
+    samples = [segmentation_sample(labels) for labels in batch["label"].long()]
 
     def step() -> None:
         losses, _ = model.parse_losses(model.loss(images, samples))
@@ -85,7 +85,8 @@ def mmsegmentation(clones: str, job: Any, batch: Any) -> Callable[[], None]:
     return step
 
 
-def _segmentation_sample(labels: Any) -> Any:
+def segmentation_sample(labels: Any) -> Any:
+    """Return labels (H, W) as a sample of mmsegmentation."""
     shape = tuple(labels.shape)
     structures = upstream.installed("mmseg.structures")
     sample = structures.SegDataSample(metainfo={"img_shape": shape, "ori_shape": shape, "pad_shape": shape})

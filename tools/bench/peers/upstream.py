@@ -103,10 +103,11 @@ def describe_machine(clones: str) -> dict[str, Any]:
         "processor": machine.cpu_name(),
         "cores": os.cpu_count(),
         "packages": versions,
-        "clones": {os.path.basename(folder): _commit(folder) for folder in folders},
+        "clones": {os.path.basename(folder): commit(folder) for folder in folders},
     }
 
 
-def _commit(folder: str) -> str | None:
+def commit(folder: str) -> str | None:
+    """Return the commit of a copy; None if it has no history."""
     command = ["git", "-C", folder, "rev-parse", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None

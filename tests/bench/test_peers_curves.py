@@ -1,0 +1,125 @@
+"""`zoo bench peers-curves`: a small upstream of this test, differences planted in it, what is refused; a real one."""
+
+import json
+import os
+from functools import partial
+
+import pytest
+
+from tests.helpers.paths import ROOT
+from zoo import cli
+from zoo.bench.commands import peers_curves
+from zoo.bench.commands.peers_curves import Case
+
+torch = pytest.importorskip("torch")
+REPOSITORY = "https://github.com/NVIDIA/DeepLearningExamples"
+CLONES = os.environ.get("ZOO_CLONES", str(ROOT / "clones"))  # of other projects
+OPTIONS = (
+    *("data.kind=image", "data.size=32", "data.num_classes=3", "data.train_samples=8", "train.batch=4"),
+    *("train.epochs=3", "optim.warmup=1 epochs", "model.depth=18", "model.width=4", "optim.lr=0.004"),
+)
+
+
+def upstream(work, recorder, momentum=0.875, smoothing=0.1, before=lambda work: None):
+    """Train in a loop of its own, in which optimizer, schedule and loss of the recipe are written again."""
+    from zoo.bench.peers.curves import Loader
+    from zoo.models.resnet.torch import Model
+
+    before(work)
+    model, criterion = recorder.watch(Model(work.arch).train()), torch.nn.CrossEntropyLoss(label_smoothing=smoothing)
+    named = dict(model.named_parameters())
+    groups = [[p for name, p in named.items() if (".bn" in name or "bn1." in name) == is_norm] for is_norm in (0, 1)]
+    decay = [{"params": groups[0], "weight_decay": 2.0**-15}, {"params": groups[1]}]
+    optimizer = torch.optim.SGD(decay, work.lr, momentum)
+    loader = Loader(work)
+    for factor in (1.0, 1.0, 0.5):  # by epoch: warm-up, then a cosine
+        for group in optimizer.param_groups:
+            group["lr"] = work.lr * factor
+        for images, labels in loader:
+            optimizer.zero_grad()
+            criterion(model(images), labels).backward()
+            optimizer.step()
+
+
+def until_equal(work, recorder):
+    """Smooth labels less than the recipe, unless what differs on purpose is taken out."""
+    upstream(work, recorder, smoothing=0.09 if work.as_published else 0.1)
+
+
+def fails(work):
+    raise RuntimeError("out of luck")
+
+
+def stops(work):
+    os._exit(3)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def main(program, *words, on_purpose=()):
+        monkeypatch.setitem(peers_curves.CASES, REPOSITORY, Case(None, program, OPTIONS, on_purpose))
+        command = ["--upstream", str(tmp_path), "-c", "resnet50_imagenet", "--out", str(tmp_path / "out"), *words]
+        code = cli.main(["bench", "peers-curves", *command])
+        return code, capsys.readouterr()
+
+    return main
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision, limit", [("fp64", 1e-9), ("fp32", 1e-5)])
+def test_equal_curves(run, tmp_path, precision, limit):
+    code, output = run(upstream, "-o", f"train.precision={precision}")
+    assert code == 0 and f"they agree: losses within {limit:g}" in output.out
+    numbers = json.loads((tmp_path / "out/curves.json").read_text())
+    assert len(numbers["upstream"]["loss"]) == 6 and numbers["upstream"]["lr"] == numbers["this trainer"]["lr"]
+    assert (tmp_path / "out/curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_another_momentum_is_found(run):
+    code, output = run(partial(upstream, momentum=0.87))
+    lines = [line for line in output.out.splitlines() if line.startswith("they do not agree")]
+    assert code == 1 and [line.split()[4] for line in lines] == ["losses", "gradient", "weights", "running"]
+
+
+@pytest.mark.slow
+def test_what_differs_on_purpose_is_measured_and_taken_out(run, tmp_path):
+    code, output = run(until_equal, on_purpose=("--amp",))
+    numbers = json.loads((tmp_path / "out/curves.json").read_text())
+    assert code == 0 and "  --amp: the loss scale starts at 65536" in output.out
+    assert numbers["as published"]["losses"][0] > 1e-3 > 1e-9 > numbers["without what differs on purpose"]["losses"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "before, message",
+    [(fails, "RuntimeError: out of luck"), (stops, "upstream's program has ended; ")],
+)
+def test_a_program_that_fails(run, before, message):
+    code, output = run(partial(upstream, before=before))
+    assert code == 2 and message in output.err
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--upstream", "absent"], "--upstream absent: no such folder"),
+        (["-c", "tsm_demo"], "it has no section upstream; there are programs for https://github.com/"),
+        (["-c", "arcface_ms1m"], "it names https://github.com/PaddlePaddle/PLSC; there are programs for"),
+        (["-o", "train.precision=amp"], "train.precision: expected one of fp64, fp32"),
+        (["-o", "data.train_samples=15"], "data.train_samples: upstream leaves out the last incomplete batch"),
+    ],
+)
+def test_what_is_refused(run, words, message):
+    code, output = run(upstream, *words)
+    assert code == 2 and message in output.err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.isdir(f"{CLONES}/DeepLearningExamples"), reason="there is no copy of upstream")
+def test_two_updates_of_a_real_upstream(tmp_path):
+    words = ["--upstream", CLONES, "-c", "resnet50_imagenet", "--out", str(tmp_path / "out")]
+    words += ["-o", "data.train_samples=4", "-o", "train.epochs=3", "-o", "data.size=32"]
+    assert cli.main(["bench", "peers-curves", *words]) == 0
