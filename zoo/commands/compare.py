@@ -212,7 +212,8 @@ def judge_sources(sources: Sequence[tuple[str, str]]) -> Verdict:
         name: record.load(f"{stem}-fp64.safetensors") if os.path.exists(f"{stem}-fp64.safetensors") else rounded[name]
         for name, stem in sources
     }
-    return judge(proofs, rounded)
+    stems = {name: f"{stem}-mixed.safetensors" for name, stem in sources}
+    return judge(proofs, rounded, {name: record.load(path) for name, path in stems.items() if os.path.exists(path)})
 
 
 def processes(arguments: argparse.Namespace) -> int:

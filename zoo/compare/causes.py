@@ -165,6 +165,8 @@ def of_update(deviations: Mapping[str, Mapping[str, Any]], momentum: float) -> s
 def _update_guesses(deviation: Mapping[str, Any], momentum: float) -> list[str]:
     if deviation["frozen"]:
         return ["a frozen parameter is updated"]
+    if deviation["slot"]:
+        return [f"the optimizer's {deviation['slot']} does not follow its formula"]
     sentences = {
         "nesterov": lambda factor: "Nesterov momentum",
         "lr": lambda factor: f"the learning rate is {_rounded(factor)} times the expected one",

@@ -1,6 +1,6 @@
 """Findings: what differs first, in which framework, where its code is, and a guess at the cause."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,16 +39,16 @@ class Verdict(NamedTuple):
     differences: list[Difference]
 
 
-def judge(proofs: Records, rounded: Records) -> Verdict:
+def judge(proofs: Records, rounded: Records, mixed: Records | None = None) -> Verdict:
     """Compare the proofs of several frameworks.
 
     Args:
         proofs: in fp64 where a framework has it, by title.
         rounded: in fp32, by the same titles.
+        mixed: in the 16 bits that the recipe trains with, by the same titles; perhaps not of all.
     """
     found = differences(proofs, rounded)
-    updates = [finding for title, record in proofs.items() for finding in optimizer_findings(title, record)]
-    averages = [finding for title, record in proofs.items() for finding in average_findings(title, record)]
+    updates, averages = _of_all(proofs, optimizer_findings), _of_all(proofs, average_findings)
     findings, explained = updates + averages, {"change": updates, "optimizer": updates, "ema": averages}
     unequal = [finding for finding in (_missing_gradients(proofs),) if finding]
     first = next((difference for difference in found if difference.is_beyond), None)
@@ -56,16 +56,26 @@ def judge(proofs: Records, rounded: Records) -> Verdict:
         return Verdict(unequal + findings, found)
     if first and not explained.get(first.event.part):
         findings.insert(0, _difference_finding(first, found, proofs))
-    if not findings:  # what only the run's own precision reaches
-        findings = [finding for title, record in rounded.items() for finding in optimizer_findings(title, record)]
-    if not findings:
-        findings += _rounding_findings(proofs, rounded)
+    for records in (rounded, mixed or {}):  # what only the run's own precision reaches
+        findings = findings or _of_all(records, optimizer_findings) + _of_all(records, average_findings)
+        findings = findings or _rounding_findings(proofs, records)
     return Verdict(findings, found)
 
 
+def _of_all(records: Records, find: Callable[[str, Record], list["Finding"]]) -> list["Finding"]:
+    return [finding for title, record in records.items() for finding in find(title, record)]
+
+
 def optimizer_findings(title: str, record: Record) -> list[Finding]:
-    """Return a finding for the first update that does not follow the optimizer's formula, or for a wrong norm."""
+    """Return a finding for the first update that does not follow the optimizer's formula, or for a wrong norm.
+
+    Or for a skipped update that changes something.
+    """
     places = tuple(record.files["update"])
+    changed = record.settings.get("changed_by_skipped_update")
+    if changed:
+        what = f"an update whose gradients are not finite changes {causes.some(changed)}"
+        return [Finding((title,), f"{what}, in {record.precision}", places, "it is not skipped")]
     for step in record.steps:
         norm, reported = step["norm_of_gradients"], step["grad_norm"]
         if abs(norm - reported) > NORM_ROUNDING[record.precision] * norm:
@@ -80,7 +90,7 @@ def optimizer_findings(title: str, record: Record) -> list[Finding]:
     largest = max(deviation["deviation"] for deviation in step["deviations"].values())
     what = (
         f"{step['title']}: {len(step['deviations'])} of {len(record.settings['param_groups'])} tensors are not updated "
-        f"by the optimizer's formula, by up to {largest:.1e} of the update"
+        f"by the optimizer's formula, by up to {largest:.1e} of the update, in {record.precision}"
     )
     # When momentum counts, more causes can be told apart.
     clearest = later[0] if later and later[0]["title"].startswith("update") else step
@@ -96,7 +106,7 @@ def average_findings(title: str, record: Record) -> list[Finding]:
     largest = max(deviation["deviation"] for deviation in deviating.values())
     what = (
         f"{step['title']}: {len(deviating)} of {len(record.settings['param_groups'])} moving averages do not follow "
-        f"the formula, by up to {largest:.1e} of the largest value"
+        f"the formula, by up to {largest:.1e} of the largest value, in {record.precision}"
     )
     found = sorted({deviation["cause"] for deviation in deviating.values()} - {""})
     named = [

@@ -4,7 +4,7 @@ So each framework is checked alone.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,9 @@ from zoo.trainer.plan import Plan
 from zoo.trainer.state import EMA_PREFIX, slot_key
 
 ROUNDING = 16  # largest deviation that rounding alone explains, in units of the precision and of the largest term
+SHARE_ROUNDING = 4  # the same for the sum of many deviations, which are independent: several standard deviations
+SHARE = 1e-3  # of a term: a smaller deviation is not looked for below the rounding of a single element
+NUDGE = 1e-3  # relative change of an input, which shows what a result owes to it
 NORM_ROUNDING = {"fp64": 1e-9, "fp32": 1e-3, "fp16": 1e-1, "bf16": 1e-1}  # relative, of a norm of all gradients
 NORM_SAFETY = 4.0  # a norm without the shards, which is not reported, may be rounded by that much more
 FIT = 1e-4  # largest share of a deviation that a hypothesis leaves unexplained
@@ -75,8 +78,9 @@ def check(
         applied: number of the update without those that were skipped, from 1.
 
     Returns:
-        By name, of the parameters that deviate: `deviation`, relative to the update; `factors`, of `_linear_slips` or
-        `_slips`; `decay`, the expected weight decay; `frozen`, whether the parameter should not change.
+        By name, of the parameters that deviate: `deviation`, relative to the update; `slot`, that deviates most, "" for
+        the parameter itself; `factors`, of `_linear_slips` or `_slips`; `decay`, the expected weight decay; `frozen`,
+        whether the parameter should not change.
     """
     clip = clip_factor(plan, shards, gradients, total_norm)
     clip_rounding = NORM_SAFETY * norm_rounding if clip < 1 else 0.0
@@ -93,8 +97,10 @@ def check(
         )
         clipped = gradient * np.float64(clip if is_clipped else 1.0)
         inputs = Inputs(weight, clipped, slots, lr, *plan.param_group(name), applied)
-        update = np.asarray(after[name], np.float64) - weight
-        found.update(_deviation(plan.optimizer, name, inputs, update, precision, clip_rounding))
+        keys = [slot_key(slot, name) for slot in plan.optimizer.slots]
+        new_slots = [np.asarray(after[key], np.float64) for key in keys if key in after]
+        results = (np.asarray(after[name], np.float64) - weight, *new_slots)
+        found.update(_deviation(plan.optimizer, name, inputs, results, precision, clip_rounding))
     return found
 
 
@@ -137,36 +143,79 @@ def check_averages(spec: Ema, before: State, after: State, precision: float, app
         name = key.removeprefix(EMA_PREFIX)
         weight, old, new = (np.asarray(array, np.float64) for array in (after[name], before[key], after[key]))
         largest = max(map(_largest, (weight, old, new)))
-        error = _largest(new - moved(old, weight, rate))
-        if not error <= ROUNDING * precision * largest:
+        error, share = new - moved(old, weight, rate), rate * (weight - old)
+        is_small = _largest(error) <= ROUNDING * precision * largest
+        if not is_small or not _explains(error, [share], np.maximum(np.abs(old), np.abs(weight)), precision, 0.0):
             cause = _cause_of_average(spec, rate, weight - old, new - old)
-            found[name] = {"deviation": error / largest, "cause": cause}
+            found[name] = {"deviation": _largest(error) / largest, "cause": cause}
     return found
 
 
 def _deviation(
-    spec: Any, name: str, inputs: Inputs, update: np.ndarray, precision: float, clip_rounding: float
+    spec: Any,
+    name: str,
+    inputs: Inputs,
+    results: Sequence[np.ndarray],
+    precision: float,
+    clip_rounding: float,
 ) -> dict[str, dict[str, Any]]:
-    """Compare the update of a parameter; return {} if rounding explains the deviation."""
-    expected = _expected_update(spec, inputs)
-    largest = clipped = _largest(expected)
-    size = 4 * largest
-    if spec.name == "sgd":  # its terms may cancel each other
-        gradient, *others = (inputs.lr * inputs.lr_scale * _largest(term) for term in _terms(spec, inputs))
-        size, clipped = gradient + sum(others), gradient
-    tolerance = ROUNDING * precision * (_largest(inputs.weight) + size) + clip_rounding * clipped
-    error = _largest(update - expected)
-    if error <= tolerance:
+    """Compare the change of a parameter and its new slots; return {} if rounding explains the deviations."""
+    expected, nudged = _results(spec, inputs), [_results(spec, other) for other in _nudged(inputs)]
+    found = {}
+    for i, (slot, result) in enumerate(zip(("", *spec.slots), results)):
+        shares = [(others[i] - expected[i]) / NUDGE for others in nudged]
+        gradient, *others = map(_largest, shares)
+        size = max(4 * _largest(expected[i]), gradient + sum(others)) + (0.0 if slot else _largest(inputs.weight))
+        tolerance = ROUNDING * precision * size + clip_rounding * max(gradient, _largest(expected[i]))
+        error = result - expected[i]
+        stored = 0.0 if slot else np.abs(inputs.weight)
+        if _largest(error) > tolerance or not _explains(error, shares, stored, precision, clip_rounding):
+            found[slot] = _largest(error) / max(_largest(expected[i]), _largest(result), 1e-300), tolerance
+    if not found:
         return {}
+    slot = "" if "" in found else next(iter(found))
+    deviation, tolerance = found[slot]
     factors = _linear_slips if spec.name == "sgd" else _slips
     return {
         name: {
-            "deviation": error / max(largest, _largest(update), 1e-300),
-            "factors": factors(spec, inputs, update, tolerance),
+            "deviation": deviation,
+            "slot": slot,
+            "factors": {} if slot else factors(spec, inputs, results[0], tolerance),
             "decay": inputs.decay,
             "frozen": inputs.lr_scale == 0,
         }
     }
+
+
+def _explains(
+    error: np.ndarray, shares: Sequence[np.ndarray], stored: Any, precision: float, clip_rounding: float
+) -> bool:
+    """Return whether rounding explains an error's part along each share, even one below the rounding of an element.
+
+    Rounding is independent from element to element, while a wrong factor of a term adds up over all of them.
+    """
+    size = stored + sum(map(np.abs, shares))
+    for share in shares:
+        power = float(np.square(share).sum())
+        rounding = SHARE_ROUNDING * precision * math.sqrt(float(np.square(share * size).sum()))
+        if abs(float((error * share).sum())) > rounding + (SHARE + clip_rounding) * power:
+            return False
+    return True
+
+
+def _results(spec: Any, inputs: Inputs) -> tuple[np.ndarray, ...]:
+    """Return the change of a parameter and its new slots, by the formula."""
+    step, slots = spec.direction(Math(numpy_ops), *inputs[:3], inputs.decay, inputs.applied)
+    return -inputs.lr * inputs.lr_scale * step, *slots
+
+
+def _nudged(inputs: Inputs) -> Iterator[Inputs]:
+    """Yield the inputs of an update with a little more of one: the gradient, the decay, a slot."""
+    more = 1 + NUDGE
+    yield inputs._replace(gradient=inputs.gradient * more)
+    yield inputs._replace(decay=inputs.decay * more)
+    for i, slot in enumerate(inputs.slots):
+        yield inputs._replace(slots=(*inputs.slots[:i], slot * more, *inputs.slots[i + 1 :]))
 
 
 def _direction(spec: Any, inputs: Inputs) -> np.ndarray:
@@ -175,7 +224,7 @@ def _direction(spec: Any, inputs: Inputs) -> np.ndarray:
 
 
 def _expected_update(spec: Any, inputs: Inputs) -> np.ndarray:
-    return -inputs.lr * inputs.lr_scale * _direction(spec, inputs)
+    return _results(spec, inputs)[0]
 
 
 def _terms(spec: Any, inputs: Inputs) -> list[np.ndarray]:

@@ -28,6 +28,9 @@ MAX_SCHEDULE_STEPS = 100_000  # that are searched for the largest learning rate
 ROUNDING_UNITS = {"fp64": 2.0**-52, "fp32": 2.0**-23, "fp16": 2.0**-10, "bf16": 2.0**-7}
 Tensors = dict[str, np.ndarray]
 CLIP_SHARE = 0.5  # of the gradient's norm: the limit of the additional update that is clipped for certain
+DECAYED_SHARE = 0.5  # of a weight that decay takes in the additional update whose rounding hides nothing
+LARGE_LR = 10.0  # of that update in a recipe without decay
+LARGE, SKIPPED = "update at a large rate", "skipped update"  # titles of additional updates
 
 
 def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Sequence[Batch]) -> Record:
@@ -63,9 +66,17 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     _add_passes(result, job, trainer, device_batches[0], " after the updates")
     limit = cfg.optim.clip_norm
     norms = [step["grad_norm"] for step in result.steps]
-    if limit is not None and compute == "fp64" and min(norms) <= limit:
+    _add_update(result, job, trainer, device_batches[:accumulate], large_lr(job), UPDATES + 1, LARGE, is_kept=False)
+    _add_skipped_update(result, trainer, device_batches[:accumulate], lr)
+    if limit is not None and min(norms) <= limit:
         _add_clipped_update(result, job, cfg, weights, device_batches[:accumulate], lr)
     return result
+
+
+def large_lr(job: Job) -> float:
+    """Return a learning rate at which decay, momentum and gradient are all larger than the rounding of the weights."""
+    decay = max(job.plan.param_group(param.name).weight_decay for param in job.trainer.params)
+    return DECAYED_SHARE / decay if decay else LARGE_LR
 
 
 def peak_lr(job: Job) -> float:
@@ -181,8 +192,9 @@ def _add_update(
     lr: float,
     number: int,
     title: str = "",
+    is_kept: bool = True,
 ) -> None:
-    """Run one update and record its gradients, the changes of all tensors and the optimizer's deviations."""
+    """Run one update and record the optimizer's deviations and, if it is kept, gradients and changes of all tensors."""
     before = trainer.state_dict()
     before = {key: np.array(value, np.float64) for key, value in before.items()}
     numbers = trainer.read(trainer.step(micro_batches, lr, number))
@@ -191,26 +203,14 @@ def _add_update(
     shards = {param.name for param in trainer.params if param.rows}
     plan: Any = trainer.plan  # type: ignore[attr-defined]
     prefix = title or f"update {number + 1}"
-    for name, gradient in gradients.items():
-        result.add(f"{prefix}/gradient/{name}", gradient)
-    for param in trainer.params:
-        kind = "statistic" if param.is_statistic else "change"
-        value = np.asarray(after[param.name], np.float64)
-        result.add(f"{prefix}/{kind}/{param.name}", value if param.is_statistic else value - before[param.name])
-        for slot in plan.optimizer.slots:
-            key = slot_key(slot, param.name)
-            if key in after:
-                result.add(f"{prefix}/{key}", after[key])
-        key = ema_key(param.name)
-        if key in after:
-            result.add(f"{prefix}/{key}", np.asarray(after[key], np.float64) - before[key])
-    for key in (statistic_key(statistic.name) for statistic in trainer.statistics):
-        result.add(f"{prefix}/{key}", after[key])
-    result.add(f"{prefix}/loss", np.array(numbers["loss"]))
-    result.add(f"{prefix}/grad_norm", np.array(numbers["grad_norm"]))
+    if is_kept:
+        _add_tensors(result, trainer, prefix, before, after, gradients)
+        result.add(f"{prefix}/loss", np.array(numbers["loss"]))
+        result.add(f"{prefix}/grad_norm", np.array(numbers["grad_norm"]))
     # Only the trainer sees the gradients of all ranks' shards.
     norm = numbers["grad_norm"] if shards and job.group.size > 1 else formulas.norm(gradients)
-    unit = ROUNDING_UNITS[result.precision]
+    # Parameters and slots are fp32 in 16 bits, too.
+    unit = min(ROUNDING_UNITS[result.precision], ROUNDING_UNITS["fp32"])
     rounding = formulas.norm_rounding(norm, numbers["grad_norm"], result.precision)
     applied = number + 1 - round(float(before["scaler/skipped"]))
     deviations = formulas.check(plan, shards, lr, before, after, gradients, norm, unit, rounding, applied)
@@ -225,6 +225,41 @@ def _add_update(
             "averages": formulas.check_averages(plan.ema, before, after, unit, applied) if plan.ema else {},
         }
     )
+
+
+def _add_tensors(
+    result: Record, trainer: Any, prefix: str, before: formulas.State, after: formulas.State, gradients: formulas.State
+) -> None:
+    """Add the gradients of an update, and what it has changed."""
+    for name, gradient in gradients.items():
+        result.add(f"{prefix}/gradient/{name}", gradient)
+    for param in trainer.params:
+        kind = "statistic" if param.is_statistic else "change"
+        value = np.asarray(after[param.name], np.float64)
+        result.add(f"{prefix}/{kind}/{param.name}", value if param.is_statistic else value - before[param.name])
+        for slot in trainer.plan.optimizer.slots:
+            key = slot_key(slot, param.name)
+            if key in after:
+                result.add(f"{prefix}/{key}", after[key])
+        key = ema_key(param.name)
+        if key in after:
+            result.add(f"{prefix}/{key}", np.asarray(after[key], np.float64) - before[key])
+    for key in (statistic_key(statistic.name) for statistic in trainer.statistics):
+        result.add(f"{prefix}/{key}", after[key])
+
+
+def _add_skipped_update(result: Record, trainer: Trainer, micro_batches: Sequence[DeviceBatch], lr: float) -> None:
+    """Run an update whose gradients are not finite, since a weight of the last layer is not; note what it changes."""
+    state = {key: np.array(value) for key, value in trainer.state_dict().items()}
+    last = [param.name for param in trainer.params if not param.is_statistic][-1]
+    state[last].flat[0] = np.nan
+    trainer.load_state_dict(state)
+    trainer.step(micro_batches, lr, UPDATES + 2)
+    after = trainer.state_dict()
+    kept = [param.name for param in trainer.params if not param.is_statistic]
+    kept += [key for key in state if key.startswith(("optimizer/", "ema/"))]
+    changed = [key for key in kept if not np.array_equal(state[key], after[key], equal_nan=True)]
+    result.settings["changed_by_skipped_update"] = changed
 
 
 def _add_clipped_update(

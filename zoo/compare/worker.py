@@ -49,15 +49,16 @@ def run_rank(
 
 
 def write_proofs(job: Job, config: Config, stem: str) -> None:
-    """Record the proof in fp64, if the framework has it on this device, and in fp32."""
+    """Record the proof in fp64, if the framework has it on this device, in fp32, and in the recipe's 16 bits."""
     weights = job.trainer.state_dict()
     weights = {param.name: weights[param.name] for param in job.trainer.params}
     batches = proof.batches(job, config.seed)
-    for compute, suffix in (("fp64", "fp64"), ("fp32", "rounded")):
-        if compute == "fp32" or has_fp64(job):
-            result = proof.record(job, config, compute, weights, batches)
-            if job.group.rank == 0:
-                result.save(f"{stem}-{suffix}.safetensors")
+    precisions = [("fp64", "fp64")] if has_fp64(job) else []
+    precisions += [("fp32", "rounded"), *([(job.plan.mode.compute, "mixed")] if job.plan.mode.is_mixed else [])]
+    for compute, suffix in precisions:
+        result = proof.record(job, config, compute, weights, batches)
+        if job.group.rank == 0:
+            result.save(f"{stem}-{suffix}.safetensors")
 
 
 def has_fp64(job: Job) -> bool:
