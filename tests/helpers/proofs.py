@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.compare import causes, formulas
-from zoo.compare.proof import ROUNDING_UNITS
-from zoo.compare.record import Call, Record, empty
+from zoo.compare.record import ROUNDING_UNITS, Call, Record, empty
 from zoo.trainer.plan import ParamGroup, Plan
 
 SAMPLES, CHANNELS, CLASSES, SIDE = 8, 4, 5, 6

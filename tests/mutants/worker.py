@@ -23,7 +23,7 @@ import pytest
 
 from tests.mutants.fault import SHARED, Fault, find_test, plant
 
-TIMEOUT = 150.0  # seconds of one job
+TIMEOUT = 600.0  # seconds of one job
 PRELOADED = ("numpy", "hypothesis", "cv2", "PIL.Image", "yaml", "safetensors.numpy")  # nothing of the repository
 LIBRARIES = {  # torch._dynamo, which the first optimizer would import
     "torch": ("torch", "torch._dynamo"),

@@ -261,7 +261,7 @@ def _rounding_findings(proofs: Records, rounded: Records) -> list[Finding]:
     title, others = first.apart[0], [other for other in first.event.keys if other not in first.apart]
     cause = _cause(first.event, rounded, others[0], title) if others else ""
     what = (
-        f"{_describe(first.event)} in {rounded[title].precision} "
-        f"differs from fp64 by {first.relative:.1e} of its largest value, far more than in the other frameworks"
+        f"{_describe(first.event)} in {rounded[title].precision} differs from fp64 by {first.relative:.1e} of itself, "
+        f"where rounding explains {first.limit / first.magnitude:.1e}"
     )
     return [Finding(first.apart, what, tuple(_places(first.event, [], rounded[title], title)), cause)]

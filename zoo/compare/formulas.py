@@ -145,7 +145,8 @@ def check_averages(spec: Ema, before: State, after: State, precision: float, app
         largest = max(map(_largest, (weight, old, new)))
         error, share = new - moved(old, weight, rate), rate * (weight - old)
         is_small = _largest(error) <= ROUNDING * precision * largest
-        if not is_small or not _explains(error, [share], np.maximum(np.abs(old), np.abs(weight)), precision, 0.0):
+        stored = np.maximum(np.abs(old), np.abs(weight))
+        if not (is_small and _explains(error, share, [share], stored, precision, 0.0)):
             cause = _cause_of_average(spec, rate, weight - old, new - old)
             found[name] = {"deviation": _largest(error) / largest, "cause": cause}
     return found
@@ -168,8 +169,9 @@ def _deviation(
         size = max(4 * _largest(expected[i]), gradient + sum(others)) + (0.0 if slot else _largest(inputs.weight))
         tolerance = ROUNDING * precision * size + clip_rounding * max(gradient, _largest(expected[i]))
         error = result - expected[i]
-        stored = 0.0 if slot else np.abs(inputs.weight)
-        if _largest(error) > tolerance or not _explains(error, shares, stored, precision, clip_rounding):
+        stored = np.abs(expected[i]) + (0.0 if slot else np.abs(inputs.weight))
+        is_explained = _explains(error, expected[i], shares, stored, precision, clip_rounding)
+        if not (_largest(error) <= tolerance and is_explained):
             found[slot] = _largest(error) / max(_largest(expected[i]), _largest(result), 1e-300), tolerance
     if not found:
         return {}
@@ -188,17 +190,31 @@ def _deviation(
 
 
 def _explains(
-    error: np.ndarray, shares: Sequence[np.ndarray], stored: Any, precision: float, clip_rounding: float
+    error: np.ndarray,
+    result: np.ndarray,
+    shares: Sequence[np.ndarray],
+    stored: np.ndarray,
+    precision: float,
+    clip_rounding: float,
 ) -> bool:
     """Return whether rounding explains an error's part along each share, even one below the rounding of an element.
 
-    Rounding is independent from element to element, while a wrong factor of a term adds up over all of them.
+    Rounding is independent from element to element, and that of a factor which they have in common is small, while a
+    wrong factor of a term adds up over all of them.
+
+    Args:
+        error: of the result.
+        result: the right one.
+        shares: what the result owes to each input.
+        stored: size of what is rounded beside the shares.
+        precision, clip_rounding: of `check`.
     """
     size = stored + sum(map(np.abs, shares))
     for share in shares:
         power = float(np.square(share).sum())
-        rounding = SHARE_ROUNDING * precision * math.sqrt(float(np.square(share * size).sum()))
-        if abs(float((error * share).sum())) > rounding + (SHARE + clip_rounding) * power:
+        rounding = math.sqrt(float(np.square(share * size).sum())) + abs(float((result * share).sum()))
+        limit = SHARE_ROUNDING * precision * rounding + (SHARE + clip_rounding) * power
+        if not abs(float((error * share).sum())) <= limit:
             return False
     return True
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from zoo.compare import causes, formulas
-from zoo.compare.record import CLIPPED, Call, Record, empty, summarize
+from zoo.compare.record import CLIPPED, ROUNDING_UNITS, Call, Record, empty, summarize
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.stream import open_training
@@ -25,7 +25,6 @@ from zoo.trainer.state import ema_key, slot_key, statistic_key, with_averages
 
 UPDATES = 4  # from the second on, momentum counts
 MAX_SCHEDULE_STEPS = 100_000  # that are searched for the largest learning rate
-ROUNDING_UNITS = {"fp64": 2.0**-52, "fp32": 2.0**-23, "fp16": 2.0**-10, "bf16": 2.0**-7}
 Tensors = dict[str, np.ndarray]
 CLIP_SHARE = 0.5  # of the gradient's norm: the limit of the additional update that is clipped for certain
 DECAYED_SHARE = 0.5  # of a weight that decay takes in the additional update whose rounding hides nothing
@@ -249,14 +248,16 @@ def _add_tensors(
 
 
 def _add_skipped_update(result: Record, trainer: Trainer, micro_batches: Sequence[DeviceBatch], lr: float) -> None:
-    """Run an update whose gradients are not finite, since a weight of the last layer is not; note what it changes."""
+    """Run an update whose gradients are not finite, since a weight is not, and note what it changes.
+
+    It is one of the first layer: Paddle's softmax makes finite gradients of logits that are not, on a CPU.
+    """
     state = {key: np.array(value) for key, value in trainer.state_dict().items()}
-    last = [param.name for param in trainer.params if not param.is_statistic][-1]
-    state[last].flat[0] = np.nan
+    kept = [param.name for param in trainer.params if not param.is_statistic]
+    state[kept[0]].flat[0] = np.nan
     trainer.load_state_dict(state)
     trainer.step(micro_batches, lr, UPDATES + 2)
     after = trainer.state_dict()
-    kept = [param.name for param in trainer.params if not param.is_statistic]
     kept += [key for key in state if key.startswith(("optimizer/", "ema/"))]
     changed = [key for key in kept if not np.array_equal(state[key], after[key], equal_nan=True)]
     result.settings["changed_by_skipped_update"] = changed

@@ -264,6 +264,16 @@ def test_rounding_in_excess_is_found():
 
 def test_no_rounding_in_excess(right):
     found = differences.excess_rounding(*right)
-    assert not any(d.is_beyond or d.apart for d in found) and len(found) == 2 * 10 + 1 + 2
+    assert not any(d.is_beyond or d.apart for d in found) and len(found) == 2 * 10 + 1 + 2 + 5  # gradients last
     stages = {(d.event.stage, d.event.part) for d in found}
-    assert ("update 1", "gradient") not in stages and ("update 2", "loss") not in stages
+    assert ("update 2", "gradient") not in stages and ("update 2", "loss") not in stages
+
+
+@pytest.mark.parametrize("factor, is_found", [(1.01, False), (1.05, True), (-1.0, True)])
+def test_a_gradient_of_another_length_in_fp32_is_found(right, factor, is_found):
+    fp64, fp32 = right
+    key = next(key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/stage.conv"))
+    changed = {**fp32["torch"].excerpts, key: factor * fp32["torch"].excerpts[key]}
+    fp32 = {**fp32, "torch": fp32["torch"]._replace(excerpts=changed)}
+    found = [d for d in differences.excess_rounding(fp64, fp32) if d.is_beyond]
+    assert [d.apart for d in found] == [("torch",)] * is_found

@@ -7,7 +7,7 @@ import pytest
 
 from zoo.compare import formulas
 from zoo.compare.causes import of_update
-from zoo.compare.proof import ROUNDING_UNITS
+from zoo.compare.record import ROUNDING_UNITS
 from zoo.optim.ema import Ema
 from zoo.optim.sgd import Settings
 from zoo.trainer.plan import ParamGroup, Plan
@@ -157,6 +157,34 @@ def test_a_frozen_parameter_that_is_updated():
         assert found.keys() == {"frozen"}
         assert found["frozen"]["factors"]["lr"] == pytest.approx(1.0)
         assert of_update(found, MOMENTUM) == "a frozen parameter is updated (frozen)"
+
+
+@pytest.mark.parametrize("share, is_found", [(1.0, False), (0.9, True), (0.0, True)])
+def test_a_decay_below_the_rounding_of_every_element_is_found(share, is_found):
+    """It is 1e-7 of a weight, as much as the last bit, of 200,000 weights; the gradient is not larger."""
+    rng = np.random.default_rng(0)
+    before = {"w": rng.standard_normal(200_000).astype(np.float32), "optimizer/momentum/w": np.zeros(200_000)}
+    decay, gradient = 1e-6, 1e-6 * rng.standard_normal(200_000).astype(np.float32)
+    slope = gradient + share * decay * before["w"].astype(np.float64)
+    weight = (before["w"] - 0.1 * slope).astype(np.float32)
+    settings = Plan((), (), lambda name: ParamGroup(1.0, decay), optimizer=Settings(momentum=MOMENTUM))
+    # The slot shows nothing here: it is the right one.
+    after = {"w": weight, "optimizer/momentum/w": gradient + decay * before["w"].astype(np.float64)}
+    arguments = before, after, {"w": gradient}, norm({"w": gradient}, ["w"]), ROUNDING_UNITS["fp32"]
+    assert bool(formulas.check(settings, set(), 0.1, *arguments)) == is_found
+
+
+def test_a_wrong_slot_is_found_though_the_weight_is_right():
+    spec, rng = Settings(momentum=MOMENTUM), np.random.default_rng(0)
+    before = {"w": rng.standard_normal((3, 4)), "optimizer/momentum/w": rng.standard_normal((3, 4))}
+    gradient = rng.standard_normal((3, 4))
+    slot = MOMENTUM * before["optimizer/momentum/w"] + gradient
+    settings = Plan((), (), lambda name: ParamGroup(1.0, 0.0), optimizer=spec)
+    after = {"w": before["w"] - LR * slot, "optimizer/momentum/w": slot * 1.01}
+    arguments = settings, set(), LR, before, after, {"w": gradient}, norm({"w": gradient}, ["w"]), 2.0**-52
+    found = formulas.check(*arguments)
+    assert found["w"]["slot"] == "momentum" and "momentum does not follow" in of_update(found, MOMENTUM)
+    assert formulas.check(*arguments[:4], {**after, "optimizer/momentum/w": slot}, *arguments[5:]) == {}
 
 
 SPEC, APPLIED = Ema(0.9), 3  # a rate of 9 / 13
