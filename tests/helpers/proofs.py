@@ -92,7 +92,7 @@ def record(framework: str, variant: Variant, precision: str) -> Record:
     network = Network(variant, np.dtype({"fp64": np.float64, "fp32": np.float32}[precision]))
     images, labels = data()
     result = empty(framework, precision, settings())
-    topics = ("preprocess", "objective", "update", "trainer", "average", "shards", "statistics", "output")
+    topics = ("preprocess", "objective", "update", "trainer", "average", "shards", "statistics", "output", "precision")
     result.files.update({topic: [f"{framework}/{topic}.py"] for topic in topics})
     for name in ("stage.bn.running_mean", "stage.bn.running_var"):
         result.add(f"initial/{name}", network.state[name])

@@ -3,6 +3,7 @@
 The proof of the framework with the fault is compared with those of the others without it.
 """
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from zoo.compare import record
 from zoo.compare.findings import Finding, judge
 from zoo.data.demo import motion, portraits, shapes, streets
 
-PRECISIONS = ("fp64", "fp32")
+PRECISIONS = ("fp64", "fp32", "mixed")
 UPDATES = 2  # the second one has momentum
 COMPARED = tuple(name for name in FRAMEWORKS if name != SHARED)
 SLOW = "mindspore"  # its fp64 takes ten times as long on a CPU
@@ -57,7 +58,7 @@ def overrides(setting: Setting, sets: Path) -> list[str]:
 
 
 def record_proof(framework: str, recipe: str, overrides: Sequence[str], prefix: str) -> dict[str, Any]:
-    """Write <prefix>-<precision>.safetensors for both precisions, in the process of a worker.
+    """Write <prefix>-<precision>.safetensors for fp64, fp32 and the recipe's 16 bits, in the process of a worker.
 
     Everything of the repository that a fault may change is imported here, after it was planted.
     """
@@ -74,12 +75,19 @@ def record_proof(framework: str, recipe: str, overrides: Sequence[str], prefix: 
     weights = {param.name: state[param.name] for param in job.trainer.params}
     batches = proof.batches(job, request.config.seed)
     for precision in PRECISIONS:
-        proof.record(job, request.config, precision, weights, batches).save(f"{prefix}-{precision}.safetensors")
+        compute = job.plan.mode.compute if precision == "mixed" else precision
+        if precision != "mixed" or job.plan.mode.is_mixed:
+            proof.record(job, request.config, compute, weights, batches).save(f"{prefix}-{precision}.safetensors")
     return {"outcome": "recorded", "message": ""}
 
 
 def setting_of(fault: Fault) -> Setting:
     return Setting(fault.recipe, fault.options)
+
+
+def in_fp32(setting: Setting) -> Setting:
+    """Return a setting without 16 bits, which not every framework has on a CPU."""
+    return setting._replace(options=tuple(option for option in setting.options if "train.precision" not in option))
 
 
 def companions(fault: Fault) -> list[str]:
@@ -118,7 +126,7 @@ def record_sound(faults: Sequence[Fault], folder: Path) -> dict[Setting, list[st
         names += [name for name in companions(fault) if name not in names]
     for framework in COMPARED:
         settings = [setting for setting, names in needed.items() if framework in names]
-        jobs = [job(each.key, each, None, prefix(folder, each.key, framework), folder) for each in settings]
+        jobs = [job(each.key, in_fp32(each), None, prefix(folder, each.key, framework), folder) for each in settings]
         for result in run_jobs(framework, jobs):
             if result["outcome"] != "recorded":
                 raise RuntimeError(f"{framework}: {result['key']}: {result['message']}")
@@ -137,10 +145,9 @@ def prefix(folder: Path, key: str, framework: str = "") -> Path:
 def findings(prefixes: dict[str, Path]) -> list[Finding]:
     """Judge the proofs of several frameworks, whose files begin with the prefixes."""
     names = [name for name in COMPARED if name in prefixes]
-    proofs, rounded = (
-        {name: record.load(f"{prefixes[name]}-{precision}.safetensors") for name in names} for precision in PRECISIONS
-    )
-    return judge(proofs, rounded).findings
+    paths = [{name: f"{prefixes[name]}-{precision}.safetensors" for name in names} for precision in PRECISIONS]
+    records = [{name: record.load(path) for name, path in each.items() if os.path.exists(path)} for each in paths]
+    return judge(*records).findings
 
 
 def report(found: Sequence[Finding]) -> Result:

@@ -197,7 +197,8 @@ def excess_rounding(proofs: Records, rounded: Records) -> list[Difference]:
     for event in order:
         titles = [title for title in event.keys if title in rounded and proofs[title].precision == "fp64"]
         magnitude = _magnitude(proofs, event)
-        if (event.stage, event.part) in STEADY and len(titles) > 1:
+        is_fp32 = any(rounded[title].precision == "fp32" for title in titles)
+        if (event.stage, event.part) in STEADY and len(titles) > is_fp32:
             sizes = {title: _rounding(proofs[title], rounded[title], event.keys[title]) for title in titles}
             least = min(sizes.values())
             limits = {title: _value_limit(rounded[title].precision, least, magnitude) for title in titles}

@@ -258,10 +258,11 @@ def _rounding_findings(proofs: Records, rounded: Records) -> list[Finding]:
     first = next((difference for difference in excess_rounding(proofs, rounded) if difference.is_beyond), None)
     if first is None or not first.apart:
         return []
-    title, others = first.apart[0], [other for other in first.event.keys if other not in first.apart]
+    title, others = first.apart[0], [other for other in first.event.keys if other in rounded.keys() - {*first.apart}]
     cause = _cause(first.event, rounded, others[0], title) if others else ""
     what = (
         f"{_describe(first.event)} in {rounded[title].precision} differs from fp64 by {first.relative:.1e} of itself, "
         f"where rounding explains {first.limit / first.magnitude:.1e}"
     )
-    return [Finding(first.apart, what, tuple(_places(first.event, [], rounded[title], title)), cause)]
+    places = [*_places(first.event, [], rounded[title], title), *rounded[title].files["precision"]]
+    return [Finding(first.apart, what, tuple(dict.fromkeys(places)), cause)]

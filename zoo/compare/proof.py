@@ -139,6 +139,7 @@ def _files(trainer: Any, task: Any) -> dict[str, list[str]]:
         "shards": [f"{folder}/partial_fc.py"],
         "statistics": [f"{folder}/batchnorm.py", f"{folder}/layers.py"],
         "output": [class_file(trainer.plan.output), f"{folder}/ops.py"],
+        "precision": [f"{folder}/{name}.py" for name in ("cpu_layers", "model", "layers", "ops")],
     }
     return {
         topic: [path for path in paths if os.path.isfile(os.path.join(ROOT, path))] for topic, paths in by_topic.items()
@@ -258,7 +259,8 @@ def _add_skipped_update(result: Record, trainer: Trainer, micro_batches: Sequenc
     trainer.load_state_dict(state)
     trainer.step(micro_batches, lr, UPDATES + 2)
     after = trainer.state_dict()
-    kept += [key for key in state if key.startswith(("optimizer/", "ema/"))]
+    kept += [ema_key(name) for name in kept[1:] if ema_key(name) in state]  # that of the weight would be 0 * NaN away
+    kept += [key for key in state if key.startswith("optimizer/")]
     changed = [key for key in kept if not np.array_equal(state[key], after[key], equal_nan=True)]
     result.settings["changed_by_skipped_update"] = changed
 
