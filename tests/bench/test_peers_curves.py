@@ -14,10 +14,8 @@ from zoo.bench.commands.peers_curves import Case
 torch = pytest.importorskip("torch")
 REPOSITORY = "https://github.com/NVIDIA/DeepLearningExamples"
 CLONES = os.environ.get("ZOO_CLONES", str(ROOT / "clones"))  # of other projects
-OPTIONS = (
-    *("data.kind=image", "data.size=32", "data.num_classes=3", "data.train_samples=8", "train.batch=4"),
-    *("train.epochs=3", "optim.warmup=1 epochs", "model.depth=18", "model.width=4", "optim.lr=0.004"),
-)
+OPTIONS = """data.kind=image data.size=32 data.num_classes=3 data.train_samples=8 train.batch=4 train.epochs=3
+    optim.warmup=1epochs model.depth=18 model.width=4 optim.lr=0.004"""
 
 
 def upstream(work, recorder, momentum=0.875, smoothing=0.1, before=lambda work: None):

@@ -90,8 +90,9 @@ class Recorder:
 
         self.masks, self.modules = iter(work.masks), list[tuple[Any, Callable[[str], str]]]()
         self.curve = Curve([], [], [], {}, {})
-        self.backward = torch.Tensor.backward
-        torch.Tensor.backward = self._backward  # type: ignore[method-assign]
+        tensors: Any = torch.Tensor
+        backward = tensors.backward
+        tensors.backward = lambda loss: self._record(loss, backward)
         register_optimizer_step_pre_hook(self._before_step)
         for name in ("dropout", "dropout2d"):
             setattr(torch.nn.functional, name, self._dropout)
@@ -113,15 +114,11 @@ class Recorder:
             self.curve.final.update(_tensors(module, rename))
         return self.curve
 
-    @property
-    def _backward(self) -> Callable[..., None]:
-        def backward(loss: Any, *args: Any, **kwargs: Any) -> None:
-            self.curve.losses.append(loss.item())
-            self.backward(loss, *args, **kwargs)
-            grads = [p.grad for module, _ in self.modules for p in module.parameters() if p.grad is not None]
-            self.curve.norms.append(float(sum(float((grad.double() ** 2).sum()) for grad in grads)) ** 0.5)
-
-        return backward
+    def _record(self, loss: Any, backward: Callable[..., None]) -> None:
+        self.curve.losses.append(loss.item())
+        backward(loss)
+        grads = [p.grad for module, _ in self.modules for p in module.parameters() if p.grad is not None]
+        self.curve.norms.append(float(sum(float((grad.double() ** 2).sum()) for grad in grads)) ** 0.5)
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         self.curve.rates.append(optimizer.param_groups[0]["lr"])
@@ -337,6 +334,9 @@ def mmsegmentation(work: Work, recorder: Recorder) -> None:
     def batch(images: Any, labels: Any) -> dict[str, Any]:
         return {"inputs": images, "data_samples": [segmentation_sample(one) for one in labels.long()]}
 
+    if not work.as_published:
+        losses = upstream.installed("mmseg.models.losses.cross_entropy_loss")
+        losses.weight_reduce_loss = lambda loss, avg_factor, **_: loss.sum() / avg_factor
     batches: Any = list(Loader(work, batch))
     runner._train_dataloader = torch.utils.data.DataLoader(batches, batch_size=None)
     runner.train()
