@@ -114,6 +114,8 @@ def main(argv: list[str] | None = None) -> int:
     if case.on_purpose:
         print_purposes(case, arguments.config, found)
         theirs = run_upstream(case, work._replace(as_published=False))
+        if any(not np.array_equal(value, ours.initial[name]) for name, value in theirs.initial.items()):
+            raise UserError("upstream's program does not begin with the same weights each time; it needs a seed")
         found = compare(ours, theirs)
         report["without what differs on purpose"] = found
     write(folder, ours, theirs, report)

@@ -327,7 +327,7 @@ def mmsegmentation(work: Work, recorder: Recorder) -> None:
     config.default_hooks = {"sampler_seed": None, "checkpoint": None}
     for name in ("dataloader", "cfg", "evaluator"):
         config[f"val_{name}"] = config[f"test_{name}"] = None
-    config.update(train_dataloader={"dataset": {}}, work_dir=".")  # it gets the batches below
+    config.update(train_dataloader={"dataset": {}}, work_dir=".", randomness={"seed": 0})  # it gets the batches below
     runner = engine.runner.Runner.from_cfg(config)
     runner.model = recorder.watch(revert(runner.model))
 
