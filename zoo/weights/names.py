@@ -1,6 +1,7 @@
 """Key mapping from the state dicts of other projects, called origins, to the canonical names.
 
-    torchvision    canonical, plus a counter num_batches_tracked for each batch normalization
+    torchvision    canonical, plus a counter num_batches_tracked for each batch normalization; NVIDIA's
+                   DeepLearningExamples numbers the layers of ResNet from layers.0
     mit            mit-han-lab/temporal-shift-module: wrappers add module., base_model., .net and .block
     mmaction2      open-mmlab/mmaction2's TSM: convolution and normalization share a module convN
     paddle_vision  paddle.vision.models: as torchvision, but _mean and _variance
@@ -165,6 +166,11 @@ def shortcut(match: Match[str]) -> str:
     return f"downsample.{int(match[1] in NORMS)}."
 
 
+def nvidia_layer(match: Match[str]) -> str:
+    """Map layers.0. to layer1."""
+    return f"layer{int(match[1]) + 1}."
+
+
 def paddlevideo_block(match: Match[str]) -> str:
     """Map res2a., res2b. to layer1.0., layer1.1. and, in deep models, res4b1. to layer3.1."""
     return f"layer{int(match[1]) - 1}.{match[3] or ord(match[2]) - ord('a')}."
@@ -178,7 +184,7 @@ MINDSPORE_NORM: tuple[Rule, ...] = (
     (r"\.moving_variance$", ".running_var"),
 )
 RULES: dict[str, tuple[Rule, ...]] = {
-    "torchvision": MOBILENET_TORCHVISION,  # of the ResNet, the names are canonical
+    "torchvision": ((r"^layers\.([0-3])\.", nvidia_layer), *MOBILENET_TORCHVISION),  # ResNet's own are canonical
     "mit": (
         (r"^(module\.)?(base_model\.)?", ""),
         (r"^new_fc\.", "fc."),  # with dropout 0 it is base_model.fc

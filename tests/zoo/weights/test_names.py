@@ -1,5 +1,7 @@
 """Names and layouts of other projects: every recorded name maps to a canonical one; what differs beyond names."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -199,3 +201,10 @@ def test_a_reversed_shift_computes_the_same_and_twice_is_the_identity(case):
     assert np.abs(logits(case, past, "future") - expected).max() > 1e-3 * largest  # so there is something to convert
     twice = layouts.reverse_shift(future, div)
     assert twice.keys() == past.keys() and all(np.array_equal(twice[name], past[name]) for name in past)
+
+
+def test_a_resnet_of_nvidia_is_torchvisions_with_other_layers():
+    shapes = recorded_shapes("names_torchvision")
+    nvidia = {re.sub(r"^layer(\d)", lambda match: f"layers.{int(match[1]) - 1}", name): name for name in shapes}
+    assert "layers.3.2.conv3.weight" in nvidia and names.detect(nvidia) == "torchvision"
+    assert {names.canonical_name(name, "torchvision"): name for name in nvidia} == {n: o for o, n in nvidia.items()}
