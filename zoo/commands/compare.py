@@ -24,8 +24,8 @@ The proof: forward passes in training and in evaluation mode, module by module, 
 rate of the schedule, with their gradients, running statistics and optimizer state. It is computed in fp64, where two
 equal computations differ by 1e-10 at most and not by 1e-3, and again in fp32 and with --amp in 16 bits, whose updates,
 outputs and gradients may differ from fp64 by rounding alone. The limit of every tensor comes from the rounding that the
-frameworks show there. The first tensor beyond its limit is named, with the module, the source files and, if a hypothesis
-fits the numbers, the likely cause. report.html shows all modules.
+frameworks show there. The first tensor beyond its limit is named, with the module, the source files and, if a
+hypothesis fits the numbers, the likely cause. report.html shows all modules.
 
 The curves: --steps updates of the recipe as it stands. The losses of the first --within must agree by --tolerance.
 Beyond some dozens of steps, any two computations in fp32 diverge; with --exact they do not. So if losses differ though
