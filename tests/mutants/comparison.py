@@ -112,6 +112,8 @@ def compare(faults: Sequence[Fault], show: bool = False) -> dict[str, Result]:
             jobs = [job(key, setting_of(fault), fault, prefix(folder, key), folder) for key, fault in own.items()]
             for result in run_jobs(framework, jobs):
                 results[result["key"]] = {**result, **judged(own[result["key"]], result, folder)}
+                for precision in PRECISIONS:  # 50 MB each
+                    Path(f"{prefix(folder, result['key'])}-{precision}.safetensors").unlink(missing_ok=True)
                 if show:
                     what = results[result["key"]].get("what") or result["message"]
                     print(f"{results[result['key']]['outcome']:8}  {result['key']}  {what}", flush=True)
