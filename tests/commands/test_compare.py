@@ -66,7 +66,7 @@ def test_two_frameworks_agree(clips, tmp_path):
     for suffix, precision in (("fp64", "fp64"), ("rounded", "fp32")):
         proof = record.load(str(made / f"torch-{suffix}.safetensors"))
         assert (proof.framework, proof.precision) == ("torch", precision)
-        assert proof.settings["lr"] == max(step["lr"] for step in proof.steps) > 5 * max(row.lr for row in rows)
+        assert proof.settings["lr"] == max(step["lr"] for step in proof.steps[:4]) > 5 * max(row.lr for row in rows)
         assert [step["deviations"] for step in proof.steps] == [{}] * len(proof.steps)
         assert [step["title"] for step in proof.steps[:4]] == [f"update {number}" for number in (1, 2, 3, 4)]
         changes = {key: proof.get(key) for key in proof.shapes if key.startswith("update 1/change/")}

@@ -75,7 +75,7 @@ def test_a_file_holds_the_whole_record(tmp_path):
 
 
 def text(**changes):
-    rest = {"version": 2, "framework": "torch", "precision": "fp64", "shapes": {}, "passes": {}}
+    rest = {"version": record.VERSION, "framework": "torch", "precision": "fp64", "shapes": {}, "passes": {}}
     rest = {**rest, "steps": [], "files": {}, "settings": {}, **changes}
     return json.dumps({key: value for key, value in rest.items() if value is not None})
 
@@ -85,7 +85,7 @@ def text(**changes):
     [
         (None, "is not a record of tools/compare.py"),
         ({"record": "{"}, "is not a record of tools/compare.py"),
-        ({"record": text(version=0)}, "version 0, not 2"),
+        ({"record": text(version=0)}, f"version 0, not {record.VERSION}"),
         ({"record": text(steps=None)}, "'steps'"),
         ({"record": text(passes={"training": [["training/0", ""]]})}, "missing 7 required positional arguments"),
     ],
