@@ -424,5 +424,8 @@ def test_the_journal_survives_a_truncated_line(tmp_path):
         file.write('{"kind": "run", "ca')
     target = Folder(tmp_path / "m", {})
     assert [entry["reason"] for entry in target.of("failure", CASE)] == ["out of memory"]
-    target.forget("failure")
-    assert target.of("failure", CASE) == []
+    target.add("run", CASE, run=1, busy=False)
+    again = Folder(tmp_path / "m", {})
+    assert [entry["kind"] for entry in again.attempts] == ["failure", "run"]
+    again.forget("failure")
+    assert again.of("failure", CASE) == []

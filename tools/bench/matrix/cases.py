@@ -289,9 +289,13 @@ def clear(run: Path) -> None:
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a journal, without lines that a kill has damaged."""
+    """Return the entries of a journal, without a line that a kill has truncated, which it ends."""
     entries = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    if text and not text.endswith("\n"):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("\n")
+    for line in text.splitlines():
         with suppress(ValueError):
             entries.append(json.loads(line))
     return entries
