@@ -1,4 +1,4 @@
-"""tools/predict.py --stream: a causal model frame by frame."""
+"""tools/predict.py --stream: every task, frame by frame."""
 
 import json
 import re
@@ -8,15 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import zoo
 from tests.helpers import clips
 from tests.helpers.cli import call_zoo
-from tests.helpers.predicting import by_name, train
+from tests.helpers.predicting import CLASSES, by_name, datasets_allowed, read_results, train
 from zoo.data.demo import motion
 from zoo.data.errors import UserError
+from zoo.data.formats import masks
 from zoo.predict import overlay, stream
-from zoo.predict.stream import FrameClassifier, preprocess
+from zoo.predict.stream import FramePredictor, preprocess
 from zoo.predict.stream_sources import Source
 from zoo.run import trained
 
@@ -130,15 +132,15 @@ def test_every_third_frame_of_the_demo_by_default(model, video, tmp_path, capsys
 
 
 def test_ctrl_c_ends_a_stream(model, video, tmp_path, capsys, monkeypatch):
-    classify, count = FrameClassifier.__call__, []
+    predict, count = FramePredictor.__call__, []
 
-    def interrupted(self, image):
+    def interrupted(*words):
         count.append(1)
         if len(count) == 3:
             signal.raise_signal(signal.SIGINT)
-        return classify(self, image)
+        return predict(*words)
 
-    monkeypatch.setattr(FrameClassifier, "__call__", interrupted)
+    monkeypatch.setattr(FramePredictor, "__call__", interrupted)
     before = signal.getsignal(signal.SIGINT)
     annotated = tmp_path / "annotated.mp4"
     code, rows, summary, lines, errors = run(
@@ -197,7 +199,7 @@ def test_a_model_of_clips_that_is_not_causal_sees_a_window(model, video, tmp_pat
     assert len({row["predictions"][0]["probability"] for row in rows}) == 4
 
 
-def test_a_model_of_images_sees_each_frame(image_model, scene_model, video, tmp_path, capsys):
+def test_a_model_of_images_sees_each_frame(image_model, video, tmp_path, capsys):
     weights = image_model[0]
     code, rows, summary, _, errors = run(
         capsys, tmp_path / "out", "--weights", weights, "--stream", video, "--smooth", 1, "--top", 8
@@ -207,8 +209,62 @@ def test_a_model_of_images_sees_each_frame(image_model, scene_model, video, tmp_
     for row, result in zip(rows, zoo.load(weights).predict(frames), strict=True):
         assert list(by_name(row)) == list(result.labels)
         np.testing.assert_allclose(list(by_name(row).values()), result.probabilities, rtol=1e-5)
-    code, _, _, _, errors = run(capsys, tmp_path / "no", "--weights", scene_model[0], "--stream", video)
-    assert code == 2 and "--stream: is for classes, and the task of this model is segment; give files" in errors
+
+
+def write_frames(video, folder):
+    """Write the frames of a video as images; return their paths."""
+    paths = [str(folder / f"{number}.png") for number in range(FRAMES)]
+    for path, (pixels, _) in zip(paths, overlay.read_video(video), strict=True):
+        overlay.write_image(path, pixels)
+    return paths
+
+
+def test_scenes_of_a_stream_are_those_of_its_frames(scene_model, video, tmp_path, capsys):
+    """Each has its mask; the video shows the last one over the frames that the model does not see."""
+    words = ("--weights", scene_model[0])
+    paths, annotated = write_frames(video, tmp_path), tmp_path / "annotated.mp4"
+    assert call_zoo("predict", *paths, *words, "--batch", "1", "--out", str(tmp_path / "files")) == 0
+    code, rows, summary, lines, errors = run(
+        capsys, tmp_path / "out", *words, "--stream", video, "--every", 3, "--annotate", annotated
+    )
+    assert (code, errors, summary["smooth"]) == (0, "", 1) and "a label is" not in lines
+    expected = read_results(tmp_path / "files")["files"]
+    for row, still in zip(rows, expected[::3], strict=True):
+        assert row["shares"] == still["shares"]
+        mask, label = (np.asarray(Image.open(each["written"]["labels"])) for each in (row, still))
+        assert np.array_equal(mask, label) and row["written"]["labels"].endswith(f"frame_{row['frame']:06d}_labels.png")
+    colors, shown = masks.class_colors(CLASSES), [pixels for pixels, _ in overlay.read_video(str(annotated))]
+    for number, path in enumerate(paths):
+        image = np.asarray(Image.open(path))
+        width = image.shape[1]
+        labels = np.asarray(Image.open(rows[number // 3]["written"]["labels"]))
+        enlarged = overlay.blend(image, labels, colors).repeat(512 // width, 0).repeat(512 // width, 1)
+        assert np.abs(enlarged - shown[number][: enlarged.shape[0], : enlarged.shape[1]].astype(float)).mean() < 8
+    code, _, _, _, errors = run(capsys, tmp_path / "no", *words, "--stream", video, "--smooth", 3)
+    assert code == 2 and "--smooth: is for classes, and the task of this model is segment" in errors
+
+
+def test_faces_of_a_stream_are_those_of_its_frames(tmp_path, capsys, video):
+    """Embeddings, and the most similar images of an album; frames of another size are resized only if asked to."""
+    settings = {"model.depth": 18, "model.width": 8, "model.embedding": 8, "data.size": 16, "data.identities": 6}
+    with datasets_allowed():
+        weights = train(tmp_path, "arcface_demo.yaml", {**settings, "data.root": tmp_path / "set"}, 3)
+    (tmp_path / "album").mkdir()
+    paths, words = write_frames(video, tmp_path / "album"), ("--weights", weights, "-o", "data.resize=true")
+    assert call_zoo("predict", *paths, *words, "--batch", "1", "--out", str(tmp_path / "files")) == 0
+    album = ("--search", tmp_path / "album", "--top", 2)
+    code, rows, _, lines, errors = run(
+        capsys, tmp_path / "out", *words, "--stream", video, *album, "--annotate", tmp_path / "a.mp4"
+    )
+    assert (code, errors) == (0, "")
+    expected = read_results(tmp_path / "files")["files"]
+    for row, still in zip(rows, expected, strict=True):
+        np.testing.assert_allclose(row["embedding"], still["embedding"], atol=1e-5)
+        first, second = row["most_similar"]
+        assert first["cosine"] == pytest.approx(1, abs=1e-5) and first["cosine"] >= second["cosine"]
+    assert rows[0]["most_similar"][0]["file"] in lines
+    code, _, _, _, errors = run(capsys, tmp_path / "no", "--weights", weights, "--stream", video)
+    assert code == 2 and "not 16 x 16; faces should be aligned already" in errors and "Traceback" not in errors
 
 
 @pytest.mark.parametrize(

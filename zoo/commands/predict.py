@@ -58,10 +58,11 @@ tools/export.py has written (.onnx) in ONNX Runtime, without a framework.
 predictions.jsonl in --out gets a line per file as it goes, origin.json says what computed it. The same command with the
 same --out goes on after the last whole line.
 
-A stream (--stream) is a video, a camera or an address that a classifier sees frame by frame: a causal model of clips
-keeps what it needs of earlier frames, another one gets the last frames again, as many as a clip has. Frames of
-a video wait for the model; those of a camera or an address, and of a video with --realtime, are dropped and counted if
-it is too slow. stream.jsonl in --out has a line per prediction, stream.json a summary. Ctrl-C ends a stream.
+A stream (--stream) is a video, a camera or an address that a model sees frame by frame: a causal model of clips keeps
+what it needs of earlier frames, another one gets the last frames again, as many as a clip has; other models see each
+frame as an image, and frame_NUMBER_labels.png in --out is the class map of a scene. Frames of a video wait for the
+model; those of a camera or an address, and of a video with --realtime, are dropped and counted if it is too slow.
+stream.jsonl has a line per prediction, stream.json a summary. Ctrl-C ends a stream.
 
 examples
   %(prog)s holiday/*.jpg --weights runs/resnet50_imagenet/checkpoints/best --top 3
@@ -160,12 +161,15 @@ def predict(arguments: argparse.Namespace) -> int:
             print(averages_note(arguments.weights))
         return found.load(scores=arguments.explain is not None)
 
+    request = Request(arguments.top, arguments.explain, labels_only=bool(stream))
     if stream:
-        if found.spec.TASK != "classify":
-            raise UserError(f"--stream: is for classes, and the task of this model is {found.spec.TASK}; give files")
+        stream = stream.of_task(found.spec.TASK)
         is_causal = getattr(found.cfg.model, "shift_direction", None) == "causal"
         shapes = streaming.state_shapes(found.model, found.cfg) if is_causal else None
-        return predict_stream(load(), shapes, found.dataset, stream, arguments.top, out)
+        model = load()
+        if album:
+            request = request._replace(album=read_album(predictor, model, album, options))
+        return predict_stream(model, shapes, found.dataset, stream, request, out)
     inputs = find_inputs(arguments.files, predictor.extensions, predictor.frame_template(found.cfg.data))
     if all(each.missing for each in inputs):
         for each in inputs:
@@ -179,8 +183,7 @@ def predict(arguments: argparse.Namespace) -> int:
         rows = output.begin(out, head, [each.path for each in inputs])
         if rows:
             print(f"{out} has the predictions of {len(rows)} of {len(inputs)} files; going on")
-        request = Request(arguments.top, arguments.explain)
-        if arguments.search:
+        if album:
             request = request._replace(album=read_album(predictor, model, album, options))
         rows += predict_files(predictor, model, inputs, request, options, out, len(rows))
         for line in predictor.finish(rows, out):
@@ -194,13 +197,18 @@ def predict(arguments: argparse.Namespace) -> int:
 
 
 def predict_stream(
-    model: TrainedModel, shapes: Shapes | None, dataset: str, options: stream_options.Options, top: int | None, out: str
+    model: TrainedModel,
+    shapes: Shapes | None,
+    dataset: str,
+    options: stream_options.Options,
+    request: Request,
+    out: str,
 ) -> int:
     """Predict a stream until it ends, or until SIGINT or SIGTERM; see zoo.predict.stream."""
     stop = StopSignal()
     stop.install()
     try:
-        streaming.run(model, shapes, dataset, options, top, out, lambda: stop.received is not None)
+        streaming.run(model, shapes, dataset, options, request, out, lambda: stop.received is not None)
     except OSError as error:
         raise UserError(f"{error.filename or out}: {error.strerror or error}") from None
     finally:

@@ -68,11 +68,13 @@ class Request(NamedTuple):
         top: number of classes, or of images of the album, to list; None for the usual number.
         explain: name of the class to draw an explanation of; "" for the most probable one; None for no drawing.
         album: paths of images to search for faces, and their embeddings (n, d) of length 1.
+        labels_only: write the label image of a scene alone.
     """
 
     top: int | None = None
     explain: str | None = None
     album: tuple[Sequence[str], np.ndarray] | None = None
+    labels_only: bool = False
 
 
 class Input(NamedTuple):

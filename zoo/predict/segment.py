@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,12 +58,11 @@ def describe(
     Raises:
         BadSample: the file cannot be read, or its overlay cannot be encoded.
     """
-    colors = masks.class_colors(model.class_names)
     if output is None or sample.image is None:
         with local_path(source) as path:
-            counts, row = segment_video(model, path, colors, stem)
+            counts, row = segment_video(model, path, stem)
     else:
-        counts, row = draw(model, sample.image, output[0], colors, request.explain, stem)
+        counts, row = draw(model, sample.image, output[0], request, stem)
     shares = counts / counts.sum()
     names = [(model.class_names[label], float(shares[label])) for label in overlay.by_share(shares)]
     line = ", ".join(f"{name} {overlay.percent(share)}" for name, share in names[: request.top])
@@ -70,7 +70,7 @@ def describe(
 
 
 def draw(
-    model: TrainedModel, image: np.ndarray, output: np.ndarray, colors: np.ndarray, explained: str | None, stem: str
+    model: TrainedModel, image: np.ndarray, output: np.ndarray, request: Request, stem: str
 ) -> tuple[np.ndarray, Row]:
     """Write the class map of an image in three ways, and perhaps the probabilities of a class.
 
@@ -78,7 +78,10 @@ def draw(
         The pixels of each class (K,), and the files written.
     """
     labels = class_map(output)
-    counts = count_pixels(model, labels)
+    counts, colors = count_pixels(model, labels), masks.class_colors(model.class_names)
+    if request.labels_only:
+        overlay.write_labels(f"{stem}_labels.png", labels, colors)
+        return counts, {"written": {"labels": f"{stem}_labels.png"}}
     shares = counts / labels.size
     height, width = labels.shape
     legend = overlay.Legend(height, width, model.class_names, colors, overlay.by_share(shares))
@@ -86,25 +89,22 @@ def draw(
     overlay.write_image(written["classes"], colors[labels])
     overlay.write_labels(written["labels"], labels, colors)
     overlay.write_image(written["overlay"], legend.attach(overlay.blend(image, labels, colors), shares))
-    if explained is not None:
-        name, written["explanation"] = explained or model.class_names[shares.argmax()], f"{stem}_explanation.png"
+    if request.explain is not None:
+        name, written["explanation"] = request.explain or model.class_names[shares.argmax()], f"{stem}_explanation.png"
         heat = output[model.class_names.index(name)]
         explain.write(written["explanation"], image[None], heat[None], name, float(heat.mean()))
     return counts, {"written": written}
 
 
-def segment_video(model: TrainedModel, path: str, colors: np.ndarray, output: str) -> tuple[np.ndarray, Row]:
+def segment_video(model: TrainedModel, path: str, output: str) -> tuple[np.ndarray, Row]:
     """Write a video of overlays; return the pixels of each class (K,), the number of frames and the file written."""
     counts: list[np.ndarray] = []
 
     def overlays() -> Iterator[overlay.Frame]:
-        legend = None
         for image, rate in overlay.read_video(path):
             labels = predict_labels(model, image)
             counts.append(count_pixels(model, labels))
-            height, width = labels.shape
-            legend = legend or overlay.Legend(height, width, model.class_names, colors, range(len(colors)))
-            yield legend.attach(overlay.blend(image, labels, colors), counts[-1] / labels.size), rate
+            yield draw_frame(model, image, labels[None]), rate
 
     video = f"{output}_overlay.mp4"
     with suppress(FileNotFoundError):  # of a call that was killed before it wrote the row
@@ -112,6 +112,19 @@ def segment_video(model: TrainedModel, path: str, colors: np.ndarray, output: st
     with files.atomic_write(video) as temporary:
         overlay.write_video(temporary, overlays())
     return np.sum(counts, 0), {"frames": len(counts), "written": {"overlay": video}}
+
+
+def draw_frame(model: TrainedModel, image: np.ndarray, output: np.ndarray) -> np.ndarray:
+    """Blend a frame of a video with the colors of its classes, and attach their legend."""
+    labels = class_map(output[0])
+    legend = video_legend(*labels.shape, model.class_names)
+    return legend.attach(overlay.blend(image, labels, legend.colors), count_pixels(model, labels) / labels.size)
+
+
+@lru_cache(1)
+def video_legend(height: int, width: int, names: tuple[str, ...]) -> overlay.Legend:
+    """Return the legend of all frames of a video."""
+    return overlay.Legend(height, width, names, masks.class_colors(names), range(len(names)))
 
 
 def scene_result(model: TrainedModel, source: Source, _sample: Sample, output: np.ndarray | None) -> Segmentation:

@@ -1,10 +1,11 @@
-"""Classification of a video while it runs, frame by frame."""
+"""Prediction of a video while it runs, frame by frame."""
 
 import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,9 @@ from zoo.data.transforms import clips, pixels
 from zoo.data.transforms.geometry import Size
 from zoo.data.transforms.pixels import resize
 from zoo.models import load_spec
-from zoo.predict import overlay, stream_report
-from zoo.predict.classify import softmax
-from zoo.predict.predictors import find_predictor
-from zoo.predict.results import DEFAULT_TOP, TrainedModel
+from zoo.predict import batches, overlay, stream_report
+from zoo.predict.predictors import Predictor, find_predictor
+from zoo.predict.results import Request, Row, Sample, TrainedModel
 from zoo.predict.stream_report import Options, Report, Shown
 from zoo.predict.stream_sources import Captured, Frame, LatestFrame, Source, in_real_time, one_by_one, open_source
 from zoo.weights import files
@@ -85,83 +85,104 @@ def shapes_of(model: str, arch: Any, size: Sequence[int]) -> Shapes:
         raise UserError(f"--stream: model.{error}, as configs/tsm_online_k400.yaml does") from None
 
 
-class FrameClassifier:
-    """A causal model and its state: what it has kept of the frames so far."""
+class FramePredictor:
+    """A model that sees each frame as an image of its own, and what it has made of the last ones."""
 
-    def __init__(self, model: TrainedModel, shapes: Shapes, smooth: int):
+    def __init__(self, model: TrainedModel, predictor: Predictor, smooth: int):
         """Begin a stream.
 
         Args:
-            model: its trainer has predict_frame.
-            shapes: of its state, without the batch.
-            smooth: number of frames whose logits are averaged.
+            model: trained.
+            predictor: how it is applied to files.
+            smooth: number of frames whose outputs count as the views of one.
         """
-        self.model, self.settings = model, model.cfg.data
-        zeros = {f"state_{i}": np.zeros((1, *shape), np.float32) for i, shape in enumerate(shapes)}
-        self.state: Sequence = tuple(model.trainer.to_device(zeros).values())
+        self.model, self.predictor, self.settings = model, predictor, model.cfg.data
         self.recent: deque[np.ndarray] = deque(maxlen=smooth)
 
-    def __call__(self, image: np.ndarray) -> np.ndarray:
-        """Return the probabilities (K,) of the classes, float64: those of the mean of the last frames' logits.
+    def __call__(self, image: np.ndarray, request: Request, stem: str) -> tuple[str, Row]:
+        """Return the line and the row of the next frame, as of a file.
 
         Args:
-            image: the next frame, uint8 RGB (H, W, 3), of any size.
+            image: uint8 RGB (H, W, 3).
+            request: what is wanted of it.
+            stem: path of the files to write, without their suffix.
 
         Raises:
-            BadSample: the logits are not finite.
+            BadSample: the model cannot take the frame, or its output is not finite.
         """
-        self.recent.append(self.logits(image))
-        return softmax(np.mean(self.recent, 0))
+        sample, output = self.see(image)
+        self.recent.append(output)
+        return self.predictor.describe(self.model, "", sample, np.concatenate(self.recent), request, stem)
 
-    def warm_up(self) -> None:
-        """Predict a black frame and forget it: what is compiled or missing shows before the stream begins.
+    def see(self, image: np.ndarray) -> tuple[Sample, np.ndarray]:
+        """Return what the model is given of the next frame, and its output (views, ...)."""
+        sample = self.sample(image)
+        return sample, batches.forward(self.model, False, [sample])[0]
 
-        Raises:
-            UserError: the model does not take single frames.
-        """
-        side = self.settings.eval_size or self.settings.size
-        self._forward(np.zeros((side, side, 3), np.uint8))
+    def sample(self, image: np.ndarray) -> Sample:
+        """Return the next frame as the model's input."""
+        return self.predictor.read(self.settings, self.model.cfg.seed, image, 0)
 
-    def logits(self, image: np.ndarray) -> np.ndarray:
-        """Return the logits of the next frame alone, float64 (K,)."""
-        logits, self.state = self._forward(preprocess(image, self.settings))
-        return logits
-
-    def _forward(self, pixels: np.ndarray) -> tuple[np.ndarray, Sequence]:
-        """Return the logits of a prepared frame, and the state after it."""
-        trainer = self.model.trainer
-        batch = trainer.to_device({"video": pixels[None, None]})  # one stream, one frame
-        logits, state = trainer.predict_frame(batch, self.state)
-        return logits[0].astype(np.float64), state
+    def draw(self, frame: Frame) -> np.ndarray:
+        """Return the pixels of a frame for a video, with the last output."""
+        return self.predictor.draw(self.model, frame.pixels(), self.recent[-1])
 
 
-class WindowClassifier(FrameClassifier):
-    """A classifier of images, or of clips without a causal shift: it sees the last frames, as many as a clip has.
+class WindowPredictor(FramePredictor):
+    """A model of clips without a causal shift: it sees the last frames, as many as a clip has.
 
     Before there are so many, the first one is repeated.
     """
 
-    def __init__(self, model: TrainedModel, dataset: str, smooth: int):
-        """Begin a stream. dataset: name of the data set that the model was trained on."""
-        super().__init__(model, (), smooth)
-        self.read = find_predictor("classify", dataset).read
-        self.window: deque[np.ndarray] = deque(maxlen=getattr(self.settings, "segments", 0))
+    def __init__(self, model: TrainedModel, predictor: Predictor, smooth: int):
+        """Begin a stream."""
+        super().__init__(model, predictor, smooth)
+        self.window: deque[np.ndarray] = deque(maxlen=self.settings.segments)
 
-    def warm_up(self) -> None:
-        """Predict a black frame and forget it."""
-        side = self.settings.eval_size or self.settings.size
-        self.logits(np.zeros((side, side, 3), np.uint8))
-        self.window.clear()
+    def sample(self, image: np.ndarray) -> Sample:
+        """Return the clip that ends with the next frame."""
+        self.window.append(preprocess(image, self.settings))
+        first = [self.window[0]] * (self.settings.segments - len(self.window))
+        return Sample({"video": np.stack([*first, *self.window])[None]})
 
-    def logits(self, image: np.ndarray) -> np.ndarray:
-        """Return the logits of the next frame, or of the clip that ends with it, float64 (K,)."""
-        if self.window.maxlen:
-            self.window.append(preprocess(image, self.settings))
-            first = [self.window[0]] * (self.window.maxlen - len(self.window))
-            batch = {"video": np.stack([*first, *self.window])[None]}
-        else:
-            batch = self.read(self.settings, 0, image, 0).batch
-        return self.model.trainer.predict(self.model.trainer.to_device(batch))[0].astype(np.float64)
+
+class CausalPredictor(FramePredictor):
+    """A causal model of clips and its state: what it has kept of the frames so far."""
+
+    def __init__(self, model: TrainedModel, predictor: Predictor, smooth: int, shapes: Shapes):
+        """Begin a stream. shapes: of the state, without the batch."""
+        super().__init__(model, predictor, smooth)
+        zeros = {f"state_{i}": np.zeros((1, *shape), np.float32) for i, shape in enumerate(shapes)}
+        self.state: Sequence = tuple(model.trainer.to_device(zeros).values())
+
+    def see(self, image: np.ndarray) -> tuple[Sample, np.ndarray]:
+        """Return the input and the logits (1, K) of the next frame alone."""
+        sample = Sample({"video": preprocess(image, self.settings)[None, None]})  # one stream, one frame
+        trainer = self.model.trainer
+        logits, self.state = trainer.predict_frame(trainer.to_device(sample.batch), self.state)
+        return sample, logits
+
+
+def begin(model: TrainedModel, shapes: Shapes | None, dataset: str, smooth: int) -> FramePredictor:
+    """Return the predictor of a stream, after another one has seen a black frame: faults show before the source opens.
+
+    Args:
+        model: trained.
+        shapes: of the state of a causal one of clips, without the batch; None for another.
+        dataset: name of the data set that it was trained on.
+        smooth: number of frames whose logits are averaged.
+
+    Raises:
+        UserError: the model does not take single frames.
+    """
+    predictor = find_predictor(model.metadata["task"], dataset)
+    start: Callable[[], FramePredictor] = partial(FramePredictor, model, predictor, smooth)
+    if shapes is not None:
+        start = partial(CausalPredictor, model, predictor, smooth, shapes)
+    elif hasattr(model.cfg.data, "segments"):
+        start = partial(WindowPredictor, model, predictor, smooth)
+    start().see(np.zeros(predictor.fields(model.cfg.data)[0].shape[-3:], np.uint8))
+    return start()
 
 
 def preprocess(image: np.ndarray, settings: kinetics.Settings) -> np.ndarray:
@@ -201,27 +222,25 @@ def run(
     shapes: Shapes | None,
     dataset: str,
     options: Options,
-    top: int | None,
+    request: Request,
     out: str,
     stopped: Callable[[], bool],
 ) -> None:
     """Predict a stream until it ends or the program is asked to; print and write the results.
 
     Args:
-        model: a classifier.
+        model: trained.
         shapes: of the state of a causal one of clips, without the batch; None for another.
         dataset: name of the data set that it was trained on.
         options: of the stream.
-        top: number of classes to write per prediction, DEFAULT_TOP if None.
+        request: what is wanted of a frame.
         out: new folder for the results.
         stopped: whether the program has been asked to end.
 
     Raises:
         UserError: the source cannot be opened, or has failed; what was predicted until then is written.
     """
-    smooth = options.smooth
-    classifier = WindowClassifier(model, dataset, smooth) if shapes is None else FrameClassifier(model, shapes, smooth)
-    classifier.warm_up()
+    predictor = begin(model, shapes, dataset, options.smooth)
     source = open_source(options.source, options.timeout)
     rate = source.rate or overlay.DEFAULT_FRAME_RATE
     every = interval(model.cfg.data, dataset, rate, options.every, options.clip_seconds)
@@ -235,8 +254,8 @@ def run(
     else:
         frames = one_by_one(source.frames, stopped)
     with open(os.path.join(out, ROWS_FILE), "x", encoding="utf-8", buffering=1) as rows:
-        progress = Report(model.class_names, top or DEFAULT_TOP, rows)
-        seen = _predict(frames, classifier, every, progress, lambda: capture.dropped if capture else 0)
+        progress = Report(rows)
+        seen = _predict(frames, predictor, request, every, out, progress, lambda: capture.dropped if capture else 0)
         try:
             _write_or_drain(seen, progress, options.annotate, rate, every, capture is not None)
         finally:
@@ -258,8 +277,10 @@ def run(
 
 def _predict(
     frames: Iterable[Captured],
-    classifier: FrameClassifier,
+    predictor: FramePredictor,
+    request: Request,
     every: int,
+    out: str,
     progress: Report,
     count_dropped: Callable[[], int],
 ) -> Iterator[Frame]:
@@ -267,11 +288,11 @@ def _predict(
     for frame, captured in frames:
         if frame.number % every == 0:
             try:
-                probabilities = classifier(frame.pixels())
+                line, row = predictor(frame.pixels(), request, os.path.join(out, f"frame_{frame.number:06d}"))
             except BadSample as error:
                 raise UserError(str(error)) from None
-            progress.add(frame.number, frame.time, probabilities, captured, count_dropped())
-        yield frame
+            progress.add(frame.number, frame.time, line, row, captured, count_dropped())
+        yield frame._replace(pixels=partial(predictor.draw, frame))
 
 
 def _write_or_drain(
@@ -306,4 +327,5 @@ def _write_or_drain(
 def _introduction(source: Source, rate: Fraction, every: int, smooth: int) -> str:
     known = f"{float(rate):.4g} frames per second" + ("" if source.rate else " (assumed: the source does not tell)")
     seen = "every frame" if every == 1 else f"one of {every} frames, {float(rate / every):.3g} per second"
-    return f"{source.name}: {known}; the model sees {seen}; a label is that of the last {smooth} of them"
+    mean = f"; a label is that of the last {smooth} of them" if smooth > 1 else ""
+    return f"{source.name}: {known}; the model sees {seen}{mean}"

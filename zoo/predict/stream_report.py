@@ -6,14 +6,13 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, TextIO
 
 import numpy as np
 
 from zoo.data import fields
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, printable
 from zoo.data.fields import Range
 from zoo.predict.results import Row
 from zoo.weights import files
@@ -57,10 +56,18 @@ class Options:
         if self.annotate is not None:
             files.refuse_existing(self.annotate)
 
+    def of_task(self, task: str) -> "Options":
+        """Return the options for a model, of which only classes are averaged. Raises UserError."""
+        if task == "classify":
+            return self
+        if self.smooth not in (1, Options.smooth):
+            raise UserError(f"--smooth: is for classes, and the task of this model is {task}; leave it out")
+        return dataclasses.replace(self, smooth=1)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of a stream."""
-    group = parser.add_argument_group("streams, with a classifier, best a causal one (model.shift_direction=causal)")
+    group = parser.add_argument_group("streams, of clips best with a causal model (model.shift_direction=causal)")
     add = group.add_argument
     smooth, timeout = Options.smooth, Options.timeout
     add("--stream", metavar="SOURCE", help="a video, a camera (0, /dev/video0), or an rtsp:// or http:// address")
@@ -69,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--clip-seconds", type=float, metavar="S", help="duration of the training clips, to choose --every by")
     add("--smooth", type=int, default=smooth, metavar="N", help=f"frames whose logits are averaged; default {smooth}")
     add("--timeout", type=float, default=timeout, metavar="S", help=f"for a silent source; default {timeout:g} seconds")
-    add("--annotate", metavar="VIDEO", help="write a video (mp4) with the label below every frame")
+    add("--annotate", metavar="VIDEO", help="write a video (mp4) of the frames with their predictions")
 
 
 def read_options(arguments: argparse.Namespace) -> Options | None:
@@ -107,21 +114,22 @@ class Report:
         caption, remark: texts of the last one, for a video.
     """
 
-    def __init__(self, class_names: Sequence[str], top: int, rows: TextIO):
+    def __init__(self, rows: TextIO):
         """Begin. rows: file that gets a line of JSON per prediction."""
-        self.class_names, self.top, self.rows = class_names, top, rows
+        self.rows = rows
         self.count, self.dropped, self.caption, self.remark = 0, 0, "", ""
         self.latencies: deque[float] = deque(maxlen=KEPT_LATENCIES)
         self.start, self.last_line = time.monotonic(), -FILE_INTERVAL
         self.is_terminal = sys.stdout.isatty()
 
-    def add(self, number: int, seconds: float, probabilities: np.ndarray, captured: float, dropped: int) -> None:
+    def add(self, number: int, seconds: float, line: str, row: Row, captured: float, dropped: int) -> None:
         """Record a prediction, now.
 
         Args:
             number: of the frame.
             seconds: of the frame in the source.
-            probabilities: of all classes.
+            line: on the prediction, for where nothing in it has ranks.
+            row: the prediction.
             captured: when the frame was, on the clock of time.monotonic.
             dropped: frames that were, so far.
         """
@@ -129,18 +137,10 @@ class Report:
         latency = now - captured
         self.count, self.dropped = self.count + 1, dropped
         self.latencies.append(latency)
-        labels = np.argsort(-probabilities, kind="stable")[: self.top]
-        row: Row = {
-            "frame": number,
-            "time": round(seconds, 6),
-            "predictions": [
-                {"label": self.class_names[label], "probability": float(probabilities[label])} for label in labels
-            ],
-            "latency_ms": round(1e3 * latency, 3),
-            "dropped": dropped,
-        }
-        self.rows.write(json.dumps(row) + "\n")
-        self.caption = f"{self.class_names[labels[0]]} {probabilities[labels[0]]:.2f}"
+        timing = {"latency_ms": round(1e3 * latency, 3), "dropped": dropped}
+        self.rows.write(json.dumps({"frame": number, "time": round(seconds, 6), **row, **timing}) + "\n")
+        ranked = row.get("predictions") or row.get("shares") or row.get("most_similar")
+        self.caption = printable("{} {:.2f}".format(*ranked[0].values()) if ranked else line)
         self.remark = f"{1e3 * latency:.0f} ms  {self.rate(now):.1f}/s"
         self._print_line(now, seconds, latency)
 

@@ -13,8 +13,8 @@ from zoo.data.demo import motion
 from zoo.data.errors import UserError
 from zoo.data.formats.lists import LabeledPath
 from zoo.predict import overlay, stream_report, stream_sources
-from zoo.predict.results import TrainedModel
-from zoo.predict.stream import FrameClassifier, annotate, interval, preprocess, state_shapes
+from zoo.predict.results import Request, TrainedModel
+from zoo.predict.stream import annotate, begin, interval, preprocess, state_shapes
 from zoo.predict.stream_report import Options, Shown
 from zoo.predict.stream_sources import Frame, LatestFrame, Source, in_real_time
 
@@ -50,11 +50,6 @@ class Sums:
         return np.array([[total[0, 0], 0, 0]], np.float32), (total,)
 
 
-def classifier(smooth, side=16):
-    cfg = SimpleNamespace(data=kinetics.Settings(size=side), seed=1)
-    return FrameClassifier(TrainedModel(cfg, Sums(), CLASSES, {}), [(1,)], smooth)
-
-
 def test_a_frame_is_prepared_as_in_an_evaluation(tmp_path):
     """Also where the recipe evaluates several crops: a stream sees the central one."""
     path = clips.encode(tmp_path / "a.mp4", clips.numbered(4, 50, 36), qp="0", pix_fmt="yuv444p")
@@ -70,12 +65,12 @@ def test_a_frame_is_prepared_as_in_an_evaluation(tmp_path):
 def test_the_state_is_passed_on_and_logits_are_averaged():
     black, dim = np.zeros((18, 18, 3), np.uint8), np.zeros((18, 18, 3), np.uint8)  # of the size before the crop
     dim[9, 9, 0] = 3
-    stream = classifier(smooth=2)
-    stream.warm_up()  # leaves no trace
-    found = [stream(image) for image in (dim, black, dim)]  # sums 3, 3, 6
-    for probabilities, mean in zip(found, (3, 3, 4.5)):
+    cfg = SimpleNamespace(data=kinetics.Settings(size=16), seed=1)
+    stream = begin(TrainedModel(cfg, Sums(), CLASSES, {"task": "classify"}), [(1,)], "kinetics", smooth=2)
+    found = [stream(image, Request(), "")[1]["predictions"] for image in (dim, black, dim)]  # sums 3, 3, 6
+    for predictions, mean in zip(found, (3, 3, 4.5)):
         powers = np.exp([mean, 0, 0])
-        np.testing.assert_allclose(probabilities, powers / powers.sum(), rtol=1e-12)
+        np.testing.assert_allclose([each["probability"] for each in predictions], powers / powers.sum(), rtol=1e-12)
 
 
 def test_which_models_have_a_stream():
