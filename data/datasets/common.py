@@ -234,7 +234,8 @@ def hold_out_remedy(settings: Any) -> str:
     """Return the end of a message on a missing split."""
     if settings.val_fraction is not None:
         return ""
-    return ", or hold out a part of the samples for validation with -o data.val_fraction=0.2"
+    option = "-o data.val_fraction=0.2 (of zoo data prepare: --val-fraction 0.2)"
+    return f", or hold out a part of the samples for validation with {option}"
 
 
 def held_out(settings: Any) -> str:

@@ -55,7 +55,7 @@ class Job:
     gop: int
     quality: int
     full: bool
-    lists: tuple[tuple[str, str | int], ...] = ()
+    lists: tuple[tuple[str, str | int | float], ...] = ()
 
 
 @dataclass(frozen=True)

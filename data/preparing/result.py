@@ -61,7 +61,7 @@ def read_report(out: str) -> dict[str, Any]:
 
 
 def remove_work(out: str) -> None:
-    """Remove the working files of a complete preparation, if there are any."""
+    """Remove the working files of a preparation, if there are any."""
     shutil.rmtree(os.path.join(out, jobs.WORK), ignore_errors=True)
 
 

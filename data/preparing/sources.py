@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zoo.data.datasets import cityscapes, common, imagenet, kinetics
@@ -15,9 +16,9 @@ from zoo.data.parsing import parsing
 
 KINDS = ("k400", "ssv2", "imagenet", "cityscapes", "faces", "folder")
 SPLITS = ("train", "val")
-# Settings of the loaders, which options set; the last three are for clips.
-LIST_SETTINGS = ("train_list", "val_list", "names", "suffix", "frame_template", "first_frame")
-CLIP_SETTINGS = LIST_SETTINGS[3:]
+# Settings of the loaders, which options set, and their types; the last three are for clips.
+CLIP_SETTINGS = {"suffix": str, "frame_template": str, "first_frame": int}
+LIST_SETTINGS = {"train_list": str, "val_list": str, "names": str, "val_fraction": float, **CLIP_SETTINGS}
 SSV2_FILES = {  # names of the official annotations, old and new
     "train": ("something-something-v2-train.json", "train.json"),
     "val": ("something-something-v2-validation.json", "validation.json"),
@@ -170,12 +171,16 @@ def _read_json(path: str, kind: type) -> Any:
     return content
 
 
-def _clips(root: str, lists: dict[str, Any]) -> Listing:
-    """List videos or folders of frames."""
+def _settings(make: Callable[..., Any], root: str, lists: dict[str, Any]) -> Any:
     try:
-        settings = kinetics.Settings(root=root, **lists)
+        return make(root=root, **lists)
     except ValueError as error:
         raise UserError(f"--{str(error).replace('_', '-', 1)}") from None
+
+
+def _clips(root: str, lists: dict[str, Any]) -> Listing:
+    """List videos or folders of frames."""
+    settings = _settings(kinetics.Settings, root, lists)
     splits = dict(zip(SPLITS, kinetics.load(settings)))
     folders = {name: split.clips[0].frames is not None for name, split in splits.items()}
     if len(set(folders.values())) > 1:
@@ -192,7 +197,7 @@ def _clips(root: str, lists: dict[str, Any]) -> Listing:
 
 def _images(root: str, lists: dict[str, Any]) -> Listing:
     _refuse({name: lists[name] for name in CLIP_SETTINGS if name in lists}, "is for lists of clips")
-    splits = imagenet.load(imagenet.Settings(root=root, **lists))
+    splits = imagenet.load(_settings(imagenet.Settings, root, lists))
     samples = [
         Sample(name, split.name(index), int(split.labels[index]))
         for name, split in zip(SPLITS, splits)
@@ -233,7 +238,7 @@ def _faces(root: str, lists: dict[str, Any]) -> Listing:
 
 def _folder(root: str, lists: dict[str, Any]) -> Listing:
     """List clips or images, whichever the training split holds."""
-    for _, names in walk(os.path.join(root, "train")):
+    for _, names in walk(os.path.join(root, common.split_name(root, "train") or "")):
         if any(name.lower().endswith(VIDEO_EXTENSIONS) for name in names):
             return _clips(root, lists)
     if os.path.isfile(os.path.join(root, "train.list")):

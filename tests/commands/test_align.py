@@ -118,7 +118,7 @@ def test_the_printed_command_trains(tmp_path, detector, capsys):
         photo(tmp_path / f"photos/{number % 12}/{number}.png", (8 + number % 5, 7))
     assert run(tmp_path / "photos", detector, tmp_path / "out")[0] == 0
     words = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("next: zoo "))
-    few = ("-o", "train.batch=8", "--max-steps", "2")
+    few = ("-o", "train.batch=8", "-o", "train.steps=2", "-o", "model.width=8")
     assert call_zoo(*words, *few, "--out", tmp_path / "run") == 0
 
 

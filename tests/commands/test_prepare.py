@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 from pathlib import Path
 
 import cv2
@@ -11,6 +12,7 @@ import pytest
 
 from tests.helpers import clips, packs
 from tests.helpers.prepared import contents, image_folders, serial_prepare, unreadable
+from zoo.data.datasets import imagenet, kinetics
 from zoo.data.errors import BadSample
 from zoo.data.packs import manifest
 from zoo.data.packs.prepared import PreparedSplit
@@ -192,6 +194,7 @@ def test_another_preparation_in_the_same_folder(tmp_path, serial, capsys):
         (["--workers", "0"], "--workers 0: must be at least 1"),
         (["--frames"], "holds images, for which there is --pack and --resize"),
         (["--full"], "--full: is for clips"),
+        (["--val-fraction", "0.9"], "--val-fraction: must be above 0 and at most 0.5"),
     ],
 )
 def test_options_that_do_not_apply(tmp_path, serial, capsys, options, message):
@@ -206,3 +209,22 @@ def test_a_dry_run_and_the_report_as_json(tmp_path, serial, capsys):
     assert "14 samples of 2 classes" in capsys.readouterr().out and not out.exists()
     assert serial("folder", root, "--out", out, "--json", tmp_path / "report.json") == 0
     assert json.loads((tmp_path / "report.json").read_text()) == json.loads((out / "report.json").read_text())
+
+
+@pytest.mark.parametrize("dataset", [imagenet, kinetics])
+def test_a_set_without_a_validation_split(tmp_path, serial, capsys, dataset):
+    """It is divided as the loader divides it, and not again."""
+    root, out = tmp_path / "set", tmp_path / "out"
+    image_folders(root) if dataset is imagenet else clip_folders(root)
+    shutil.rmtree(root / "val")
+    for folder in list((root / "train").iterdir()):
+        shutil.move(folder, root)
+    (root / "train").rmdir()
+    assert serial("folder", root, "--out", out) == 2
+    assert "zoo data prepare: --val-fraction 0.2" in capsys.readouterr().err and not (out / "report.json").exists()
+    assert serial("folder", root, "--out", out, "--val-fraction", "0.2") == 0
+    expected = dataset.load(dataset.Settings(root=str(root), val_fraction=0.2))
+    for fraction in (None, 0.5):
+        found = dataset.load(dataset.Settings(root=str(out), val_fraction=fraction))
+        for one, other in zip(found, expected, strict=True):
+            assert [*map(one.name, range(len(one)))] == [*map(other.name, range(len(other)))] and len(one) >= 2

@@ -24,7 +24,6 @@ github.com/opencv/opencv_zoo, folder models/face_detection_yunet (with git lfs).
 Exit codes: 0 done, 1 done, but photos were left out (faces.csv lists all), 2 an error to fix on your side."""
 REPORT, COLUMNS = "faces.csv", ("photo", "faces", "width", "score", "left_out")
 QUALITY = 95  # of the JPEG files
-KEYS = ("data.name=faces", f"data.size={faces.SIZE}", "data.verification=[]")
 
 
 def main(argv: list[str]) -> int:
@@ -51,10 +50,9 @@ def main(argv: list[str]) -> int:
     lines += [f"person without a face: {person}" for person in persons if person not in kept]
     several = sum(row["faces"] > 1 for row in rows)
     lines += [f"photos with several faces, of which the largest was taken: {several}"] * bool(several)
-    keys = (f"data.root={arguments.out}", *KEYS)
     lines += [
         f"{kept.total()} faces of {len(kept)} persons from {len(rows)} photos: {arguments.out}; {REPORT} lists all",
-        "next: " + shlex.join(["zoo", "train", "-c", "arcface_demo", *(word for key in keys for word in ("-o", key))]),
+        "next: " + shlex.join(["zoo", "finetune", arguments.out]),
     ]
     print(printable("\n".join(lines)))
     return int(kept.total() < len(rows))

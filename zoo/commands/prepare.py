@@ -30,7 +30,7 @@ data sets
   imagenet    ImageNet: train/<class>/ and val/<class>/, or lists
   cityscapes  leftImg8bit/ and gtFine/
   faces       train.rec, label.txt, or a folder per identity
-  folder      your own clips or images, in the layout of k400 or imagenet
+  folder      your own clips or images, in the layout of k400 or imagenet; --val-fraction 0.2 where there is no val
 
 examples
   %(prog)s k400 /data/k400                             check all clips and write the manifest
@@ -103,8 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         described = f"{text}, {smallest} to {largest}; default {default}"
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=described)
     add("--full", action="store_true", help="decode every frame of every clip; default: the first, middle and last")
-    for name in sources.LIST_SETTINGS:
-        kind = int if name == "first_frame" else str
+    for name, kind in sources.LIST_SETTINGS.items():
         add(f"--{name.replace('_', '-')}", type=kind, metavar="VALUE", help=f"as data.{name} of a recipe")
     add("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes; default one per CPU")
     add("--dry-run", action="store_true", help="list the samples, and write nothing")
@@ -148,7 +147,12 @@ def _work(job: Job, out: str, workers: int) -> None:
     """Do what is left to do."""
     plan = jobs.load_plan(out)
     if plan is None:
-        found = _find(job)
+        try:
+            found = _find(job)
+        except UserError:  # the same folder is free for other options
+            result.remove_work(out)
+            os.remove(os.path.join(out, jobs.MARK))
+            raise
         print(f"listing {len(found.samples):,} samples ...", flush=True)
         plan = jobs.make_plan(out, job, found)
     if not plan.chunks:
