@@ -15,8 +15,6 @@ from zoo.data.datasets import kinetics
 from zoo.data.demo import motion
 from zoo.data.errors import BadSample, UserError
 from zoo.data.transforms import clips, pixels
-from zoo.data.transforms.geometry import Size
-from zoo.data.transforms.pixels import resize
 from zoo.models import load_spec
 from zoo.predict import batches, overlay, stream_report
 from zoo.predict.predictors import Predictor, find_predictor
@@ -192,31 +190,6 @@ def preprocess(image: np.ndarray, settings: kinetics.Settings) -> np.ndarray:
     return pixels.apply(image, geometry)
 
 
-def annotate(shown: Iterable[Shown], rate: Fraction, every: int, live: bool) -> Iterator[overlay.Frame]:
-    """Yield the frames of the video, all of one size, with their rate.
-
-    Args:
-        shown: frames with the prediction that holds for them. Those of a live source are every n-th frame, some of them
-            dropped: in place of a dropped one, the frame before stays, so that the video keeps the time.
-        rate: frames per second of the source.
-        every: n.
-        live: whether the source is.
-    """
-    size: Size | None = None
-    number, drawn = 0, None
-    for item in shown:
-        pixels = item.pixels
-        height, width = pixels.shape[:2]
-        size = size or (width, height)
-        if size != (width, height):  # a stream may change it
-            pixels = resize(pixels, *size, False)
-        if live and drawn is not None:
-            for _ in range((item.number - number) // every - 1):
-                yield drawn, rate / every
-        drawn, number = overlay.attach_caption(pixels, item.caption, item.remark), item.number
-        yield drawn, rate / every if live else rate
-
-
 def run(
     model: TrainedModel,
     shapes: Shapes | None,
@@ -314,7 +287,7 @@ def _write_or_drain(
 
     try:
         with files.atomic_write(path) as temporary:
-            overlay.write_video(temporary, annotate(until_failure(), rate, every, live))
+            overlay.write_video(temporary, stream_report.annotate(until_failure(), rate, every, live))
             if error and not os.path.getsize(temporary):
                 raise error
     except BadSample as failure:

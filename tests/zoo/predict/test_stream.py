@@ -14,8 +14,8 @@ from zoo.data.errors import UserError
 from zoo.data.formats.lists import LabeledPath
 from zoo.predict import overlay, stream_report, stream_sources
 from zoo.predict.results import Request, TrainedModel
-from zoo.predict.stream import annotate, begin, interval, preprocess, state_shapes
-from zoo.predict.stream_report import Options, Shown
+from zoo.predict.stream import begin, interval, preprocess, state_shapes
+from zoo.predict.stream_report import Options, Shown, annotate
 from zoo.predict.stream_sources import Frame, LatestFrame, Source, in_real_time
 
 CLASSES = ("left", "right", "up")
