@@ -11,6 +11,7 @@ the size of the values. Then it cannot grow further, and no longer tells how far
 CHAOTIC_SHARE of the values passes.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -39,9 +40,12 @@ STEADY = {
 }
 EXCESS = 100.0  # a framework's rounding in fp32 as a multiple of that of the others, to be reported
 EXCESS_FLOOR = {"fp32": 64, "fp16": 32, "bf16": 32}  # units of the largest value: rounding that is never reported
-# Part of a gradient by which it may be longer or shorter than in fp64. It is up to 0.002 in fp32 and 0.2 in bf16 in the
-# demos, where rounding opens and closes ReLUs.
-GRADIENT_SHARE = {"fp32": 0.02, "fp16": 0.5, "bf16": 0.5}
+# Part of a gradient by which it may be longer or shorter than in fp64, and its distance from that: rounding opens and
+# closes ReLUs. In the demos, lengths differ by up to 0.002 in fp32 and 0.2 in bf16.
+GRADIENT_SHARES = {"fp32": (0.02, 0.2), "fp16": (0.1, 0.2), "bf16": (0.75, 1.5)}
+COMMON_SHARE = 0.2  # of these, by which three quarters of all matrices or vectors may be longer, or shorter
+GRADIENT_SAFETY = 8.0  # a gradient in 16 bits may differ by so many times what its rounding in fp32 lets expect
+LOSS_UNITS = 8  # units of 16 bits: rounding of a loss, a mean over samples, that is never reported
 NO_GRADIENT = 1e-6  # of the largest gradient: 0 but for rounding
 
 
@@ -74,6 +78,7 @@ def events(records: Records) -> list[Event]:
     for step in first.steps:
         order += _update_events(records, step["title"], first)
     order += _plain_events(records, ["prediction"], "prediction", "prediction")
+    order += _plain_events(records, ["moving average/prediction"], "moving average", "prediction")
     for title in first.passes:
         if title.endswith(AFTER):
             order += _pass_events(records, title)
@@ -180,7 +185,7 @@ def differences(proofs: Records, rounded: Records) -> list[Difference]:
     return [_difference(event, proofs, rounded, scales[event.stage, event.part]) for event in found]
 
 
-def excess_rounding(proofs: Records, rounded: Records) -> list[Difference]:
+def excess_rounding(proofs: Records, rounded: Records, finer: Records | None = None) -> list[Difference]:
     """Find tensors of the forward passes and gradients that a framework rounds by far more than it should.
 
     In fp32 that is far more than the other frameworks do, in 16 bits more than the operations of a network explain.
@@ -189,24 +194,28 @@ def excess_rounding(proofs: Records, rounded: Records) -> list[Difference]:
     Args:
         proofs: in fp64.
         rounded: in another precision, by the same titles.
+        finer: in fp32, if the other precision has 16 bits.
     """
     found: list[Difference] = []
-    order = events(proofs)
+    order = [
+        event._replace(keys={title: key for title, key in event.keys.items() if title in rounded})
+        for event in events(proofs)
+    ]
     gradients = [event for event in order if (event.stage, event.part) == ("update 1", "gradient")]
     largest_gradient = max((_magnitude(proofs, event) for event in gradients), default=0.0)
+    gradients = [event for event in gradients if _magnitude(proofs, event) > NO_GRADIENT * largest_gradient]
+    errors = {title: _gradient_errors(title, gradients, proofs, rounded, finer or {}) for title in rounded}
     for event in order:
-        titles = [title for title in event.keys if title in rounded and proofs[title].precision == "fp64"]
+        titles = [title for title in event.keys if proofs[title].precision == "fp64"]
         magnitude = _magnitude(proofs, event)
         is_fp32 = any(rounded[title].precision == "fp32" for title in titles)
         if (event.stage, event.part) in STEADY and len(titles) > is_fp32:
             sizes = {title: _rounding(proofs[title], rounded[title], event.keys[title]) for title in titles}
             least = min(sizes.values())
-            limits = {title: _value_limit(rounded[title].precision, least, magnitude) for title in titles}
-        elif event in gradients and magnitude > NO_GRADIENT * largest_gradient:
-            sizes = {
-                title: magnitude * _length_error(proofs[title], rounded[title], event.keys[title]) for title in titles
-            }
-            limits = {title: magnitude * GRADIENT_SHARE[rounded[title].precision] for title in titles}
+            limits = {title: _value_limit(rounded[title].precision, event, least, magnitude) for title in titles}
+        elif event in gradients:
+            limits = {title: magnitude * GRADIENT_SHARES[rounded[title].precision][0] for title in titles}
+            sizes = {title: limits[title] * errors[title][event.name] for title in titles}
         else:
             continue
         apart = tuple(title for title in titles if not sizes[title] <= limits[title])
@@ -214,16 +223,37 @@ def excess_rounding(proofs: Records, rounded: Records) -> list[Difference]:
     return found
 
 
-def _value_limit(precision: str, least: float, magnitude: float) -> float:
+def _value_limit(precision: str, event: Event, least: float, magnitude: float) -> float:
     """Return the rounding of a value that is not reported; least: that of the framework with the smallest."""
-    floor = EXCESS_FLOOR[precision] * ROUNDING_UNITS[precision] * magnitude
+    units = LOSS_UNITS if event.part == "loss" and precision != "fp32" else EXCESS_FLOOR[precision]
+    floor = units * ROUNDING_UNITS[precision] * magnitude
     return floor + EXCESS * least if precision == "fp32" else floor
 
 
-def _length_error(proof: Record, rounded: Record, key: str) -> float:
-    """Return by which part of itself a gradient is longer or shorter than in fp64."""
-    reference, other = proof.get(key).ravel(), rounded.get(key).ravel()
-    return abs(float((other - reference) @ reference) / float(reference @ reference))
+def _gradient_errors(
+    title: str, gradients: Sequence[Event], proofs: Records, rounded: Records, finer: Records
+) -> dict[str, float]:
+    """Return by which multiple of what rounding explains each gradient of a framework differs from that in fp64."""
+    precision, found = rounded[title].precision, {}
+    for event in (event for event in gradients if title in event.keys):
+        limits, key = np.array(GRADIENT_SHARES[precision]), event.keys[title]
+        if title in finer:
+            growth = GRADIENT_SAFETY * ROUNDING_UNITS[precision] / ROUNDING_UNITS["fp32"]
+            limits = np.maximum(limits, growth * np.abs(_deviations(proofs[title], finer[title], key)))
+        found[event.name] = _deviations(proofs[title], rounded[title], key) / limits
+    kinds = {name: len(proofs[title].shapes[f"update 1/gradient/{name}"]) > 1 for name in found}
+    common = {}
+    for kind in set(kinds.values()):
+        lengths = sorted(found[name][0] for name in found if kinds[name] == kind)
+        common[kind] = max(0.0, lengths[len(lengths) // 4], -lengths[-1 - len(lengths) // 4]) / COMMON_SHARE
+    return {name: float(np.abs([*both, common[kinds[name]]]).max()) for name, both in found.items()}
+
+
+def _deviations(proof: Record, rounded: Record, key: str) -> np.ndarray:
+    """Return by which parts of itself a gradient is longer than in fp64, and away from that."""
+    reference, difference = proof.get(key).ravel(), (rounded.get(key) - proof.get(key)).ravel()
+    power = float(reference @ reference)
+    return np.array([float(difference @ reference) / power, math.sqrt(float(difference @ difference) / power)])
 
 
 def distance(records: Records, event: Event, a: str, b: str) -> float:

@@ -58,7 +58,7 @@ def judge(proofs: Records, rounded: Records, mixed: Records | None = None) -> Ve
         findings.insert(0, _difference_finding(first, found, proofs))
     for records in (rounded, mixed or {}):  # what only the run's own precision reaches
         findings = findings or _of_all(records, optimizer_findings) + _of_all(records, average_findings)
-        findings = findings or _rounding_findings(proofs, records)
+        findings = findings or _rounding_findings(proofs, records, rounded if records is mixed else {})
     return Verdict(findings, found)
 
 
@@ -75,6 +75,7 @@ def optimizer_findings(title: str, record: Record) -> list[Finding]:
     changed = record.settings.get("changed_by_skipped_update")
     if changed:
         what = f"an update whose gradients are not finite changes {causes.some(changed)}"
+        places = (*places, *record.files["precision"])
         return [Finding((title,), f"{what}, in {record.precision}", places, "it is not skipped")]
     for step in record.steps:
         norm, reported = step["norm_of_gradients"], step["grad_norm"]
@@ -156,10 +157,10 @@ def _difference_finding(first: Difference, found: Sequence[Difference], proofs: 
 
 def _describe(event: Event) -> str:
     """Return stage and name of a tensor."""
-    if event.part in ("loss", "grad_norm"):
-        return f"{event.stage}: {event.part}"
     if event.part == event.stage:
         return event.stage
+    if event.part in ("loss", "grad_norm", "prediction"):
+        return f"{event.stage}: {event.part}"
     return f"{event.stage}: {event.part} of {event.name or 'the model'}"
 
 
@@ -253,9 +254,10 @@ def _next_call(record: Record, parameter: str) -> list[str]:
     return [*call.call_sites, *(path for path in call.files if path not in known)]
 
 
-def _rounding_findings(proofs: Records, rounded: Records) -> list[Finding]:
+def _rounding_findings(proofs: Records, rounded: Records, finer: Records) -> list[Finding]:
     """Return a finding for the first tensor whose rounding in the run's precision is far above the others'."""
-    first = next((difference for difference in excess_rounding(proofs, rounded) if difference.is_beyond), None)
+    found = excess_rounding(proofs, rounded, finer)
+    first = next((difference for difference in found if difference.is_beyond), None)
     if first is None or not first.apart:
         return []
     title, others = first.apart[0], [other for other in first.event.keys if other in rounded.keys() - {*first.apart}]
@@ -264,5 +266,5 @@ def _rounding_findings(proofs: Records, rounded: Records) -> list[Finding]:
         f"{_describe(first.event)} in {rounded[title].precision} differs from fp64 by {first.relative:.1e} of itself, "
         f"where rounding explains {first.limit / first.magnitude:.1e}"
     )
-    places = [*_places(first.event, [], rounded[title], title), *rounded[title].files["precision"]]
+    places = [*_places(first.event, found, rounded[title], title), *rounded[title].files["precision"]]
     return [Finding(first.apart, what, tuple(dict.fromkeys(places)), cause)]

@@ -146,7 +146,7 @@ def check_averages(spec: Ema, before: State, after: State, precision: float, app
         error, share = new - moved(old, weight, rate), rate * (weight - old)
         is_small = _largest(error) <= ROUNDING * precision * largest
         stored = np.maximum(np.abs(old), np.abs(weight))
-        if not (is_small and _explains(error, share, [share], stored, precision, 0.0)):
+        if not (is_small and _explains(error, (share,), [share], stored, precision, 0.0)):
             cause = _cause_of_average(spec, rate, weight - old, new - old)
             found[name] = {"deviation": _largest(error) / largest, "cause": cause}
     return found
@@ -170,7 +170,9 @@ def _deviation(
         tolerance = ROUNDING * precision * size + clip_rounding * max(gradient, _largest(expected[i]))
         error = result - expected[i]
         stored = np.abs(expected[i]) + (0.0 if slot else np.abs(inputs.weight))
-        is_explained = _explains(error, expected[i], shares, stored, precision, clip_rounding)
+        is_decoupled = not slot and "square" in spec.slots
+        common = (expected[i], inputs.weight) if is_decoupled else (expected[i],)
+        is_explained = _explains(error, common, shares, stored, precision, clip_rounding)
         if not (_largest(error) <= tolerance and is_explained):
             found[slot] = _largest(error) / max(_largest(expected[i]), _largest(result), 1e-300), tolerance
     if not found:
@@ -191,7 +193,7 @@ def _deviation(
 
 def _explains(
     error: np.ndarray,
-    result: np.ndarray,
+    common: Sequence[np.ndarray],
     shares: Sequence[np.ndarray],
     stored: np.ndarray,
     precision: float,
@@ -199,12 +201,12 @@ def _explains(
 ) -> bool:
     """Return whether rounding explains an error's part along each share, even one below the rounding of an element.
 
-    Rounding is independent from element to element, and that of a factor which they have in common is small, while a
-    wrong factor of a term adds up over all of them.
+    Rounding is independent from element to element, and that of a factor which they have in common is small, such as
+    1 - lr * decay where decay is decoupled, while a wrong factor of a term adds up over all of them.
 
     Args:
         error: of the result.
-        result: the right one.
+        common: what may be multiplied by a rounded factor: the right result, the weight.
         shares: what the result owes to each input.
         stored: size of what is rounded beside the shares.
         precision, clip_rounding: of `check`.
@@ -212,7 +214,7 @@ def _explains(
     size = stored + sum(map(np.abs, shares))
     for share in shares:
         power = float(np.square(share).sum())
-        rounding = math.sqrt(float(np.square(share * size).sum())) + abs(float((result * share).sum()))
+        rounding = math.sqrt(float(np.square(share * size).sum())) + sum(abs(float((x * share).sum())) for x in common)
         limit = SHARE_ROUNDING * precision * rounding + (SHARE + clip_rounding) * power
         if not abs(float((error * share).sum())) <= limit:
             return False
@@ -254,7 +256,7 @@ def _terms(spec: Any, inputs: Inputs) -> list[np.ndarray]:
 def _slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: float) -> dict[str, float]:
     """Return the slips that explain a change of the weight, each with the factor 1: the formula of other inputs."""
     coupled = inputs._replace(gradient=inputs.gradient + inputs.decay * inputs.weight, decay=0.0)
-    others = {"ignored": (spec, inputs._replace(lr_scale=1.0))}
+    others = {"ignored": (spec, inputs._replace(lr_scale=1.0))} if inputs.lr_scale != 1 else {}
     if "square" in spec.slots:
         others |= {"coupled": (spec, coupled), "uncorrected": (spec, inputs._replace(applied=1 << 40))}
     if spec.name == "sgd_nesterov":
@@ -308,7 +310,7 @@ def _cause_of_average(spec: Ema, rate: float, way: np.ndarray, step: np.ndarray)
         "there is no warm-up": spec.last_rate,
     }
     close = (cause for cause, other in causes.items() if abs(found - other) <= FIT * rate)
-    return next(close, f"its rate is {found:.6g} instead of {rate:.6g}")
+    return next(close, f"its rate is {found:.2g} instead of {rate:.2g}")
 
 
 def _largest(array: np.ndarray) -> float:

@@ -5,6 +5,7 @@ It does not follow the recipe's schedule: every update has the schedule's larges
 """
 
 import os
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,8 @@ from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import DeviceBatch, Trainer
 from zoo.trainer.recording import ROOT, class_file, class_files
-from zoo.trainer.state import ema_key, slot_key, statistic_key, with_averages
+from zoo.trainer.state import EMA_PREFIX, OBJECTIVE_PREFIX, ema_key, slot_key, statistic_key, with_averages
+from zoo.trainer.update import SCALE_KEY, SKIPPED_KEY
 
 UPDATES = 4  # from the second on, momentum counts
 MAX_SCHEDULE_STEPS = 100_000  # that are searched for the largest learning rate
@@ -29,6 +31,7 @@ Tensors = dict[str, np.ndarray]
 CLIP_SHARE = 0.5  # of the gradient's norm: the limit of the additional update that is clipped for certain
 DECAYED_SHARE = 0.5  # of a weight that decay takes in the additional update whose rounding hides nothing
 LARGE_LR = 10.0  # of that update in a recipe without decay
+VARIATION = 0.1  # of the elements of initial weights that are all the same
 LARGE, SKIPPED = "update at a large rate", "skipped update"  # titles of additional updates
 
 
@@ -42,7 +45,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         weights: initial weights and running statistics, by canonical name.
         batches: this rank's micro-batches of UPDATES updates.
     """
-    lr = peak_lr(job)
+    lr, weights = peak_lr(job), _varied(weights)
     trainer = _trainer(job, cfg, compute)
     trainer.load_state_dict(with_averages(weights, job.plan))
     result = empty(job.framework, compute, _settings(job, cfg, weights, batches[0], lr))
@@ -57,11 +60,13 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         result.settings["loss_terms"] = causes.loss_terms(output, batches[0]["label"])
     for number in range(UPDATES):
         micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
-        if number == UPDATES - 1:
+        if number in (0, UPDATES - 1):
             _reload(trainer, micro_batches, lr, number)
         _add_update(result, job, trainer, micro_batches, lr, number)
     name = job.plan.fields[0].name  # predicted directly after an update: the model has to leave training mode itself
     result.add("prediction", trainer.predict({name: device_batches[0][name]}))
+    if job.plan.ema:
+        result.add("moving average/prediction", trainer.predict({name: device_batches[0][name]}, averaged=True))
     _add_passes(result, job, trainer, device_batches[0], " after the updates")
     limit = cfg.optim.clip_norm
     norms = [step["grad_norm"] for step in result.steps]
@@ -76,6 +81,15 @@ def large_lr(job: Job) -> float:
     """Return a learning rate at which decay, momentum and gradient are all larger than the rounding of the weights."""
     decay = max(job.plan.param_group(param.name).weight_decay for param in job.trainer.params)
     return DECAYED_SHARE / decay if decay else LARGE_LR
+
+
+def _varied(weights: Tensors) -> Tensors:
+    """Return weights without constant tensors: a bias of 0 would not show whether it is added, nor a scale of 1."""
+    varied = {}
+    for name, value in weights.items():
+        noise = np.random.default_rng(zlib.crc32(name.encode())).uniform(-VARIATION, VARIATION, value.shape)
+        varied[name] = value + noise.astype(value.dtype) if np.ptp(value) == 0 else value
+    return varied
 
 
 def peak_lr(job: Job) -> float:
@@ -132,6 +146,7 @@ def _files(trainer: Any, task: Any) -> dict[str, list[str]]:
             class_file(trainer.plan.optimizer),
             f"{folder}/ops.py",
             f"{folder}/update.py",
+            "zoo/trainer/update.py",
             own,
         ],
         "average": ["zoo/trainer/update.py", "zoo/optim/ema.py", f"{folder}/optimizer.py", own],
@@ -139,7 +154,7 @@ def _files(trainer: Any, task: Any) -> dict[str, list[str]]:
         "shards": [f"{folder}/partial_fc.py"],
         "statistics": [f"{folder}/batchnorm.py", f"{folder}/layers.py"],
         "output": [class_file(trainer.plan.output), f"{folder}/ops.py"],
-        "precision": [f"{folder}/{name}.py" for name in ("cpu_layers", "model", "layers", "ops")],
+        "precision": [f"{folder}/{name}.py" for name in ("cpu_layers", "batchnorm", "model", "layers", "ops")],
     }
     return {
         topic: [path for path in paths if os.path.isfile(os.path.join(ROOT, path))] for topic, paths in by_topic.items()
@@ -178,9 +193,17 @@ def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, 
 
 
 def _reload(trainer: Trainer, micro_batches: Sequence[DeviceBatch], lr: float, number: int) -> None:
-    """Load the trainer's own state after one more update; what is not loaded is then that of another update."""
+    """Load the trainer's own state after an update of other weights: what is not loaded or computed anew is theirs."""
     state = {key: np.array(value) for key, value in trainer.state_dict().items()}
+    others = {param.name: -state[param.name] for param in trainer.params if not param.is_statistic}
+    trainer.load_state_dict({**state, **others})
     trainer.step(micro_batches, lr, number)
+    while state[SCALE_KEY] > 1:  # until the gradients are finite
+        trainer.load_state_dict(state)
+        if np.isfinite(trainer.read(trainer.step(micro_batches, lr, number))["grad_norm"]):
+            break
+        state[SCALE_KEY] /= 2
+    state[SKIPPED_KEY] += min(number, 1)  # as if one before had been skipped
     trainer.load_state_dict(state)
 
 
@@ -259,8 +282,8 @@ def _add_skipped_update(result: Record, trainer: Trainer, micro_batches: Sequenc
     trainer.load_state_dict(state)
     trainer.step(micro_batches, lr, UPDATES + 2)
     after = trainer.state_dict()
-    kept += [ema_key(name) for name in kept[1:] if ema_key(name) in state]  # that of the weight would be 0 * NaN away
-    kept += [key for key in state if key.startswith("optimizer/")]
+    of_first = ema_key(kept[0])  # would be 0 * NaN away
+    kept += [key for key in state if key.startswith(("optimizer/", EMA_PREFIX, OBJECTIVE_PREFIX)) and key != of_first]
     changed = [key for key in kept if not np.array_equal(state[key], after[key], equal_nan=True)]
     result.settings["changed_by_skipped_update"] = changed
 

@@ -277,3 +277,30 @@ def test_a_gradient_of_another_length_in_fp32_is_found(right, factor, is_found):
     fp32 = {**fp32, "torch": fp32["torch"]._replace(excerpts=changed)}
     found = [d for d in differences.excess_rounding(fp64, fp32) if d.is_beyond]
     assert [d.apart for d in found] == [("torch",)] * is_found
+
+
+@pytest.mark.parametrize("factor, is_found", [(0.95, False), (0.8, True)])
+def test_a_factor_of_all_gradients_in_16_bits_is_found(right, factor, is_found):
+    fp64, fp32 = right
+    keys = [key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/")]
+    scaled = {key: factor * fp32["torch"].excerpts[key] for key in keys}
+    mixed = fp32["torch"]._replace(precision="bf16", excerpts={**fp32["torch"].excerpts, **scaled})
+    found = [d for d in differences.excess_rounding(fp64, {"torch": mixed}, fp32) if d.is_beyond]
+    assert bool(found) == is_found and {d.event.part for d in found} <= {"gradient"}
+
+
+def test_a_gradient_that_fp32_amplifies_may_differ_in_16_bits(right):
+    fp64, fp32 = right
+    key = next(key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/stage.conv"))
+
+    def scaled(factor, precision):
+        record = fp32["torch"]
+        return {
+            "torch": record._replace(
+                precision=precision, excerpts={**record.excerpts, key: factor * fp64["torch"].excerpts[key]}
+            )
+        }
+
+    for excess, is_found in ((1e-7, True), (1e-4, False)):
+        found = differences.excess_rounding(fp64, scaled(3.0, "bf16"), scaled(1 + excess, "fp32"))
+        assert any(d.is_beyond for d in found) == is_found
