@@ -67,10 +67,12 @@ class FileSplit:
         make: Any = cls
         train, val = splits
         classes = train.info.classes
-        return (
+        opened = (
             make(settings, train.labeled_paths(), classes, True, train),
             make(settings, val.labeled_paths(), classes, False, val),
         )
+        opened[1].held_out = val.info.held_out
+        return opened
 
     def __len__(self) -> int:
         raise NotImplementedError

@@ -53,6 +53,7 @@ class Info:
         terms: What is known of the license.
         frame_template: Format string of the files of a source that holds folders of frames; else empty.
         first_frame: Number of the first of these files.
+        held_out: Part of the protocol id of a validation split that was held out of the training samples; else empty.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class Info:
     terms: str
     frame_template: str = ""
     first_frame: int = 0
+    held_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def _parse(metadata: dict[str, Any], tensors: dict[str, np.ndarray], record: Any
 
 def _check_info(info: Info) -> None:
     """Raise ValueError for values of other types than written. Format strings may ask for names of any length."""
-    texts = (info.kind, info.media, info.form, info.root, info.terms, info.frame_template)
+    texts = (info.kind, info.media, info.form, info.root, info.terms, info.frame_template, info.held_out)
     lists = (info.classes, info.codecs, info.shards, info.splits)
     if not all(isinstance(text, str) for text in (*texts, *chain(*lists))) or type(info.first_frame) is not int:
         raise ValueError("its description is damaged")

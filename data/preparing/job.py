@@ -71,13 +71,14 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Plan:
-    """All chunks, and what is known of the data set as a whole. pattern: template and first number of frames."""
+    """All chunks, and what is known of the data set as a whole; see Listing."""
 
     media: str
     classes: tuple[str, ...]
     pattern: tuple[str, int]
     missing: tuple[Sample, ...]
     chunks: tuple[Chunk, ...]
+    held_out: str = ""
 
     def shard_name(self, chunk: Chunk) -> str:
         """Return the name of the pack of a chunk."""
@@ -158,7 +159,7 @@ def make_plan(out: str, job: Job, found: Listing) -> Plan:
         lines = "".join(json.dumps(sample) + "\n" for sample in group)
         write_file(work_path(out, len(chunks), "samples.jsonl"), lines)
         chunks.append(Chunk(len(chunks), split, len(before), first, len(group)))
-    plan = Plan(found.media, found.classes, found.pattern, missing, tuple(chunks))
+    plan = Plan(found.media, found.classes, found.pattern, missing, tuple(chunks), found.held_out)
     write_file(os.path.join(out, WORK, PLAN), json.dumps(asdict(plan)))
     return plan
 
@@ -173,7 +174,7 @@ def load_plan(out: str) -> Plan | None:
     missing = tuple(Sample(*entry) for entry in stored.pop("missing"))
     chunks = tuple(Chunk(**chunk) for chunk in stored.pop("chunks"))
     lists = {key: tuple(stored[key]) for key in ("classes", "pattern")}
-    return Plan(stored["media"], missing=missing, chunks=chunks, **lists)
+    return Plan(stored["media"], missing=missing, chunks=chunks, held_out=stored.get("held_out", ""), **lists)
 
 
 def read_samples(out: str, number: int) -> list[Sample]:

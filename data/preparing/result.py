@@ -97,7 +97,8 @@ def _collect(out: str, job: Job, plan: Plan) -> tuple[Manifest, list[tuple[Sampl
     has_folders = plan.media == "frames"
     media, form = ("video", FOLDER_FORMS[job.form]) if has_folders else (plan.media, job.form)
     terms = TERMS[job.kind]
-    info = Info(job.kind, media, form, job.root, plan.classes, splits, tuple(codecs), shards, terms, *plan.pattern)
+    pattern, held_out = plan.pattern, plan.held_out
+    info = Info(job.kind, media, form, job.root, plan.classes, splits, tuple(codecs), shards, terms, *pattern, held_out)
     return Manifest(info, columns, paths, masks, np.concatenate(record)), unreadable
 
 

@@ -63,12 +63,14 @@ class Listing(NamedTuple):
         media: `video`, `frames` (folders of images), `image`, `pair` or `face`.
         classes: Their names by label.
         pattern: Template of the names of frames, and the number of the first.
+        held_out: Of the validation split, as in its protocol id.
     """
 
     media: str
     samples: list[Sample]
     classes: tuple[str, ...]
     pattern: tuple[str, int] = ("", 0)
+    held_out: str = ""
 
 
 def find(kind: str, root: str, lists: dict[str, Any]) -> Listing:
@@ -192,7 +194,7 @@ def _clips(root: str, lists: dict[str, Any]) -> Listing:
     ]
     pattern = (settings.frame_template, settings.first_frame) if folders["train"] else ("", 0)
     media = "frames" if folders["train"] else "video"
-    return Listing(media, samples, tuple(splits["train"].classes), pattern=pattern)
+    return Listing(media, samples, tuple(splits["train"].classes), pattern, splits["val"].held_out)
 
 
 def _images(root: str, lists: dict[str, Any]) -> Listing:
@@ -203,7 +205,7 @@ def _images(root: str, lists: dict[str, Any]) -> Listing:
         for name, split in zip(SPLITS, splits)
         for index in range(len(split))
     ]
-    return Listing("image", samples, tuple(splits[0].classes))
+    return Listing("image", samples, tuple(splits[0].classes), held_out=splits[1].held_out)
 
 
 def _cityscapes(root: str, lists: dict[str, Any]) -> Listing:

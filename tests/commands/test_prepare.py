@@ -228,3 +228,4 @@ def test_a_set_without_a_validation_split(tmp_path, serial, capsys, dataset):
         found = dataset.load(dataset.Settings(root=str(out), val_fraction=fraction))
         for one, other in zip(found, expected, strict=True):
             assert [*map(one.name, range(len(one)))] == [*map(other.name, range(len(other)))] and len(one) >= 2
+        assert found[1].held_out == expected[1].held_out == "-held_out0.2"  # in the protocol id
