@@ -6,7 +6,6 @@ computes nothing of a training is replaced: data sets, logs, evaluations, checkp
 
 import importlib.util
 import os
-import re
 import shlex
 import sys
 import tempfile
@@ -234,10 +233,7 @@ def nvidia(work: Work, recorder: Recorder) -> None:
     main.set_affinity = MagicMock()
     executor = main.Executor
 
-    def rename(name: str) -> str:
-        return re.sub(r"^layers\.(\d)", lambda match: f"layer{int(match[1]) + 1}", name)  # to torchvision's
-
-    main.Executor = lambda model, *args, **kwargs: executor(recorder.watch(model, rename), *args, **kwargs)
+    main.Executor = lambda model, *args, **kwargs: executor(recorder.watch(model), *args, **kwargs)
     main.get_synthetic_loader = lambda *_, **__: (Loader(work), work.per_epoch)
     changes = (
         f"--epochs {work.epochs} --warmup {work.warmup} --lr {work.lr!r} --num_classes {work.arch.num_classes} "
