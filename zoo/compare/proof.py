@@ -32,7 +32,7 @@ CLIP_SHARE = 0.5  # of the gradient's norm: the limit of the additional update t
 DECAYED_SHARE = 0.5  # of a weight that decay takes in the additional update whose rounding hides nothing
 LARGE_LR = 10.0  # of that update in a recipe without decay
 VARIATION = 0.1  # of the elements of initial weights that are all the same
-LARGE, SKIPPED = "update at a large rate", "skipped update"  # titles of additional updates
+LARGE = "update at a large rate"  # title of an additional update
 
 
 def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Sequence[Batch]) -> Record:
