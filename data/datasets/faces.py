@@ -214,7 +214,8 @@ def files_of(sample: str) -> list[str]:
 def _by_content(source: FaceFiles, classes: Sequence, count: int) -> tuple[FaceFiles, Sequence, int]:
     """Put identities to hold out last: those of two images or more with the smallest keys (data/splitting.py).
 
-    Identities that share a copy of an image are held out together, or not at all.
+    More than `count` are held out where these have too few pairs of images for an evaluation. Identities that share a
+    copy of an image are held out together, or not at all.
 
     Returns:
         The images with new labels, the classes in their order, and how many of them are to be held out.
@@ -223,7 +224,9 @@ def _by_content(source: FaceFiles, classes: Sequence, count: int) -> tuple[FaceF
     files = [(Content(os.path.join(source.root, source.name(index))),) for index in range(len(source))]
     keys = splitting.group_keys(splitting.content_keys(files, source.root), labels, len(classes))
     able = np.flatnonzero(images > 1)
-    held = np.isin(keys, np.sort(keys[able])[:count])
+    able = able[np.argsort(keys[able])]
+    pairs = np.cumsum(images[able] * (images[able] - 1) // 2)
+    held = np.isin(keys, keys[able[: max(count, np.searchsorted(pairs, FOLDS // 2) + 1)]])
     order = np.argsort(held, kind="stable")
     source = copy.copy(source)
     source.labels = np.argsort(order)[labels]

@@ -1,5 +1,6 @@
 """Faces in packs, lists and folders, pairs of several sets, held-out identities, and the messages for bad input."""
 
+import itertools
 import os
 import pickle
 
@@ -152,6 +153,15 @@ def test_identities_with_one_image_stay_in_training_and_those_that_share_a_copy_
     (tmp_path / f"train/p{other}/copy.png").write_bytes((tmp_path / f"train/p{second}/0.png").read_bytes())
     train, _ = load(tmp_path, **keys)
     assert {f"p{other}", f"p{second}"}.isdisjoint(train.classes)
+
+
+def test_more_identities_are_held_out_where_they_have_too_few_images_for_ten_pairs(tmp_path):
+    for identity, number in itertools.product(range(12), range(2)):
+        (tmp_path / f"train/p{identity}").mkdir(parents=True, exist_ok=True)
+        image = packs.encoded_image(20 * identity + number, SIZE)
+        (tmp_path / f"train/p{identity}/{number}.png").write_bytes(image)
+    train, val = load(tmp_path, verification=(), val_fraction=0.2)
+    assert len(train.classes) == 7 and val.sets == (("held_out", 0, 10),)  # five persons, with a pair each
 
 
 def test_unsorted_packs_cannot_hold_out_identities(tmp_path):
