@@ -108,6 +108,10 @@ def test_a_failed_run_is_named_and_the_others_go_on(run, training, capsys, tmp_p
         (["-p", "optim.lr=1", "-p", "optim.lr=2"], "-p optim.lr=2: optim.lr is given twice"),
         (["-p", "seed=1,2"], "seed: this program chooses it"),
         (["-p", "optim.lr=1", "--seeds", "0"], "--seeds: must be at least 1"),
+        (["-p", "optim.lr=0.1..0.2"], "-p optim.lr: a range needs --trials N"),
+        (["-p", "optim.lr=0.2..0.1", "--trials", "2"], "-p optim.lr=0.2..0.1: expected KEY=LOW..HIGH"),
+        (["-p", "optim.lr=-1..0.1", "--trials", "2"], "-p optim.lr: "),
+        (["-p", "optim.lr=0.1", "--trials", "-1"], "--trials: must be at least 1"),
     ],
 )
 def test_what_is_refused_before_anything_starts(run, training, capsys, tmp_path, words, message):
@@ -117,9 +121,40 @@ def test_what_is_refused_before_anything_starts(run, training, capsys, tmp_path,
     assert training.started == [] and not (tmp_path / "out").exists()
 
 
-def test_values_may_be_lists():
+def test_values_may_be_lists_and_folders():
+    assert sweep.parse_choices(["data.root=../a,../b"]) == {"data.root": ["../a", "../b"]}
     words = ["data.size=8,[8, 16],[]", "optim.lr=0.1,0.1"]
-    assert sweep.grid(words) == [(f"data.size={size}", "optim.lr=0.1") for size in ("8", "[8, 16]", "[]")]
+    assert sweep.grid(sweep.parse_choices(words)) == [
+        (f"data.size={size}", "optim.lr=0.1") for size in ("8", "[8, 16]", "[]")
+    ]
+
+
+RANGES = ("-p", "optim.lr=0.001..0.1", "-p", "train.batch=2..6", "-p", "data.size=32,64", "--trials", "6")
+
+
+def test_a_search_in_ranges(run, training, tmp_path):
+    pytest.importorskip("optuna")
+    assert run(*RANGES) == 0
+    started = list(training.started)
+    assert len(set(started)) == 6 and all(0.001 <= lr <= 0.1 and batch in range(2, 7) for lr, batch, _ in started)
+    assert min(started)[0] < 0.01 < max(started)[0]  # a logarithmic scale: as many below 0.01 as above
+    table = rows(tmp_path / "out")
+    assert table[0][0].startswith(f"optim.lr={max(started)[0]} train.batch={max(started)[1]} data.size=")
+    assert run(*RANGES) == 0 and training.started == started  # all are known
+    assert run("--trials", "2", "-p", "optim.lr=0.01,0.03") == 0  # another search in the same folder
+    assert len(training.started) <= len(started) + 2
+
+
+def test_a_search_that_was_interrupted_goes_on_as_it_would_have(run, training, tmp_path):
+    pytest.importorskip("optuna")
+    assert run(*RANGES) == 0
+    started, training.started[:] = list(training.started), []
+    (tmp_path / "out").rename(tmp_path / "whole")
+    training.failing = {started[3]}
+    assert run(*RANGES[:-1], "3") == 0 and run(*RANGES[:-1], "4") == 1
+    training.failing = set()
+    assert run(*RANGES) == 0
+    assert training.started == started[:4] + started[3:]
 
 
 @pytest.mark.slow

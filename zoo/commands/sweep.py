@@ -1,15 +1,18 @@
 """Train a recipe with every combination of some values and with several seeds, and compare the combinations."""
 
 import argparse
+import importlib
 import importlib.util
 import itertools
 import os
 import re
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from zoo import program
 from zoo.commands import seeds
@@ -26,15 +29,23 @@ continues a sweep that was interrupted: runs that are complete are left as they 
 The table, best first, has the highest metric of any evaluation of a run: its mean over the seeds, and the 95 %%
 interval of that mean by Student's t. It is in <out>/sweep.md, and where matplotlib is installed, sweep.png shows it.
 
+With --trials, Optuna (pip install optuna) chooses the settings one after the other by the means so far, among the
+values of -p and in ranges LOW..HIGH: of whole numbers if both ends are, and on a logarithmic scale if HIGH is ten times
+LOW or more.
+
 examples
   %(prog)s -c resnet50_demo -p optim.lr=0.03,0.1,0.3 --seeds 3
+  %(prog)s -c resnet50_demo -p optim.lr=0.01..1 -p train.batch=16,32 --trials 20
   %(prog)s -c tsm_k400 --amp -p optim.lr=0.01,0.02 -p data.augment=[],[color_jitter] -o data.root=/data/k400
 
 Exit codes: 0 done, 1 some runs failed, 2 an error to fix on your side."""
 CHOSEN_KEYS = ("seed", "out")  # that this program sets
 SEPARATOR = re.compile(r",(?![^\[]*\])")  # of values, which may be lists in brackets
+RANGE = re.compile(r"([-+\d].*?)\.\.([-+.\d].*)")  # LOW..HIGH, unlike ../FOLDER
 UNUSUAL = re.compile(r"[^\w.=,+-]")  # in the name of a folder
 Setting = tuple[str, ...]  # KEY=VALUE of every -p
+Span = tuple[float, float]  # lowest and highest value; both are int if only whole numbers are meant
+Choices = Mapping[str, list[str] | Span]  # values by key
 
 
 class Row(NamedTuple):
@@ -63,14 +74,25 @@ def main(argv: list[str]) -> int:
     arguments = parse(argv)
     if arguments.seeds < 1:
         raise UserError("--seeds: must be at least 1")
+    if arguments.trials < 0:
+        raise UserError("--trials: must be at least 1")
     if arguments.seeds > 1:
         seeds.require_scipy()
-    requests = {setting: request_of(arguments, setting) for setting in grid(arguments.param, arguments.override)}
+    choices = parse_choices(arguments.param, arguments.override)
+    ranges = [key for key, values in choices.items() if isinstance(values, tuple)]
+    if ranges and not arguments.trials:
+        raise UserError(f"-p {ranges[0]}: a range needs --trials N, the number of settings to try")
+    optuna = require_optuna() if arguments.trials else None
+    requests = {setting: request_of(arguments, setting) for setting in grid(choices)}
     first = next(iter(requests.values()))
     out = arguments.out or os.path.join("runs", f"sweep-{first.recipe}")
     metric = load_task(load_spec(first.resolved["model.name"].value).TASK).PRIMARY
-    print(f"{len(requests)} settings x {arguments.seeds} seeds: {len(requests) * arguments.seeds} runs in {out}")
-    rows = [run_setting(arguments, setting, request, out, metric) for setting, request in requests.items()]
+    count = arguments.trials or len(requests)
+    print(f"{count} settings x {arguments.seeds} seeds: {count * arguments.seeds} runs in {out}")
+    if optuna:
+        rows = search(optuna, arguments, choices, out, metric)
+    else:
+        rows = [run_setting(arguments, setting, request, out, metric) for setting, request in requests.items()]
     report(rows, arguments.seeds, f"{first.recipe}: {metric}", out)
     return int(any(len(row.best) < arguments.seeds for row in rows))
 
@@ -88,17 +110,18 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help="values of a key to try; repeatable: all combinations",
     )
     add("-n", "--seeds", type=int, default=1, metavar="N", help="number of seeds, counted from the recipe's; default 1")
+    add("--trials", type=int, default=0, metavar="N", help="settings that Optuna chooses; default: all combinations")
     add("--out", metavar="DIR", help="folder of the runs and the table; default runs/sweep-<recipe>")
     return parser.parse_args(argv)
 
 
-def grid(params: Sequence[str], overrides: Sequence[str] = ()) -> list[Setting]:
-    """Return all combinations of the values of -p.
+def parse_choices(params: Sequence[str], overrides: Sequence[str] = ()) -> dict[str, list[str] | Span]:
+    """Return the values of each -p by key.
 
     Raises:
         UserError: a key is given twice or chosen by this program, or has no value.
     """
-    choices = dict[str, list[str]]()
+    choices: dict[str, list[str] | Span] = {}
     for param in params:
         key, _, text = param.partition("=")
         values = list(dict.fromkeys(value.strip() for value in SEPARATOR.split(text)))
@@ -106,11 +129,81 @@ def grid(params: Sequence[str], overrides: Sequence[str] = ()) -> list[Setting]:
             raise UserError(f"-p {param}: expected KEY=VALUE,VALUE, for example -p optim.lr=0.01,0.03")
         if key in choices:
             raise UserError(f"-p {param}: {key} is given twice; name all its values in one -p")
-        choices[key] = [f"{key}={value}" for value in values]
+        span = RANGE.fullmatch(text)
+        choices[key] = parse_span(param, *span.groups()) if span else values
     for key in (*choices, *(pair.partition("=")[0].strip() for pair in overrides)):
         if key in CHOSEN_KEYS:
             raise UserError(f"{key}: this program chooses it; leave it out, and see --seeds and --out")
-    return list(itertools.product(*choices.values()))
+    return choices
+
+
+def parse_span(param: str, *texts: str) -> Span:
+    """Return the ends of a range; raises UserError if they are no numbers in ascending order."""
+    for number in (int, float):
+        try:
+            low, high = (number(text) for text in texts)
+        except ValueError:
+            continue
+        if low < high < float("inf"):
+            return low, high
+    raise UserError(f"-p {param}: expected KEY=LOW..HIGH, for example -p optim.lr=0.001..0.1")
+
+
+def grid(choices: Choices) -> list[Setting]:
+    """Return all combinations of values, and of the ends of ranges."""
+    return list(itertools.product(*([f"{key}={value}" for value in values] for key, values in choices.items())))
+
+
+def require_optuna() -> Any:
+    try:
+        return importlib.import_module("optuna")
+    except ImportError:
+        raise UserError("--trials: Optuna is not installed; pip install optuna") from None
+
+
+def search(optuna: Any, arguments: argparse.Namespace, choices: Choices, out: str, metric: str) -> list[Row]:
+    """Run settings that Optuna chooses, or continue a search; <out>/optuna.log is its journal.
+
+    Each choice depends on the seed of the recipe, its number and the means before it alone, so that a search that was
+    interrupted goes on as it would have.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    os.makedirs(out, exist_ok=True)
+    journal = optuna.storages.journal.JournalFileBackend(os.path.join(out, "optuna.log"))
+    study = optuna.create_study(
+        storage=optuna.storages.JournalStorage(journal),
+        study_name=" ".join(sorted(arguments.param)),
+        direction="maximize",
+        load_if_exists=True,
+    )
+    first_seed = cli.request_of(arguments).config.seed
+    space = {key: _distribution(optuna.distributions, values) for key, values in choices.items()}
+    rows = []
+    for number in range(arguments.trials):
+        if number == len(study.trials):
+            seed = np.random.SeedSequence([first_seed, number]).generate_state(1)
+            study.sampler = optuna.samplers.TPESampler(seed=int(seed[0]))
+            study.ask(space)
+        trial = study.trials[number]
+        setting = tuple(f"{key}={_short(trial.params[key])}" for key in choices)
+        rows.append(run_setting(arguments, setting, request_of(arguments, setting), out, metric))
+        if not trial.state.is_finished():
+            failed = not rows[-1].best
+            study.tell(number, None if failed else rows[-1].mean, optuna.trial.TrialState.FAIL if failed else None)
+    return rows
+
+
+def _distribution(distributions: Any, values: list[str] | Span) -> Any:
+    if isinstance(values, list):
+        return distributions.CategoricalDistribution(values)
+    low, high = values
+    kind = distributions.IntDistribution if isinstance(low, int) else distributions.FloatDistribution
+    return kind(low, high, log=0 < 10 * low <= high)
+
+
+def _short(value: Any) -> str:
+    """Return a value as text, a float by four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def with_setting(arguments: argparse.Namespace, setting: Setting) -> argparse.Namespace:

@@ -104,7 +104,11 @@ def map_style(files: str, name: str, opened: MapStyle, batch: int) -> Loader:
         (opened.collate or default_collate)([opened.dataset[index] for index in chosen])
 
     def stream() -> Generator[Any, None, None]:
-        yield from DataLoader(opened.dataset, batch, sampler=indices(0), num_workers=WORKERS, collate_fn=opened.collate)
+        forked: dict[str, Any] = {
+            "num_workers": WORKERS,
+            "multiprocessing_context": "fork",
+        }  # with modules of the copies
+        yield from DataLoader(opened.dataset, batch, sampler=indices(0), collate_fn=opened.collate, **forked)
 
     return Loader(files, name, read, stream)
 
