@@ -92,9 +92,8 @@ UPDATES = {
 def test_an_update_asks_for_what_is_recorded(card, update):
     expected = {**UNUSED, **update._asdict(), **update.others}
     del expected["words"], expected["others"]
-    expected["peak_mib"] = pytest.approx(
-        update.peak_mib, rel=0.02
-    )  # differs by 1.3 % with NCCL, whose stream frees later
+    # With NCCL, whose stream frees later, it differs by 1.3 %, and by 3 MiB of 78 in one of four small updates.
+    expected["peak_mib"] = pytest.approx(update.peak_mib, rel=0.02, abs=4)
     found = measure(card, update.words)
     assert found["inputs"].keys() == {"pinned to device"}
     assert {key: found[key] for key in expected} == expected
