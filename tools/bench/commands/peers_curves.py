@@ -69,6 +69,8 @@ class Case(NamedTuple):
 
 NVIDIA = """data.kind=image data.size=64 data.num_classes=1000 data.train_samples=40 train.batch=4 train.epochs=5
     train.global_batch=null optim.lr=0.00256 optim.warmup=2epochs"""
+TORCHVISION = """data.kind=image data.size=64 data.num_classes=1000 data.train_samples=40 train.batch=4 train.epochs=5
+    optim.lr=0.00016 optim.milestones=[2,4]"""
 TSM = """data.kind=clip data.size=48 data.num_classes=400 data.train_samples=20 train.batch=2 train.epochs=5
     model.pretrained=null optim.lr=0.002 optim.milestones=[2,4]"""
 FACES = """data.kind=face data.size=112 data.num_classes=1000 data.train_samples=40 train.batch=4 train.epochs=5
@@ -77,6 +79,7 @@ SCENES = """data.kind=scene data.crop=[64,64] data.train_samples=100 train.batch
     model.pretrained=null optim.lr=0.0004 optim.base_batch=2"""
 CASES = {
     "https://github.com/NVIDIA/DeepLearningExamples": Case("DeepLearningExamples", curves.nvidia, NVIDIA),
+    "https://github.com/pytorch/vision": Case("vision", curves.torchvision, TORCHVISION),
     "https://github.com/mit-han-lab/temporal-shift-module": Case(
         "temporal-shift-module", curves.mit_han_lab, TSM, ("clip_norm",)
     ),

@@ -23,6 +23,7 @@ from zoo.data.errors import UserError
 from zoo.models.arcface.spec import HEAD_WEIGHT
 
 NVIDIA = "DeepLearningExamples/PyTorch/Classification/ConvNets"
+TORCHVISION = "vision/references/classification"
 ARCFACE = "insightface/recognition/arcface_torch"
 MMSEG = ".mim/configs/deeplabv3plus/deeplabv3plus_r50-d8_4xb2-80k_cityscapes-512x1024.py"
 Tensors = dict[str, np.ndarray]
@@ -243,6 +244,21 @@ def nvidia(work: Work, recorder: Recorder) -> None:
     script = os.path.join(root, "resnet50v1.5/training/AMP/DGX1V_resnet50_AMP_90E.sh")
     sys.argv = ["launch.py", *command_line(script, "./launch.py", changes)]
     runpy.run_path(os.path.join(root, "launch.py"), run_name="__main__")
+
+
+def torchvision(work: Work, recorder: Recorder) -> None:
+    """Run train.py of torchvision's reference for classification, with the options of ResNet-50 in its README: none."""
+    import torch
+
+    train = upstream.load(os.path.join(work.clones, TORCHVISION), "train")
+    model = train.torchvision.models.get_model
+    train.torchvision.models.get_model = lambda *args, **kwargs: recorder.watch(model(*args, **kwargs))
+    train.load_data = lambda *_: (MagicMock(classes=range(work.arch.num_classes)), *[MagicMock()] * 3)
+    train.evaluate = MagicMock()
+    torch.utils.data.DataLoader = lambda *_, **__: Loader(work)  # type: ignore[misc,assignment]
+    changes = f"--model resnet{work.arch.depth} --device cpu --batch-size {work.batch} --epochs {work.epochs}"
+    schedule = f"--lr {work.lr!r} --lr-step-size {work.milestones[0]}"
+    train.main(train.get_args_parser().parse_args(f"{changes} {schedule}".split()))
 
 
 def mit_han_lab(work: Work, recorder: Recorder) -> None:
