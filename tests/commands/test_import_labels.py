@@ -238,7 +238,8 @@ def test_the_printed_command_trains(tmp_path, run):
     _, printed, _ = run(tmp_path / "labels", "--rest", "ignore", "--classes", "car,bus")
     words = shlex.split(printed.out.splitlines()[-1].removeprefix("next: zoo "))
     assert "data.void_masks=true" in words and f"{audit.KEY}=true" in words
-    assert call_zoo(*words, "--max-steps", "2", "--out", tmp_path / "run") == 0
+    few = ("-o", "train.batch=2", "-o", "train.steps=2", "-o", "model.width=8")
+    assert call_zoo(*words, *few, "--out", tmp_path / "run") == 0
 
 
 def broken(folder, name):

@@ -42,7 +42,6 @@ MEANINGS = {"_background_": BACKGROUND, "ignore": IGNORED, "void": IGNORED}  # o
 LEFT_OUT, MAX_REASONS = "left_out.csv", 20
 PROGRESS = 1000  # images from line to line
 JPEG_QUALITY = 95  # of images that are turned, as LabelMe has it
-RECIPE, KEYS = "deeplabv3plus_demo", ("data.name=cityscapes", "train.eval_batch=1")  # for images of different sizes
 
 
 def main(argv: list[str]) -> int:
@@ -197,7 +196,7 @@ def report(out: str, classes: list[str], pixels: np.ndarray, left_out: list[dict
         yield "left out:"
         yield from table([(count, reason, first[reason]) for reason, count in counts], ("count", "what", "first in"))
         yield f"all {len(left_out)} in {os.path.join(out, LEFT_OUT)}"
-    keys = [f"data.root={out}", *KEYS]
+    keys = list[str]()
     if (shown[:, IGNORE_INDEX] & ~shown[:, 1:IGNORE_INDEX].any(axis=1)).any():
         keys.append("data.void_masks=true")  # masks of 0 and 255 alone
     try:
@@ -208,4 +207,4 @@ def report(out: str, classes: list[str], pixels: np.ndarray, left_out: list[dict
     except UserError as error:
         yield f"not to be trained yet: {error}"
     yield f"{len(pixels)} images with masks: {out}"
-    yield "next: " + shlex.join(["zoo", "train", "-c", RECIPE, *(word for key in keys for word in ("-o", key))])
+    yield "next: " + shlex.join(["zoo", "finetune", out, *(word for key in keys for word in ("-o", key))])
