@@ -76,7 +76,12 @@ MISTAKES = {
     "LabelMe": (("1.jpg", "1.json"), "has labels such as 1.json, of which `zoo data import` makes masks"),
     "COCO": (("images/1.jpg", "images/2.jpg", "images/3.jpg", "annotations/all.json"), "has labels such as all.json"),
     "VOC": (("images/1.jpg", "images/1.xml"), "has labels such as 1.xml"),
+    "CVAT": (("images/1.jpg", "images/2.jpg", "images/3.jpg", "annotations.xml"), "has labels such as annotations.xml"),
     "nothing": (("a/notes.txt",), "there is nothing to train on"),
+    "a folder too high": (("photos/a/1.jpg", "photos/b/2.jpg"), "photos would be the only class; .* as .*/photos;"),
+    "splits in capitals": (("Train/a/1.jpg", "Val/a/2.jpg"), "Train, Val would be a class.* --task classify"),
+    "masks of another name": (("images/1.jpg", "labels/1.png"), "images would be a class"),
+    "boxes": (("train/images/1.jpg", "train/labels/1.txt"), "images would be a class"),
 }
 
 

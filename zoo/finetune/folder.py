@@ -26,6 +26,7 @@ FACES = ("train.rec", "label.txt", "faces.csv", "pairs.txt")  # files that only 
 ALIGNED = 112  # pixels, of faces
 LOOKED_AT = 40  # images whose size is read
 LABELS = (".json", ".xml")  # of LabelMe, COCO, CVAT and PASCAL VOC
+NO_CLASSES = (*chain(*common.SPLIT_NAMES.values()), "training", "test", "testing", "images")
 ACCEPTED = """\
   classes of images or clips   <class>/*.jpg or <class>/*.mp4, perhaps below train/ and val/; or lists with labels
   scenes with masks            images/NAME.jpg and masks/NAME.png, perhaps below train/ and val/
@@ -118,7 +119,7 @@ def _task_of_classes(root: str) -> tuple[str, str]:
         for suffixes in (images.EXTENSIONS, VIDEO_EXTENSIONS, LABELS)
     )
     labels += [file for file in loose if file.lower().endswith(LABELS)]
-    if labels and (2 * len(labels) >= len(photos + videos) or "annotations" in map(str.lower, classes)):
+    if labels and (2 * len(labels) >= len(photos + videos) or {"annotations", "images"} & set(map(str.lower, classes))):
         raise UserError(
             f"{root}: has labels such as {os.path.basename(labels[0])}, of which `zoo data import` makes masks; or say "
             "with --task what to train on the images"
@@ -132,6 +133,13 @@ def _task_of_classes(root: str) -> tuple[str, str]:
         media = sum(file.lower().endswith(images.EXTENSIONS + VIDEO_EXTENSIONS) for file in loose)
         found = f"{media} images and videos are in no folder of a class" if media else "there is nothing to train on"
         raise UserError(f"{root}: {found}; it should hold\n{ACCEPTED}")
+    is_alone = len(classes) == 1 and not name
+    if odd := [each for each in classes if is_alone or each.lower() in NO_CLASSES]:
+        raise UserError(
+            f"{root}: {', '.join(odd)} would be {'the only' if is_alone else 'a'} class; name the folder that holds "
+            f"those of the classes, such as {os.path.join(parent, odd[0])}; splits are named train and val, folders of "
+            f"scenes images and masks; or take it as it is with --task {'classify' if photos else 'clips'}"
+        )
     layout = f"{len(classes)} class folders of {'images' if photos else 'videos'} in {parent}"
     unread = [each for each in class_folders(root, "") if name and each not in chain(*common.SPLIT_NAMES.values())]
     layout += f"; not read: {', '.join(unread)}" if unread else ""
