@@ -228,7 +228,7 @@ def read_folders(
         label_of.setdefault(normalize_name(name), label)
     entries = []
     _, beside = next(walk(os.path.join(root, split)), ("", []))
-    others.update(map(_kind, beside if split else ()))  # root has lists and other files, too
+    others.update(_kind(file) for file in beside if split or file.lower().endswith(extensions))  # root has lists, too
     for name in class_folders(root, split):
         class_label = label_of.get(name, label_of.get(normalize_name(name)))
         if class_label is None:

@@ -147,6 +147,9 @@ def test_links_to_folders_are_followed_once_and_files_of_other_kinds_are_named(t
     ]
     what = "3 files of other kinds or in no class folder are ignored: 2 .heic, 1 .tar"
     assert notes == [f"{tmp_path}/train: {what}"]
+    touch(tmp_path / "train", "loose.mp4", "val.list")
+    assert len(read_folders(str(tmp_path / "train"), "", ["a", "b"], notes=notes)) == 2 and "1 .mp4" in notes[1]
+    assert "3 files of other kinds" in notes[1] and ".list" not in notes[1]  # the root has lists, too
     for link, target in (("a/up", "a"), ("b/again", "a/more"), ("c", "a")):
         (tmp_path / "train" / link).symlink_to(tmp_path / "train" / target)
         with pytest.raises(UserError, match=f"train/{link}: leads to .*train/{target}, which is read already"):
