@@ -125,7 +125,7 @@ class SegmentationSplit(FileSplit):
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Read one image and its mask, resize and (in training) augment them. Raises BadSample."""
         encoded, mask = self._read(index)
-        image, label = images.decode_stored(encoded), masks.read_labels(mask, self.label_map)
+        image, label = images.decode_stored(encoded), self._labels(index, mask)
         masks.check_sizes(image.shape[1::-1], label.shape[::-1])
         if self.training:
             image, label = augment(image, label, self.settings, rng, self.pipeline)
@@ -142,7 +142,7 @@ class SegmentationSplit(FileSplit):
         encoded, mask = self._read(index)
         if not encoded.is_ordinary:
             return {**self.sample(index, rng)}
-        label = masks.read_labels(mask, self.label_map)
+        label = self._labels(index, mask)
         masks.check_sizes(encoded.size, label.shape[::-1])
         if self.training:
             plan = plan_training(label, s, rng, self.pipeline)
@@ -178,6 +178,13 @@ class SegmentationSplit(FileSplit):
     def _mask(self, index: int) -> str | BinaryIO:
         """Return a mask as a path or an open file. Raises BadSample."""
         return io.BytesIO(self.prepared.mask(index)) if self.prepared else self.local(self.mask_path(index))
+
+    def _labels(self, index: int, mask: str | BinaryIO) -> np.ndarray:
+        """Return the classes of the pixels of a mask. Raises BadSample, which names the mask."""
+        try:
+            return masks.read_labels(mask, self.label_map)
+        except BadSample as error:
+            raise BadSample(f"{self.item_label(index)}: {error}") from None
 
     @property
     def _is_geometric(self) -> bool:

@@ -79,4 +79,4 @@ def test_deep_names_values_that_are_no_class(tmp_path, capsys):
     words = ["-c", recipe, "-o", f"data.root={tmp_path}", "-o", "data.crop=[8, 8]", "-o", "data.checked_masks=1"]
     assert call_zoo("data", "check", *words) == 0 and call_zoo("data", "check", *words, "--deep") == 1
     printed = capsys.readouterr().out
-    assert "train/1.jpg: holds the value 9; legal values are 0 to 2 for the 3 classes" in printed
+    assert "train/1.png: holds the value 9; legal values are 0 to 2 for the 3 classes" in printed
