@@ -165,7 +165,7 @@ def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -
     if all(lists.values()):
         return [_listed_pairs(settings, str(path), notes) for path in lists.values()], False
     unread = [f"warning: {path} is not read: the other split has no list" for path in lists.values() if path]
-    folders = "images", "masks"
+    folders = _unsplit_folders(root)
     for of_images, of_masks in CUSTOM_LAYOUTS:
         layout = of_images if "/" in of_images else of_masks  # train and val alone say nothing
         names = {split: common.split_name(root, split, layout) for split in SPLITS}
@@ -188,12 +188,15 @@ def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -
     return list(common.divide(settings, pairs, files, [0] * len(pairs), notes).values()), True
 
 
+def _unsplit_folders(root: str) -> tuple[str, str]:
+    """Return the folders of images and masks that are not divided by split."""
+    return next((names for names in UNSPLIT_LAYOUTS if os.path.isdir(os.path.join(root, names[0]))), UNSPLIT_LAYOUTS[0])
+
+
 def _listed_pairs(settings: Settings, path: str, notes: list[str]) -> list[Pair]:
     """Return the pairs of a list, whose lines are `image mask`, or the name of both. Raises UserError naming a line."""
     root = settings.root
-    of_images, of_masks = next(
-        (folders for folders in UNSPLIT_LAYOUTS if os.path.isdir(os.path.join(root, folders[0]))), UNSPLIT_LAYOUTS[0]
-    )
+    of_images, of_masks = _unsplit_folders(root)
     by_stem: tuple[dict[str, str], dict[str, str]] | None = None
     pairs = []
     for number, line in read_lines(path, "this list").items():

@@ -304,6 +304,12 @@ def test_paths_in_any_language_and_not_in_utf_8(tmp_path):
     assert len(cityscapes.describe(train, val).checksum) == 32
 
 
+def test_folders_of_voc_need_no_lists(tmp_path):
+    write_custom(tmp_path, "x", "yy", images="JPEGImages", masks="SegmentationClass")
+    train, val = load(tmp_path, num_classes=3)
+    assert {*names(train), *names(val)} == {"JPEGImages/x.jpg", "JPEGImages/yy.jpg"} and len(val) == 1
+
+
 @pytest.mark.parametrize("name", ["{}.txt", "{}_list.txt", "ImageSets/Segmentation/{}.txt"])
 @pytest.mark.parametrize("line", ["{0}/{2}.jpg {1}/{2}.png", "{2}", "{2}.jpg"])
 @pytest.mark.parametrize("folders", [("images", "masks"), ("JPEGImages", "SegmentationClass")])
