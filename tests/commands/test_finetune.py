@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 
 import cv2
 import numpy as np
@@ -13,6 +14,7 @@ from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.test_docs import commands
 from zoo.data.errors import UserError
+from zoo.run.session import Run
 from zoo.weights import imagenet
 
 pytestmark = pytest.mark.slow
@@ -126,6 +128,29 @@ def test_weights_of_a_run(here, capsys):
     assert "width: 8" in text and "size: 32" in text and f"weights: {here}/runs/photos" in text
     assert call_zoo("finetune", "clips", *SHORT, "--weights", "runs/photos", "--dry-run") == 2
     assert "runs/photos holds the model resnet, which is not for the task clips" in capsys.readouterr().err
+
+
+def test_the_current_folder_gets_no_run_in_it(here, monkeypatch, capsys):
+    monkeypatch.chdir(here / "photos")
+    assert call_zoo("finetune", ".", *TINY, "-o", SIZES["photos"]) == 0
+    assert "folder      ../runs/photos\n" in capsys.readouterr().out and sorted(os.listdir()) == ["cat", "dog"]
+
+
+def test_a_run_that_cannot_start_leaves_its_name_free(here):
+    os.makedirs("photos/cow")
+    assert finetune("photos") == 2 and not os.listdir("runs")
+    os.rmdir("photos/cow")
+    assert finetune("photos") == 0 and os.path.exists("runs/photos/checkpoints")
+
+
+def test_an_interrupted_run_names_the_command_that_goes_on(here, monkeypatch, capsys):
+    poll = Run.poll
+    monkeypatch.setattr(Run, "poll", lambda run, done: (signal.raise_signal(signal.SIGTERM), poll(run, done))[1])
+    assert finetune("photos", "-o", "train.save_every=1 steps") == 143
+    monkeypatch.setattr(Run, "poll", poll)
+    line = "go on with  zoo train --resume "
+    command = next(each for each in capsys.readouterr().out.splitlines() if each.startswith(line)).removeprefix(line)
+    assert call_zoo("train", "--resume", command) == 0
 
 
 @pytest.mark.parametrize(

@@ -54,20 +54,28 @@ def main(argv: list[str]) -> int:
         print(f"\n{plan.text}", end="")
         return 0
     name = re.sub(r"\s+", "_", os.path.basename(os.path.abspath(arguments.folder)))
-    out = new(arguments.out, name) if arguments.out else free_name(os.path.join("runs", name))
+    parent = os.pardir if os.path.samefile(arguments.folder, os.curdir) else ""  # runs/ is no class
+    out = new(arguments.out, name) if arguments.out else free_name(os.path.join(parent, "runs", name))
     path = f"{out.rstrip('/')}.yaml"
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {out}: {error.strerror}") from None
     write_new(plan.text, path, "--out")
-    run = execute(cli.request(path, out=out))
+    try:
+        run = execute(cli.request(path, out=out))
+    except UserError:
+        if not os.path.exists(out):
+            os.remove(path)  # the next try gets this name
+        raise
     if not run.exit_code:
         print(f"{'':<12}zoo export {out} --out {out}.onnx\n{'recipe':<12}{path}")
         try:
             print(f"{'page':<12}{write_page(Path(out))}", flush=True)
         except UserError as error:
             print(printable(f"{'page':<12}none: {error}"), flush=True)
+    else:
+        print(f"{'go on with':<12}zoo train --resume {out}", flush=True)
     run.job.world.exit_process(run.exit_code)
     return run.exit_code
 
@@ -79,7 +87,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--task", choices=tuple(folder.DATASETS), help="what to train, where the folder does not show it")
     add("--framework", choices=FRAMEWORKS, help="default torch")
     add("--weights", metavar="W", help="start from a run, a checkpoint, a file of zoo convert or published weights")
-    add("--out", metavar="RUN", help="folder of the run; default runs/<name of the folder>, or the next free number")
+    add(
+        "--out",
+        metavar="RUN",
+        help="folder of the run; default runs/<name of FOLDER>, for . in ../runs, or the next free number",
+    )
     add("--epochs", type=int, metavar="N", help="length of the run")
     cli.add_override_argument(parser, "change one key of the recipe, such as -o model.depth=50; repeatable")
     add("--dry-run", action="store_true", help="show what was found and the recipe, and stop")
