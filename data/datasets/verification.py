@@ -142,8 +142,8 @@ def sample_pairs(source: FaceFiles | FacePack, rows: np.ndarray, labels: np.ndar
     if 2 * pairs_per_label < FOLDS:
         raise UserError(
             f"the {len(sizes)} held-out identities give only {pairs_per_label} pairs of the same person and of "
-            "different persons; raise data.val_fraction, or name verification sets with "
-            "-o data.verification=[lfw.bin]"
+            "different persons; add images of the same persons, raise data.val_fraction, or name verification sets "
+            "with -o data.verification=[lfw.bin]"
         )
     pairs = np.stack([same[:pairs_per_label], different[:pairs_per_label]], 1).reshape(-1, 2)
     return PairSet(HELD_OUT, source, pairs, np.tile(np.array([1, 0]), pairs_per_label))

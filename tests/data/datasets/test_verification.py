@@ -147,5 +147,5 @@ def test_the_number_of_pairs_is_limited_by_the_images():
     }
     # one image per person, a single person, only 3 pairs of the same person
     for labels in ([0, 1, 2, 3], [0] * 9, [0, 0, 0, 1, 2]):
-        with pytest.raises(UserError, match="held-out.*val_fraction"):
+        with pytest.raises(UserError, match="held-out.*add images of the same persons.*val_fraction"):
             drawn(labels, 1000)
