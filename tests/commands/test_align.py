@@ -87,8 +87,10 @@ def test_persons_become_folders_of_aligned_faces(tmp_path, detector, capsys):
     photo(photos / "bob/none.png")
     photo(photos / "cid/sub/none.png")
     (photos / "bob/damaged.jpg").write_bytes(b"x")
+    (photos / "bob/phone.HEIC").write_bytes(b"x")
     code, rows = run(photos, detector, out)
     printed = capsys.readouterr().out
+    assert "are ignored: 1 .heic" in printed
     assert code == 1 and "person without a face: cid" in printed and "4 faces of 2 persons from 7 photos" in printed
     assert {name: row["left_out"] for name, row in rows.items() if row["left_out"]} == {
         "bob/damaged.jpg": "not an image of a supported format", "bob/none.png": "no face found",

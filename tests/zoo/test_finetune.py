@@ -77,7 +77,7 @@ MISTAKES = {
     "COCO": (("images/1.jpg", "images/2.jpg", "images/3.jpg", "annotations/all.json"), "has labels such as all.json"),
     "VOC": (("images/1.jpg", "images/1.xml"), "has labels such as 1.xml"),
     "CVAT": (("images/1.jpg", "images/2.jpg", "images/3.jpg", "annotations.xml"), "has labels such as annotations.xml"),
-    "nothing": (("a/notes.txt",), "there is nothing to train on"),
+    "nothing": (("a/notes.txt", "b/1.HEIC"), "there is nothing to train on .files of other kinds: .heic, .txt."),
     "a folder too high": (("photos/a/1.jpg", "photos/b/2.jpg"), "photos would be the only class; .* as .*/photos;"),
     "splits in capitals": (("Train/a/1.jpg", "Val/a/2.jpg"), "Train, Val would be a class.* --task classify"),
     "masks of another name": (("images/1.jpg", "labels/1.png"), "images would be a class"),

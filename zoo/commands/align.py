@@ -35,10 +35,11 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     root = arguments.photos
     persons = class_folders(root, "")
-    entries = read_folders(root, "", persons, images.EXTENSIONS)
+    notes: list[str] = []
+    entries = read_folders(root, "", persons, images.EXTENSIONS, notes)
     if not entries:
         similar = "" if os.path.isdir(root) else similar_path(root)
-        raise UserError(f"{root}: there is no folder per person with photos in it{similar}")
+        raise UserError("; ".join([f"{root}: there is no folder per person with photos in it{similar}", *notes]))
     with new_folder(arguments.out, "--out") as folder:
         detector = faces.Detector(arguments.detector)
         rows = [cut_out(detector, root, os.path.normpath(entry.path), folder) for entry in entries]
@@ -46,7 +47,8 @@ def main(argv: list[str]) -> int:
             raise UserError(f"{root}: not one face in {len(rows)} photos; {rows[0]['photo']}: {rows[0]['left_out']}")
         write_new(csv_text(rows, COLUMNS), os.path.join(folder, REPORT), "--out")
     kept = Counter(persons[entry.label] for entry, row in zip(entries, rows) if not row["left_out"])
-    lines = [f"{reason}: {count}" for reason, count in Counter(row["left_out"] for row in rows).most_common() if reason]
+    reasons = Counter(row["left_out"] for row in rows).most_common()
+    lines = [*notes, *(f"{reason}: {count}" for reason, count in reasons if reason)]
     lines += [f"person without a face: {person}" for person in persons if person not in kept]
     several = sum(row["faces"] > 1 for row in rows)
     lines += [f"photos with several faces, of which the largest was taken: {several}"] * bool(several)

@@ -12,7 +12,7 @@ from zoo.data import audit
 from zoo.data.datasets import cityscapes, common, imagenet
 from zoo.data.errors import BadSample, UserError, similar_path
 from zoo.data.formats import images
-from zoo.data.formats.lists import VIDEO_EXTENSIONS, class_folders, read_lines, walk
+from zoo.data.formats.lists import MAX_EXTENSIONS, VIDEO_EXTENSIONS, class_folders, read_lines, walk
 from zoo.data.packs import manifest
 
 DATASETS = {"classify": "imagenet", "clips": "kinetics", "segment": "cityscapes", "faces": "faces"}  # by task
@@ -131,7 +131,9 @@ def _task_of_classes(root: str) -> tuple[str, str]:
         )
     if not photos and not videos:
         media = sum(file.lower().endswith(images.EXTENSIONS + VIDEO_EXTENSIONS) for file in loose)
-        found = f"{media} images and videos are in no folder of a class" if media else "there is nothing to train on"
+        kinds = ", ".join(sorted({os.path.splitext(path)[1].lower() for path in paths})[:MAX_EXTENSIONS])
+        found = f"there is nothing to train on{kinds and f' (files of other kinds: {kinds})'}"
+        found = f"{media} images and videos are in no folder of a class" if media else found
         raise UserError(f"{root}: {found}; it should hold\n{ACCEPTED}")
     is_alone = len(classes) == 1 and not name
     if odd := [each for each in classes if is_alone or each.lower() in NO_CLASSES]:
