@@ -57,6 +57,8 @@ def examine(root: str, task: str | None = None) -> Found:
     Raises:
         UserError: there is no such folder, or its task is not certain.
     """
+    if os.path.isfile(root):
+        raise UserError(f"{root}: is a file; name a folder, such as the one that an archive is unpacked to")
     if not os.path.isdir(root):
         raise UserError(f"{root}: there is no such folder{similar_path(root)}")
     named, layout = (task, f"read as --task {task}") if task else _task_of(root)
