@@ -105,8 +105,8 @@ def test_small_squares_may_be_faces_or_classes(tmp_path):
     image(tmp_path, "bob/3.jpg", size=(112, 100))
     touch(tmp_path, "own.bin")
     assert folder.examine(str(tmp_path)).task == "classify"
-    settings = folder.examine(str(tmp_path), "faces").settings
-    assert settings["resize"] is True and settings["verification"] == ["own.bin"]
+    _, layout, settings = folder.examine(str(tmp_path), "faces")
+    assert settings["resize"] is True and settings["verification"] == ["own.bin"] and "zoo data align" in layout
 
 
 def test_folders_beside_the_splits_are_named(tmp_path):

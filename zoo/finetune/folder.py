@@ -65,6 +65,8 @@ def examine(root: str, task: str | None = None) -> Found:
     settings: dict[str, Any] = {"name": DATASETS[named], "root": os.path.abspath(root)}
     if named == "faces":
         settings |= _faces(root)
+        if "resize" in settings:
+            layout += f"; whole images become {ALIGNED} x {ALIGNED} pixels: of photos, `zoo data align` cuts out the faces"
     if named == "segment" and not common.first_existing(root, ["classes.txt", manifest.NAME]):
         settings |= _classes_of_masks(root)
     return Found(named, layout, settings)
