@@ -238,6 +238,7 @@ def test_the_printed_command_trains(tmp_path, run):
     _, printed, _ = run(tmp_path / "labels", "--rest", "ignore", "--classes", "car,bus")
     words = shlex.split(printed.out.splitlines()[-1].removeprefix("next: zoo "))
     assert "data.void_masks=true" in words and f"{audit.KEY}=true" in words
+    assert "data: train 10, val 2" in printed.out  # as zoo finetune divides them
     few = ("-o", "train.batch=2", "-o", "train.steps=2", "-o", "model.width=8")
     assert call_zoo(*words, *few, "--out", tmp_path / "run") == 0
 

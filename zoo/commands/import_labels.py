@@ -24,6 +24,7 @@ from zoo.data.formats import images, masks, regular
 from zoo.data.importing.labels import FORMATS, IGNORED, Labels, LeaveOut, Scene, below, open_labels
 from zoo.data.importing.shapes import paint
 from zoo.data.parsing import parsing
+from zoo.finetune.folder import HELD_OUT
 from zoo.predict.overlay import write_labels
 from zoo.table import csv_text, table
 
@@ -200,7 +201,8 @@ def report(out: str, classes: list[str], pixels: np.ndarray, left_out: list[dict
     if (shown[:, IGNORE_INDEX] & ~shown[:, 1:IGNORE_INDEX].any(axis=1)).any():
         keys.append("data.void_masks=true")  # masks of 0 and 255 alone
     try:
-        found = audit.examine(*cityscapes.load(cityscapes.Settings(root=out, void_masks=True)))
+        settings = cityscapes.Settings(root=out, void_masks=True, val_fraction=HELD_OUT)  # as zoo finetune
+        found = audit.examine(*cityscapes.load(settings))
         if found:
             yield from audit.lines(found, audit.KEY)
             keys += [f"{audit.KEY}=true"] * bool(found.problems)

@@ -24,6 +24,7 @@ SCENES = (  # folders of images and their masks
 )
 FACES = ("train.rec", "label.txt", "faces.csv", "pairs.txt")  # files that only faces have
 ALIGNED = 112  # pixels, of faces
+HELD_OUT = 0.2  # of the samples, where there is no validation split
 LOOKED_AT = 40  # images whose size is read
 LABELS = (".json", ".xml")  # of LabelMe, COCO, CVAT and PASCAL VOC
 NO_CLASSES = (*chain(*common.SPLIT_NAMES.values()), "training", "test", "testing", "images")
@@ -66,7 +67,9 @@ def examine(root: str, task: str | None = None) -> Found:
     if named == "faces":
         settings |= _faces(root)
         if "resize" in settings:
-            layout += f"; whole images become {ALIGNED} x {ALIGNED} pixels: of photos, `zoo data align` cuts out the faces"
+            layout += (
+                f"; whole images become {ALIGNED} x {ALIGNED} pixels: of photos, `zoo data align` cuts out the faces"
+            )
     if named == "segment" and not common.first_existing(root, ["classes.txt", manifest.NAME]):
         settings |= _classes_of_masks(root)
     return Found(named, layout, settings)
