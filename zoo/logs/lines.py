@@ -34,10 +34,15 @@ def rank_lines(launcher: str, ranks: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def end_lines(events: Sequence[Event], folder: str) -> list[str]:
-    """Return time, throughput and folder of a run that has ended, and commands that may follow."""
-    began = next(event["time"] for event in events if event["event"] == "begin")
+    """Return time, throughput and folder of a run that has ended, and commands that may follow.
+
+    The time is that of all its processes, one after the other, without that between them.
+    """
+    starts = [index for index, event in enumerate(events) if event["event"] in ("begin", "resume")]
+    ends = [*starts[1:], len(events)]
+    seconds = sum(events[end - 1]["time"] - events[start]["time"] for start, end in zip(starts, ends))
     return [
-        f"time        {duration(events[-1]['time'] - began)}",
+        f"time        {duration(seconds)}",
         f"throughput  {throughput(events)}",
         f"folder      {folder}",
         f"next        zoo predict FILE --weights {folder}",

@@ -60,7 +60,7 @@ class Math:
         return self.ops.number(value, like.dtype)
 
     def decayed(self, gradient: Any, weight: Any, decay: float) -> Any:
-        """Return the gradient with the weight decay as an L2 penalty."""
+        """Return a gradient, or what else the learning rate multiplies, plus decay x weight."""
         if isinstance(decay, float) and decay == 0.0:
             return gradient
         return gradient + self.number(decay, weight) * weight

@@ -348,8 +348,7 @@ def request(
         entries["out"] = Entry(run, "--resume")
     if global_batch is not None:
         entries["train.global_batch"] = Entry(_global_batch(global_batch, entries, run), "--global-batch")
-    path = os.path.join(run, folder.RECIPE) if run else ""
-    began = loader.read(path, recorded=True) if os.path.exists(path) else {}
+    began = _began_with(run) if run else {}
     taken = given.recorded_settings(entries, began, eval_only and run is None)
     settings, resolved = loader.build({**entries, **taken}, FIND)
     graph = given.exported_model(settings)
@@ -381,11 +380,21 @@ def _read_recipe(config: str | None, weights: str | None, resume: str | None) ->
     if config:
         return os.path.splitext(os.path.basename(config))[0], loader.read(config)
     if resume and resume != NEWEST:
-        path = os.path.join(folder.existing(resume, ""), folder.RECIPE)
-        return os.path.splitext(folder.RECIPE)[0], loader.read(path, recorded=True)
+        run = folder.existing(resume, "")
+        if not (entries := _began_with(run)):
+            raise UserError(f"{run}: has no {folder.RECIPE} and no checkpoint; name the recipe of the run with -c")
+        return os.path.splitext(folder.RECIPE)[0], entries
     if weights:
         return given.repeat(weights)
     raise UserError("no recipe: name one with -c, for example -c configs/tsm_demo.yaml")
+
+
+def _began_with(run: str) -> loader.Entries:
+    """Return the recipe of a run, which each of its checkpoints holds, too; empty if it has neither."""
+    path, newest = os.path.join(run, folder.RECIPE), latest(run)
+    if newest and not os.path.exists(path):
+        return given.read_recipe(newest)[1]
+    return loader.read(path, recorded=True) if os.path.exists(path) else {}
 
 
 def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -> int:

@@ -149,10 +149,11 @@ def test_a_terminal_shows_the_epochs_alone_with_colors_unless_refused(clock, mon
 
 def test_the_table_at_the_end(clock):
     console = brief()
-    begin, end = {"event": "begin", "time": 10.0}, {"event": "end", "time": 175.0, "step": 80, "epoch": 2.0}
+    begin, end = {"event": "begin", "time": 10.0}, {"event": "end", "time": 1175.0, "step": 80, "epoch": 2.0}
+    killed, resume = {"event": "save", "time": 110.0}, {"event": "resume", "time": 1110.0}
     rates = [at("train", step, samples_per_s=rate) for step, rate in ((20, 9.0), (40, 100.0), (60, 101.0))]
     evals = [at("eval", 40, accuracy=0.75), at("best", 40, path="x"), at("eval", 80, accuracy=0.5)]
-    console.summarize([begin, *rates, *evals, end], "runs/x")
+    console.summarize([begin, *rates, *evals, killed, resume, end], "runs/x")
     assert lines(console) == [
         "best        top1 0.7500 at epoch 1",
         "time        2m45s",

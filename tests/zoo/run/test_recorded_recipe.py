@@ -1,6 +1,7 @@
 """A run takes model and input from the checkpoint that it starts from or evaluates, unless -o says otherwise."""
 
 import re
+import shutil
 
 import pytest
 
@@ -104,3 +105,16 @@ def test_a_run_that_is_resumed_takes_the_same_settings(checkpoint, tmp_path):
 def test_a_path_that_is_not_there_has_no_settings(checkpoint):
     entries = {"weights": loader.Entry(checkpoint + "x", "--weights")}
     assert weights.recorded_settings(entries, {}, True) == {}
+
+
+def test_a_run_without_its_recipe_goes_on_with_that_of_its_checkpoint(checkpoint, tmp_path):
+    folder = tmp_path / "run"
+    (folder / "config.yaml").unlink(missing_ok=True)
+    (folder / "checkpoints/last").rename(folder / "checkpoints/step-00000003")
+    request = cli.request(None, resume=str(folder))
+    assert (request.config.model.depth, request.config.data.size) == (18, 32) and not request.changed
+    with pytest.raises(UserError, match="seed: 1 -> 7"):
+        cli.request(str(ROOT / RESNET), ["seed=7"], resume=str(folder))
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(UserError, match="has no config.yaml and no checkpoint; name the recipe of the run with -c"):
+        cli.request(None, resume=str(folder))
