@@ -15,7 +15,6 @@ from zoo.bench.scale.measuring import Command
 from zoo.data.errors import UserError
 from zoo.run import cli as run_cli
 
-SIMULATE = ["simulate", "--step", "350", "--batch", "128", "--bytes", "102e6", "-n", "5"]
 LINK = ["--inter-bandwidth", "1", "--inter-latency", "30"]
 
 
@@ -42,14 +41,6 @@ def test_predictions(measured, capsys):
     assert rows[1]["samples/s"] == pytest.approx(32 * 32 / expected)
     assert rows[1]["efficiency %"] == pytest.approx(100 * 0.3 / expected)
     assert rows[1]["5 %"] < rows[1]["samples/s"] < rows[1]["95 %"]
-
-
-def test_a_simulation_stands_beside_the_closed_form(capsys):
-    rows = json.loads(output(capsys, *SIMULATE, "--worlds", "1x8,4x8", "--json"))
-    assert [row["cards"] for row in rows] == ["1x8", "4x8"]
-    for row in rows:
-        assert row["step ms"] > 350 and abs(row["difference %"]) < 3
-        assert row["samples/s"] == pytest.approx(int(row["cards"][0]) * 8 * 128 / row["step ms"] * 1000)
 
 
 def test_the_errors_of_the_validation(capsys):

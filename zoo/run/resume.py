@@ -1,8 +1,8 @@
 """Going on with a run from its newest checkpoint: its tensors, settings and progress.
 
 A resume reads the files of the checkpoint's folder, which zoo/run/checkpoint.py lists, and of the run's folder
-`config.yaml`, without which the recipe in the checkpoint counts, and `events.jsonl`, to which it adds. Runs that older
-versions began have their record of the data in the folder of the run, and their progress and loader in its events alone.
+`config.yaml`, without which the recipe in the checkpoint counts, and `events.jsonl`, to which it adds. Runs of older
+versions have their record of the data in the folder of the run, and their progress and loader in its events alone.
 """
 
 import math

@@ -1,16 +1,15 @@
 """Predict the throughput of a recipe at 1 to 1024 cards from measurements on one host."""
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from zoo import program
-from zoo.bench.options import Cluster, cluster, count, natural, not_negative, positive, several
-from zoo.bench.scale import calibration, measuring, model, published, simulation
-from zoo.bench.scale.calibration import Calibration, Messages
+from zoo.bench.options import Cluster, cluster, count, not_negative, positive, several
+from zoo.bench.scale import calibration, measuring, model, published
+from zoo.bench.scale.calibration import Calibration
 from zoo.bench.scale.model import Link, Prediction
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.run import cli
@@ -20,16 +19,14 @@ EPILOG = """\
 examples
   %(prog)s calibrate -c resnet50_demo --out demo.json
   %(prog)s predict --calibration demo.json --worlds 1,2,4x8 --inter-bandwidth 10 --inter-latency 20
-  %(prog)s simulate --worlds 1x8,4x8,128x8 --step 350 --batch 128 --bytes 102e6 --inter-bandwidth 10
   %(prog)s validate
 
 Worlds are processes of one host, or hosts x processes. Bandwidths are in GB/s (10^9 bytes), latencies in microseconds
-per message, steps in milliseconds."""
+per message."""
 CALIBRATE = """\
 Measure a recipe on this host: updates of one process and of several at once, the rate of the input, and all-reduces;
 with --worlds 1,2 whole runs too, which show how much of an all-reduce the backward pass hides."""
 PREDICT = "Predict throughput, its error bars (5th and 95th percentile), efficiency and limit from a calibration."
-SIMULATE = "Simulate a cluster that is not there, event by event, beside the closed form."
 VALIDATE = "Compare the closed form with published tables."
 Cells = dict[str, Any]
 
@@ -41,7 +38,6 @@ def main(argv: list[str] | None = None) -> int:
     for run, add_options, text in (
         (calibrate, _add_calibrate, CALIBRATE),
         (predict, _add_predict, PREDICT),
-        (simulate, _add_simulate, SIMULATE),
         (validate, add_json_argument, VALIDATE),
     ):
         part = commands.add_parser(run.__name__, help=text.partition("\n")[0], description=text)
@@ -72,17 +68,6 @@ def predict(arguments: argparse.Namespace) -> None:
     print_report([*_table(rows), "", *_notes(measured, clusters)], rows, arguments.json)
 
 
-def simulate(arguments: argparse.Namespace) -> None:
-    """Simulate clusters, and show the closed form beside it."""
-    messages = Messages(int(arguments.bytes), arguments.buckets, arguments.small)
-    rows = []
-    links = (_link(arguments, "intra"), _link(arguments, "inter"))
-    for wanted in arguments.worlds:
-        workload = (wanted, arguments.step / 1000, arguments.noise, arguments.batch, messages)
-        rows.append(_simulated(simulation.Setup(*workload, *links, arguments.input_rate), arguments.updates))
-    print_report(_table(rows), rows, arguments.json)
-
-
 def validate(arguments: argparse.Namespace) -> None:
     """Compare the closed form with published tables."""
     report = published.validate()
@@ -104,23 +89,6 @@ def _cells(prediction: Prediction, interval: tuple[float, float], alone: Predict
         "all-reduce ms": 1000 * prediction.all_reduce,
         "input ms": 1000 * prediction.input,
         "limit": prediction.limit,
-    }
-
-
-def _simulated(setup: simulation.Setup, updates: int) -> Cells:
-    seconds = simulation.simulate(setup, updates)
-    closed = simulation.closed_form(setup)
-    mean = float(seconds.mean())
-    error = float(seconds.std(ddof=1)) / math.sqrt(updates) if updates > 1 else None
-    return {
-        "cards": str(setup.cluster),
-        "samples/s": closed.samples / mean,
-        "step ms": 1000 * mean,
-        "± ms": None if error is None else 1000 * error,
-        "closed form ms": 1000 * closed.seconds,
-        "difference %": 100 * (closed.seconds / mean - 1),
-        "efficiency %": 100 * setup.step / mean,
-        "limit": closed.limit,
     }
 
 
@@ -183,23 +151,6 @@ def _add_predict(part: argparse.ArgumentParser) -> None:
     part.add_argument("--inter-bandwidth", type=positive, metavar="GB/S", help="between hosts, each way")
     latency = "of a message between hosts; default 0"
     part.add_argument("--inter-latency", type=not_negative, default=0.0, metavar="US", help=latency)
-    _add_worlds(part)
-
-
-def _add_simulate(part: argparse.ArgumentParser) -> None:
-    add = part.add_argument
-    add("--step", type=positive, required=True, metavar="MS", help="in which a card computes an update")
-    add("--noise", type=not_negative, default=0.02, metavar="X", help="its standard deviation / mean; default 0.02")
-    add("--batch", type=count, required=True, metavar="N", help="samples per card and update")
-    add("--bytes", type=positive, required=True, metavar="N", help="of the gradients")
-    add("--buckets", type=count, default=4, metavar="N", help="parts they are all-reduced in; default 4")
-    add("--small", type=natural, default=0, metavar="N", help="small all-reduces that are waited for; default 0")
-    add("--intra-bandwidth", type=positive, default=100.0, metavar="GB/S", help="within a host; default 100")
-    add("--intra-latency", type=not_negative, default=5.0, metavar="US", help="of a message within a host; default 5")
-    add("--inter-bandwidth", type=positive, default=10.0, metavar="GB/S", help="between hosts; default 10")
-    add("--inter-latency", type=not_negative, default=20.0, metavar="US", help="of a message between hosts; default 20")
-    add("--input-rate", type=positive, default=math.inf, metavar="X", help="samples/s of a host; default no limit")
-    add("-n", "--updates", type=count, default=100, metavar="N", help="to simulate; default 100")
     _add_worlds(part)
 
 
