@@ -82,15 +82,16 @@ def main(argv: list[str]) -> int:
     ranges = [key for key, values in choices.items() if isinstance(values, tuple)]
     if ranges and not arguments.trials:
         raise UserError(f"-p {ranges[0]}: a range needs --trials N, the number of settings to try")
-    optuna = require_optuna() if arguments.trials else None
+    if arguments.trials:
+        require_optuna()
     requests = {setting: request_of(arguments, setting) for setting in grid(choices)}
     first = next(iter(requests.values()))
     out = arguments.out or os.path.join("runs", f"sweep-{first.recipe}")
     metric = load_task(load_spec(first.resolved["model.name"].value).TASK).PRIMARY
     count = arguments.trials or len(requests)
     print(f"{count} settings x {arguments.seeds} seeds: {count * arguments.seeds} runs in {out}")
-    if optuna:
-        rows = search(optuna, arguments, choices, out, metric)
+    if arguments.trials:
+        rows = search(arguments, choices, first.config.seed, out, metric)
     else:
         rows = [run_setting(arguments, setting, request, out, metric) for setting, request in requests.items()]
     report(rows, arguments.seeds, f"{first.recipe}: {metric}", out)
@@ -161,12 +162,13 @@ def require_optuna() -> Any:
         raise UserError("--trials: Optuna is not installed; pip install optuna") from None
 
 
-def search(optuna: Any, arguments: argparse.Namespace, choices: Choices, out: str, metric: str) -> list[Row]:
+def search(arguments: argparse.Namespace, choices: Choices, seed: int, out: str, metric: str) -> list[Row]:
     """Run settings that Optuna chooses, or continue a search; <out>/optuna.log is its journal.
 
-    Each choice depends on the seed of the recipe, its number and the means before it alone, so that a search that was
+    Each choice depends on the seed, its number and the means before it alone, so that a search that was
     interrupted goes on as it would have.
     """
+    optuna = require_optuna()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     os.makedirs(out, exist_ok=True)
     journal = optuna.storages.journal.JournalFileBackend(os.path.join(out, "optuna.log"))
@@ -176,13 +178,12 @@ def search(optuna: Any, arguments: argparse.Namespace, choices: Choices, out: st
         direction="maximize",
         load_if_exists=True,
     )
-    first_seed = cli.request_of(arguments).config.seed
     space = {key: _distribution(optuna.distributions, values) for key, values in choices.items()}
     rows = []
     for number in range(arguments.trials):
         if number == len(study.trials):
-            seed = np.random.SeedSequence([first_seed, number]).generate_state(1)
-            study.sampler = optuna.samplers.TPESampler(seed=int(seed[0]))
+            own = np.random.SeedSequence([seed, number]).generate_state(1)
+            study.sampler = optuna.samplers.TPESampler(seed=int(own[0]))
             study.ask(space)
         trial = study.trials[number]
         setting = tuple(f"{key}={_short(trial.params[key])}" for key in choices)

@@ -348,7 +348,7 @@ def request(
         entries["out"] = Entry(run, "--resume")
     if global_batch is not None:
         entries["train.global_batch"] = Entry(_global_batch(global_batch, entries, run), "--global-batch")
-    began = _began_with(run) if run else {}
+    began = _recorded_recipe(run) if run else {}
     taken = given.recorded_settings(entries, began, eval_only and run is None)
     settings, resolved = loader.build({**entries, **taken}, FIND)
     graph = given.exported_model(settings)
@@ -381,7 +381,7 @@ def _read_recipe(config: str | None, weights: str | None, resume: str | None) ->
         return os.path.splitext(os.path.basename(config))[0], loader.read(config)
     if resume and resume != NEWEST:
         run = folder.existing(resume, "")
-        if not (entries := _began_with(run)):
+        if not (entries := _recorded_recipe(run)):
             raise UserError(f"{run}: has no {folder.RECIPE} and no checkpoint; name the recipe of the run with -c")
         return os.path.splitext(folder.RECIPE)[0], entries
     if weights:
@@ -389,12 +389,13 @@ def _read_recipe(config: str | None, weights: str | None, resume: str | None) ->
     raise UserError("no recipe: name one with -c, for example -c configs/tsm_demo.yaml")
 
 
-def _began_with(run: str) -> loader.Entries:
-    """Return the recipe of a run, which each of its checkpoints holds, too; empty if it has neither."""
-    path, newest = os.path.join(run, folder.RECIPE), latest(run)
-    if newest and not os.path.exists(path):
-        return given.read_recipe(newest)[1]
-    return loader.read(path, recorded=True) if os.path.exists(path) else {}
+def _recorded_recipe(run: str) -> loader.Entries:
+    """Return the recipe of a run, or else that of its newest checkpoint; empty without either."""
+    path = os.path.join(run, folder.RECIPE)
+    if os.path.exists(path):
+        return loader.read(path, recorded=True)
+    newest = latest(run)
+    return given.read_recipe(newest)[1] if newest else {}
 
 
 def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -> int:

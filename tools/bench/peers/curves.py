@@ -247,7 +247,7 @@ def nvidia(work: Work, recorder: Recorder) -> None:
 
 
 def torchvision(work: Work, recorder: Recorder) -> None:
-    """Run train.py of torchvision's reference for classification, with the options of ResNet-50 in its README: none."""
+    """Run train.py of torchvision's reference for classification with its own defaults, as its README trains ResNet."""
     import torch
 
     train = upstream.load(os.path.join(work.clones, TORCHVISION), "train")
