@@ -120,7 +120,7 @@ def test_a_fixed_global_batch_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore"])
+@pytest.mark.parametrize("framework", ["torch", "paddle"])
 def test_a_tiny_recipe_is_measured(tmp_path, capsys, framework):
     require_framework(framework)
     out = tmp_path / "calibration.json"

@@ -131,8 +131,10 @@ def test_unreadable_files_are_skipped_and_nothing_is_overwritten(image_model, tm
     recipe.write_text(recipe.read_text().replace(str(root), "/nowhere"))
     (here / "broken.jpg").write_bytes((here / "0.jpg").read_bytes()[:300])
     (here / "empty").mkdir()
+    (here / "phone").mkdir()
+    (here / "phone/1.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
     monkeypatch.chdir(here)
-    files = ["0.jpg", "broken.jpg", "lost.jpg", "empty", "1.jpg"]
+    files = ["0.jpg", "broken.jpg", "lost.jpg", "empty", "phone", "1.jpg"]
     assert call_zoo("predict", *files, "--weights", "runs/tiny/checkpoints/best", "--device", "cpu") == 1
     out, errors = capsys.readouterr()
     assert [line.split(": ")[0] for line in out.splitlines()] == [
@@ -140,10 +142,20 @@ def test_unreadable_files_are_skipped_and_nothing_is_overwritten(image_model, tm
         "1.jpg",
         "results are in predictions/tiny",
     ]
-    for name, why in (("broken.jpg", "cannot be decoded"), ("lost.jpg", "no such file"), ("empty", "nothing in this")):
+    reasons = {
+        "broken.jpg": "cannot be decoded",
+        "lost.jpg": "no such file",
+        "empty": "nothing in this",
+        "phone/1.HEIC": "not an image of a supported format",
+    }
+    for name, why in reasons.items():
         assert f"error: {name}: {why}" in errors
     rows = read_results(here / "predictions/tiny")["files"]
-    assert [(row["file"], "error" in row) for row in rows] == list(zip(files, (False, True, True, True, False)))
+    assert [(row["file"], "error" in row) for row in rows] == [
+        ("0.jpg", False),
+        *((name, True) for name in reasons),
+        ("1.jpg", False),
+    ]
     assert call_zoo("predict", "0.jpg", "--weights", "runs/tiny", "--device", "cpu") == 0
     assert "results are in predictions/tiny-2" in capsys.readouterr().out
 

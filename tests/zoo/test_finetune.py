@@ -114,6 +114,11 @@ def test_folders_beside_the_splits_are_named(tmp_path):
     assert folder.examine(str(tmp_path)).layout == f"1 class folders of images in {tmp_path}/train; not read: test"
 
 
+def test_images_below_class_folders_may_be_frames(tmp_path):
+    image(tmp_path, "a/clip/img_00001.jpg", "b/1.jpg")
+    assert "or below, each a sample of its own (frames of clips" in folder.examine(str(tmp_path)).layout
+
+
 def test_a_folder_that_is_not_there(tmp_path):
     (tmp_path / "photos").mkdir()
     with pytest.raises(UserError, match=f"there is no such folder; did you mean {tmp_path}/photos"):

@@ -150,6 +150,9 @@ def _task_of_classes(root: str) -> tuple[str, str]:
             f"scenes images and masks; or take it as it is with --task {'classify' if photos else 'clips'}"
         )
     layout = f"{len(classes)} class folders of {'images' if photos else 'videos'} in {parent}"
+    folders = {os.path.join(parent, each) for each in classes}
+    if any(os.path.dirname(path) not in folders for path in photos):
+        layout += ", or below, each a sample of its own (frames of clips need a list: docs/data.md)"
     unread = [each for each in class_folders(root, "") if name and each not in chain(*common.SPLIT_NAMES.values())]
     layout += f"; not read: {', '.join(unread)}" if unread else ""
     if photos and set(_sizes(photos)) == {(ALIGNED, ALIGNED)}:

@@ -44,10 +44,11 @@ class Predictor(NamedTuple):
     frame_template: Callable[[Any], str | None] = lambda _: None
 
 
+PHOTOS = (*images.EXTENSIONS, ".heic", ".heif")  # the last two, of phones, become failures: nothing here decodes them
 NO_FILES = FaceFiles("", (), np.empty(0, np.int64))
 
 IMAGE_CLASSIFIER = Predictor(
-    images.EXTENSIONS,
+    PHOTOS,
     lambda settings: imagenet.ImageSplit(settings, [], (), True).fields,
     (3,),
     partial(classify.read, classify.image_split),
@@ -64,7 +65,7 @@ CLIP_CLASSIFIER = Predictor(
     frame_template=lambda settings: settings.frame_template,
 )
 SEGMENTER = Predictor(
-    images.EXTENSIONS + VIDEO_EXTENSIONS,
+    PHOTOS + VIDEO_EXTENSIONS,
     lambda settings: (Field("image", (*settings.crop, 3), "uint8", settings.mean, settings.std),),
     (3, 4),
     segment.read,
@@ -73,7 +74,7 @@ SEGMENTER = Predictor(
     draw=segment.draw_frame,
 )
 FACE_EMBEDDER = Predictor(
-    images.EXTENSIONS,
+    PHOTOS,
     lambda settings: faces.FaceSplit(settings, NO_FILES, (), (), ()).fields,
     (3,),
     face_predictor.read,
