@@ -39,9 +39,9 @@ class Loss(classify.Settings):
         if self.class_weights is not None:
             scores = scores * ops.vector(self.class_weights, logits)
         if target.ndim == 1:
-            target_loss = -ops.gather(scores, ops.index(target)[:, None]).sum()
+            score = ops.gather(scores, ops.index(target)[:, None]).sum()
         else:
-            target_loss = -(ops.cast(target, logits.dtype) * scores).sum()
+            score = (ops.cast(target, logits.dtype) * scores).sum()
         if not self.is_smoothed:
-            return target_loss
-        return (1 - smoothing) * target_loss - smoothing / logits.shape[1] * scores.sum()
+            return -score
+        return (smoothing - 1) * score + -smoothing / logits.shape[1] * scores.sum()

@@ -24,41 +24,41 @@ from zoo.trainer.torch.parallel import all_reduce
 from zoo.trainer.torch.world import World
 
 
-class Tensors(NamedTuple):
-    """A parameter, or the rows of it that an update uses, and what belongs to it.
+class Group(NamedTuple):
+    """Parameters that are updated at once, or the rows of them that an update uses, and what belongs to them.
 
     Attributes:
-        weight: updated in place.
-        gradient: scaled by the loss scale; in fp32 divided in place.
-        slots: of the optimizer, in the order of its specification; updated in place.
-        lr: learning rate, with the parameter's factor.
-        weight_decay: of the parameter.
-        divisor: of the gradient, for loss scale and clipping, 0-d.
-        is_shard: whether other ranks hold other rows of the parameter.
+        weights: updated in place.
+        gradients: scaled by the loss scale; in fp32 divided in place.
+        slots: of the optimizer, in the order of its specification, for each a tensor per parameter; updated in place.
+        lr: learning rate, with the factor of these parameters.
+        weight_decay: of the parameters.
+        divisor: of the gradients, for loss scale and clipping, 0-d.
+        is_shard: whether other ranks hold other rows of the parameters.
     """
 
-    weight: torch.Tensor
-    gradient: torch.Tensor
-    slots: tuple[torch.Tensor, ...]
+    weights: list[torch.Tensor]
+    gradients: list[torch.Tensor]
+    slots: list[list[torch.Tensor]]
     lr: float
     weight_decay: float
     divisor: torch.Tensor
     is_shard: bool = False
 
 
-def sgd(spec: Any, tensors: Sequence[Tensors], finite: torch.Tensor, applied: torch.Tensor) -> None:
+def sgd(spec: Any, groups: Sequence[Group], finite: torch.Tensor, applied: torch.Tensor) -> None:
     """Update in place, unless the gradient is not finite."""
     found_inf = (~finite).float()
-    for members in with_same_numbers(tensors):
+    for group in groups:
         fused_sgd(
-            [each.weight for each in members],
-            [each.gradient for each in members],
-            [each.slots[0] for each in members],
+            group.weights,
+            group.gradients,
+            [*group.slots[0]],
             fused=True,
-            grad_scale=members[0].divisor,
+            grad_scale=group.divisor,
             found_inf=found_inf,
-            lr=members[0].lr,
-            weight_decay=members[0].weight_decay,
+            lr=group.lr,
+            weight_decay=group.weight_decay,
             momentum=spec.momentum,
             dampening=0.0,
             nesterov=spec.name == "sgd_nesterov",
@@ -66,25 +66,25 @@ def sgd(spec: Any, tensors: Sequence[Tensors], finite: torch.Tensor, applied: to
         )
 
 
-def adamw(spec: Any, tensors: Sequence[Tensors], finite: torch.Tensor, applied: torch.Tensor) -> None:
+def adamw(spec: Any, groups: Sequence[Group], finite: torch.Tensor, applied: torch.Tensor) -> None:
     """Update in place, unless the gradient is not finite."""
     found_inf = (~finite).float()
-    for members in with_same_numbers(tensors):
+    for group in groups:
         fused_adamw(
-            [each.weight for each in members],
-            [each.gradient for each in members],
-            [each.slots[0] for each in members],
-            [each.slots[1] for each in members],
+            group.weights,
+            group.gradients,
+            group.slots[0],
+            group.slots[1],
             [],  # the largest squares, of AMSGrad
-            list((applied - 1).expand(len(members)).clone().unbind()),  # one each, which PyTorch counts up
+            list((applied - 1).expand(len(group.weights)).clone().unbind()),  # one each, which PyTorch counts up
             fused=True,
-            grad_scale=members[0].divisor,
+            grad_scale=group.divisor,
             found_inf=found_inf,
             amsgrad=False,
             beta1=spec.beta1,
             beta2=spec.beta2,
-            lr=members[0].lr,
-            weight_decay=members[0].weight_decay,
+            lr=group.lr,
+            weight_decay=group.weight_decay,
             eps=spec.eps,
             maximize=False,
         )
@@ -97,18 +97,9 @@ def in_memory_order(tensor: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1)
 
 
-def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+def joined(tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return tensors as one; not a copy of a single one, which may be the rows of millions of classes."""
-    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
-
-
-def with_same_numbers(tensors: Sequence[Tensors]) -> Iterator[list[Tensors]]:
-    """Yield parameters that can be updated at once: learning rate, weight decay, divisor and formula are the same."""
-
-    def numbers(each: Tensors) -> tuple[float, float, bool, bool]:
-        return each.lr, each.weight_decay, each.is_shard, each.weight.dim() > 1
-
-    yield from (list(group) for _, group in groupby(sorted(tensors, key=numbers), numbers))
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
 @dataclass(frozen=True)
@@ -135,7 +126,7 @@ class JoinedMath(Math):
         return factor.repeat_interleave(repeats, output_size=x.numel()) * x
 
 
-KERNELS: dict[str, Callable[[Any, Sequence[Tensors], torch.Tensor, torch.Tensor], None]] = {
+KERNELS: dict[str, Callable[[Any, Sequence[Group], torch.Tensor, torch.Tensor], None]] = {
     "sgd": sgd,
     "sgd_nesterov": sgd,
     "adamw": adamw,
@@ -181,6 +172,11 @@ class Optimizer:
             name: tuple(torch.zeros_like(tensor) for _ in plan.optimizer.slots) for name, tensor in weights.items()
         }
 
+        def numbers(name: str) -> tuple[float, float, bool]:
+            return *plan.param_group(name), own[name].dim() > 1
+
+        self.groups = [(key, list(names)) for key, names in groupby(sorted(own, key=numbers), numbers)]
+
     def named_slots(self) -> dict[str, torch.Tensor]:
         """Return every slot by its key in a state dict."""
         return {
@@ -224,54 +220,53 @@ class Optimizer:
             finite: 0-d bool; where it is False, nothing changes.
             applied: number of the update without those that were skipped, from 1.
         """
-        tensors = [
-            self._tensors(name, parameter.detach(), parameter.grad, self.slots[name], lr, divisors.model)
-            for name, parameter in self.parameters.items()
-            if parameter.grad is not None and name in self.slots
-        ]
-        rows = {}
-        for name, shard in self.shards.items():
-            slots = self.slots[name]
-            if shard.index is not None:
-                slots = tuple(slot[shard.index] for slot in slots)
-            weight, gradient = shard.active_rows.detach(), shard.active_rows.grad
-            assert gradient is not None
-            rows[name] = self._tensors(name, weight, gradient, slots, lr, divisors.shards, is_shard=True)
+        groups = [self._group(names, lr * lr_scale, decay, divisors) for (lr_scale, decay, _), names in self.groups]
+        groups = [group for group in groups if group.weights]
+        rows = {name: self._rows(name, shard, lr, divisors) for name, shard in self.shards.items()}
         if self.kernel is not None:
-            self.kernel(self.plan.optimizer, [*tensors, *rows.values()], finite, applied)
+            self.kernel(self.plan.optimizer, [*groups, *rows.values()], finite, applied)
         else:
-            for members in with_same_numbers([*tensors, *rows.values()]):
-                self._update(members, finite, applied)
+            for group in (*groups, *rows.values()):
+                self._update(group, finite, applied)
         self._send_weights()
         for name, shard in self.shards.items():
             if shard.index is not None:
-                shard.values.detach()[shard.index] = rows[name].weight
-                for slot, row in zip(self.slots[name], rows[name].slots):
+                shard.values.detach()[shard.index] = rows[name].weights[0]
+                for slot, (row,) in zip(self.slots[name], rows[name].slots):
                     slot[shard.index] = row
 
-    def _update(self, members: Sequence[Tensors], finite: torch.Tensor, applied: torch.Tensor) -> None:
-        """Update parameters with the same numbers in place by the optimizer's formula, unless the update is skipped."""
-        first, spec = members[0], self.plan.optimizer
+    def _group(self, names: Sequence[str], lr: float, weight_decay: float, divisors: Divisors) -> Group:
+        """Return those of some parameters of the model that have a gradient."""
+        gradients = {name: gradient for name in names if (gradient := self.parameters[name].grad) is not None}
+        weights = [self.parameters[name].detach() for name in gradients]
+        slots = list(map(list, zip(*(self.slots[name] for name in gradients))))
+        return Group(weights, list(gradients.values()), slots, lr, weight_decay, divisors.model)
+
+    def _rows(self, name: str, shard: Any, lr: float, divisors: Divisors) -> Group:
+        """Return the rows of a sharded parameter that an update uses."""
+        slots = [[slot if shard.index is None else slot[shard.index]] for slot in self.slots[name]]
+        (lr_scale, weight_decay), weight = self.plan.param_group(name), shard.active_rows
+        return Group([weight.detach()], [weight.grad], slots, lr * lr_scale, weight_decay, divisors.shards, True)
+
+    def _update(self, group: Group, finite: torch.Tensor, applied: torch.Tensor) -> None:
+        """Update parameters in place by the optimizer's formula, unless the update is skipped."""
+        spec, is_fp64 = self.plan.optimizer, self.plan.mode.is_fp64
         math = JoinedMath(
             ops,
-            self.world.size if first.is_shard else 1,
+            self.world.size if group.is_shard else 1,
             self.plan.mode.rounds_gradients,
-            tuple(each.weight.numel() for each in members),
-            first.weight.dim() > 1,
+            tuple(weight.numel() for weight in group.weights),
+            group.weights[0].dim() > 1,
         )
-        targets = [
-            [in_memory_order(tensor, each.weight) for tensor, each in zip(tensors, members)]
-            for tensors in zip(*((each.weight, *each.slots) for each in members))
-        ]
-        gradients = [each.gradient for each in members]
-        if not self.plan.mode.is_fp64:  # in place, as fused kernels do
-            torch._foreach_div_(gradients, torch.where(finite, first.divisor, 1))
-        gradient = joined([in_memory_order(each.gradient, each.weight) for each in members])
-        if self.plan.mode.is_fp64:  # rounded once, as in every framework
-            gradient = gradient * math.rounded(1 / first.divisor)
+        if not is_fp64:  # in place, as fused kernels do
+            torch._foreach_div_(group.gradients, torch.where(finite, group.divisor, 1))
+        targets = [list(map(in_memory_order, tensors, group.weights)) for tensors in (group.weights, *group.slots)]
+        gradient = joined(list(map(in_memory_order, group.gradients, group.weights)))
+        if is_fp64:  # rounded once, as in every framework
+            gradient = gradient * math.rounded(1 / group.divisor)
         old = [joined(tensors) for tensors in targets]
-        step, slots = spec.direction(math, old[0], gradient, tuple(old[1:]), first.weight_decay, applied)
-        for tensors, before, value in zip(targets, old, (old[0] - first.lr * step, *slots), strict=True):
+        step, slots = spec.direction(math, old[0], gradient, tuple(old[1:]), group.weight_decay, applied)
+        for tensors, before, value in zip(targets, old, (old[0] - group.lr * step, *slots), strict=True):
             torch._foreach_copy_(tensors, torch.where(finite, value, before).split(math.sizes))
 
     def _send_weights(self) -> None:
@@ -285,16 +280,3 @@ class Optimizer:
             if rank != self.world.rank:
                 for tensor, values in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
                     tensor.copy_(values.view(tensor.shape))
-
-    def _tensors(
-        self,
-        name: str,
-        weight: torch.Tensor,
-        gradient: torch.Tensor,
-        slots: tuple[torch.Tensor, ...],
-        lr: float,
-        divisor: torch.Tensor,
-        is_shard: bool = False,
-    ) -> Tensors:
-        lr_scale, weight_decay = self.plan.param_group(name)
-        return Tensors(weight, gradient, slots, lr * lr_scale, weight_decay, divisor, is_shard)
