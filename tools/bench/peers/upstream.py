@@ -56,22 +56,25 @@ def installed(name: str) -> Any:
         UserError: it, or something that it needs, is not installed.
     """
     try:
-        if name.partition(".")[0] == "torchvision":
-            _declare_operators()
-        return importlib.import_module(name)
+        return _import(name)
     except ImportError as error:
         raise UserError(f"{name}: {error}; docs/performance.md says what to install") from error
 
 
-def _declare_operators() -> None:
-    """Declare the compiled operators of torchvision, which do not load beside PyTorch's CPU build; none is called."""
+def _import(name: str) -> Any:
+    """Import a module, where torchvision was compiled for another build of PyTorch without its operators."""
+    try:
+        return importlib.import_module(name)
+    except RuntimeError as error:
+        if "operator torchvision::" not in str(error):
+            raise
     import torch
 
     library = torch.library.Library("torchvision", "FRAGMENT")
-    for name, arguments in OPERATORS.items():
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(f"{name}({arguments}) -> Tensor")
+    for operator, arguments in OPERATORS.items():
+        library.define(f"{operator}({arguments}) -> Tensor")
     libraries.append(library)  # which takes them back when it is dropped
+    return importlib.import_module(name)
 
 
 def replace_operators(operator: type) -> None:
