@@ -81,9 +81,9 @@ UPDATES = {
         5103,
         {**sends(174.31, 10, 184, AllGather=[2, 0.251]), **copies(2)},
     ),
-    "compiled-8": Update(f"{SMALL} -o train.compile=true --ranks 8", 276, 62, 78, sends(2.682, 2, 35)),
+    "compiled-8": Update(f"{SMALL} -o train.compile=true --ranks 8", 273, 62, 78, sends(2.682, 2, 35)),
     "graphs": Update(
-        f"{SMALL} -o train.compile=reduce-overhead -o train.accumulate=2", 266, 0, 9, {"graphs": {"launched": 4}}
+        f"{SMALL} -o train.compile=reduce-overhead -o train.accumulate=2", 260, 0, 9, {"graphs": {"launched": 4}}
     ),
 }
 
