@@ -1,4 +1,4 @@
-"""Convolutions on a CPU that PyTorch computes slowly, or wrongly.
+"""Layers on a CPU that PyTorch computes slowly, or wrongly.
 
 Dilated depthwise ones are a sum over the shifted images that a kernel's taps see: PyTorch has no fast kernel for them.
 In channels-last format its own takes five to ten times as long. A tap is multiplied only where it sees pixels, and not
@@ -8,9 +8,11 @@ at all if the dilation is larger than the image.
 format oneDNN, with which PyTorch computes them, writes past a buffer in the gradient of their weights
 (uxlfoundation/oneDNN issue 6035, seen in PyTorch 2.13): the process crashes, or the gradient is wrong.
 
-Those in bf16 are ten times slower than fp32 without bf16 instructions. A product of two bf16 numbers is exact in fp32,
-and bf16 hardware accumulates in fp32 too. So rounding the operands, convolving in fp32 and rounding the result is the
-same arithmetic at the speed of fp32.
+Convolutions in bf16 are ten times slower than fp32 without bf16 instructions. A product of two bf16 numbers is exact in
+fp32, and bf16 hardware accumulates in fp32 too. So rounding the operands, convolving in fp32 and rounding the result is
+the same arithmetic at the speed of fp32.
+
+The backward pass of PReLU branches at every element, which takes twice the time of five vectorized operations.
 """
 
 from collections.abc import Iterator
@@ -110,6 +112,38 @@ def convert_strided(model: nn.Module) -> None:
 def _is_affected(conv: nn.Conv2d) -> bool:
     is_pointwise = conv.kernel_size == (1, 1) and conv.padding == (0, 0) and conv.groups == 1
     return is_pointwise and conv.stride != (1, 1) and conv.in_channels < SAFE_CHANNELS
+
+
+class VectorizedPReLU(nn.PReLU):
+    """PReLU with a slope per channel of images."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _PReLU.apply(x, self.weight)
+
+
+class _PReLU(torch.autograd.Function):
+    """(x (N, C, H, W), slopes (C,)) -> (N, C, H, W), with the bits of torch.nn.PReLU and of its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, slopes)
+        return F.prelu(x, slopes)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_y: torch.Tensor):
+        x, slopes = ctx.saved_tensors
+        grad_x = torch.ops.aten.threshold_backward(grad_y, x, 0)  # 0 where x is not positive
+        others = grad_y - grad_x
+        grad_x.addcmul_(others, slopes[:, None, None])
+        return grad_x, others.mul_(x).sum((0, 2, 3))
+
+
+def convert_prelu(model: nn.Module) -> None:
+    """Let the PReLUs of a model, for a CPU, compute as VectorizedPReLU, if they have a slope per channel."""
+    for module in model.modules():
+        if type(module) is nn.PReLU and module.num_parameters > 1:
+            module.__class__ = VectorizedPReLU
 
 
 class EmulatedBF16Conv2d(nn.Conv2d):

@@ -81,6 +81,7 @@ def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> 
         cpu_layers.emulate_bf16(model)
     if plan.mode.compute == "fp32" and not plan.mode.compile and world.torch_device.type == "cpu":
         cpu_layers.convert_dilated(model)
+        cpu_layers.convert_prelu(model)
     if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
         batchnorm.convert_sync_batchnorm(model, world.size)
     if plan.mode.is_mixed:

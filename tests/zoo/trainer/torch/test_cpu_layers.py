@@ -1,4 +1,4 @@
-"""Convolutions that the trainer computes in its own way on a CPU, beside PyTorch's own."""
+"""Layers that the trainer computes in its own way on a CPU, beside PyTorch's own."""
 
 import copy
 from itertools import product
@@ -13,7 +13,12 @@ from tests.helpers.frameworks import adapter
 from tests.zoo.trainer.trainer_setup import make
 from zoo.trainer.plan import Mode
 from zoo.trainer.torch import cpu_layers
-from zoo.trainer.torch.cpu_layers import DilatedDepthwiseConv2d, EmulatedBF16Conv2d, StridedPointwiseConv2d
+from zoo.trainer.torch.cpu_layers import (
+    DilatedDepthwiseConv2d,
+    EmulatedBF16Conv2d,
+    StridedPointwiseConv2d,
+    VectorizedPReLU,
+)
 
 DILATED = [  # kernel, padding, dilation
     (3, 2, 2),
@@ -74,6 +79,21 @@ def test_what_is_frozen_gets_no_gradient(needs_input, needs_weight):
     assert (x.grad is not None, own.weight.grad is not None) == (needs_input, needs_weight)
 
 
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_prelu_has_the_bits_of_pytorch(memory_format):
+    torch.manual_seed(0)
+    plain = nn.PReLU(6)
+    with torch.no_grad():
+        plain.weight[:] = torch.tensor([0.25, -0.5, 0, 1, 3, 1e-3])
+    own = copy.deepcopy(plain)
+    cpu_layers.convert_prelu(own)
+    x, gradient = torch.randn(2, 4, 6, 37, 41)
+    x[:, :, :4] = torch.tensor([0.0, -0.0, 1e-40, -1e-40])[:, None]
+    gradient = gradient.to(memory_format=memory_format)
+    for found, expected in zip(*(results(module, x, gradient, memory_format) for module in (own, plain)), strict=True):
+        assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("geometry", STRIDED, ids=str)
 def test_values_and_gradients_of_strided_pointwise_convolutions(geometry):
     """Narrow ones, beside fp64, in which oneDNN has no part."""
@@ -122,6 +142,7 @@ def test_other_convolutions_stay(convert, other):
 FP32, PLAIN = Mode("fp32", None, True, False), Mode("fp32", None, False, False)
 FP64, BF16 = Mode("fp64", None, True, False), Mode("bf16", "O1", True, False)
 NARROW, DEPTHWISE = nn.Conv2d(8, 16, 1, 2, bias=False), nn.Conv2d(6, 6, 3, 1, 2, 2, 6, bias=False)
+SLOPES = nn.PReLU(6)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +150,7 @@ NARROW, DEPTHWISE = nn.Conv2d(8, 16, 1, 2, bias=False), nn.Conv2d(6, 6, 3, 1, 2,
     [
         (NARROW, StridedPointwiseConv2d, (FP32, FP32._replace(compile=True), BF16)),  # in channels-last format
         (DEPTHWISE, DilatedDepthwiseConv2d, (FP32, PLAIN)),  # in fp32 alone
+        (SLOPES, VectorizedPReLU, (FP32, PLAIN)),
     ],
 )
 def test_layers_are_converted_in_some_modes(layer, kind, modes):
