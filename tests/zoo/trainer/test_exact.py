@@ -13,7 +13,6 @@ from tests.helpers.paths import ROOT
 from tests.helpers.processes import require_framework
 from tests.zoo.trainer import exact_worker as worker
 from zoo.frameworks import FRAMEWORKS
-from zoo.trainer.plan import ParamGroup
 
 pytestmark = pytest.mark.slow
 
@@ -104,8 +103,8 @@ def round_momentum(trainer):
 
 
 def round_decay(trainer):
-    group = trainer.plan.param_group
-    change(trainer, param_group=lambda name: ParamGroup(*map(float, np.float32(group(name)))))
+    groups = trainer.optimizer.groups
+    trainer.optimizer.groups = [((lr, float(np.float32(decay)), kind), names) for (lr, decay, kind), names in groups]
 
 
 def round_clipping(trainer):
