@@ -53,7 +53,7 @@ def sgd(spec: Any, groups: Sequence[Group], finite: torch.Tensor, applied: torch
         fused_sgd(
             group.weights,
             group.gradients,
-            [*group.slots[0]],
+            [*group.slots[0]],  # a list of optional tensors by its type
             fused=True,
             grad_scale=group.divisor,
             found_inf=found_inf,

@@ -128,15 +128,16 @@ def test_values_and_gradients_of_strided_pointwise_convolutions(geometry):
         ("convert_strided", nn.Conv2d(8, 16, 3, 2, 1)),
         ("convert_strided", nn.Conv2d(8, 16, 1, 2, 1)),
         ("convert_strided", nn.Conv2d(8, 16, 1, 2, groups=2)),
+        ("convert_prelu", nn.PReLU()),  # one slope for all channels
         ("emulate_bf16", nn.Conv2d(3, 8, 3, padding=1, padding_mode="reflect")),
         ("emulate_bf16", nn.Conv2d(8, 8, 3, padding="same")),
     ],
     ids=str,
 )
-def test_other_convolutions_stay(convert, other):
-    model = nn.Sequential(other)
+def test_other_layers_stay(convert, other):
+    kind, model = type(other), nn.Sequential(other)
     getattr(cpu_layers, convert)(model)
-    assert type(model[0]) is nn.Conv2d
+    assert type(model[0]) is kind
 
 
 FP32, PLAIN = Mode("fp32", None, True, False), Mode("fp32", None, False, False)
