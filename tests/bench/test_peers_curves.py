@@ -3,40 +3,68 @@
 import json
 import os
 from functools import partial
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tests.helpers.paths import ROOT
+from tests.helpers.processes import require_framework
 from zoo import cli
 from zoo.bench.commands import peers_curves
 from zoo.bench.commands.peers_curves import Case
+from zoo.bench.peers.curves import Recorder
 
-torch = pytest.importorskip("torch")
 REPOSITORY = "https://github.com/NVIDIA/DeepLearningExamples"
 CLONES = os.environ.get("ZOO_CLONES", str(ROOT / "clones"))  # of other projects
+FACTORS = (1.0, 1.0, 0.5)  # of the learning rate, by epoch: warm-up, then a cosine
 OPTIONS = """data.kind=image data.size=32 data.num_classes=3 data.train_samples=8 train.batch=4 train.epochs=3
     optim.warmup=1epochs model.depth=18 model.width=4 optim.lr=0.004"""
 
 
 def upstream(work, recorder, momentum=0.875, smoothing=0.1, before=lambda work: None):
     """Train in a loop of its own, in which optimizer, schedule and loss of the recipe are written again."""
-    from zoo.bench.peers.curves import Loader
+    import torch
+
     from zoo.models.resnet.torch import Model
 
     before(work)
     model, criterion = recorder.watch(Model(work.arch).train()), torch.nn.CrossEntropyLoss(label_smoothing=smoothing)
-    named = dict(model.named_parameters())
-    groups = [[p for name, p in named.items() if (".bn" in name or "bn1." in name) == is_norm] for is_norm in (0, 1)]
-    decay = [{"params": groups[0], "weight_decay": 2.0**-15}, {"params": groups[1]}]
-    optimizer = torch.optim.SGD(decay, work.lr, momentum)
-    loader = Loader(work)
-    for factor in (1.0, 1.0, 0.5):  # by epoch: warm-up, then a cosine
+    optimizer = torch.optim.SGD(groups(model), work.lr, momentum)
+    loader = recorder.loader()
+    for factor in FACTORS:
         for group in optimizer.param_groups:
             group["lr"] = work.lr * factor
         for images, labels in loader:
             optimizer.zero_grad()
             criterion(model(images), labels).backward()
             optimizer.step()
+
+
+def groups(model):
+    """Return the parameters with the decay of the recipe."""
+    named = dict(model.named_parameters())
+    parts = [[p for name, p in named.items() if (".bn" in name or "bn1." in name) == is_norm] for is_norm in (0, 1)]
+    return [{"params": parts[0], "weight_decay": 2.0**-15}, {"params": parts[1], "weight_decay": 0.0}]
+
+
+def upstream_paddle(work, recorder, decay=1.0):
+    """Train the same in Paddle, whose running variance differs as published."""
+    import paddle
+    import paddle.nn.functional as F
+
+    from zoo.models.resnet.paddle import Model
+
+    model, loader = recorder.watch(Model(work.arch)), recorder.loader()
+    parts = [{**part, "weight_decay": part["weight_decay"] * decay} for part in groups(model)]
+    optimizer = paddle.optimizer.Momentum(work.lr, 0.875, parts)
+    for factor in FACTORS:
+        optimizer.set_lr(work.lr * factor)
+        for images, labels in loader:
+            targets = recorder.tensor(np.eye(3, dtype=work.dtype)[labels.numpy()] * 0.9 + 0.1 / 3)  # Paddle's are fp32
+            F.cross_entropy(model(images), targets, soft_label=True).backward()
+            optimizer.step()
+            optimizer.clear_grad()
 
 
 def until_equal(work, recorder):
@@ -54,10 +82,11 @@ def stops(work):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("torch")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def main(program, *words, on_purpose=()):
-        monkeypatch.setitem(peers_curves.CASES, REPOSITORY, Case(None, program, OPTIONS, on_purpose))
+    def main(program, *words, on_purpose=(), framework="torch"):
+        monkeypatch.setitem(peers_curves.CASES, REPOSITORY, Case(None, program, OPTIONS, on_purpose, framework))
         command = ["--upstream", str(tmp_path), "-c", "resnet50_imagenet", "--out", str(tmp_path / "out"), *words]
         code = cli.main(["bench", "peers-curves", *command])
         return code, capsys.readouterr()
@@ -80,6 +109,24 @@ def test_another_momentum_is_found(run):
     code, output = run(partial(upstream, momentum=0.87))
     lines = [line for line in output.out.splitlines() if line.startswith("they do not agree")]
     assert code == 1 and [line.split()[4] for line in lines] == ["losses", "gradient", "weights", "running"]
+
+
+@pytest.mark.slow
+def test_a_program_in_paddle(run, tmp_path):
+    require_framework("paddle")
+    code, output = run(upstream_paddle, on_purpose=("statistics",), framework="paddle")
+    numbers = json.loads((tmp_path / "out/curves.json").read_text())
+    assert code == 0 and numbers["as published"]["running statistics"][0] > 1e-3
+    half = partial(upstream_paddle, decay=0.5)
+    code, output = run(half, "--out", str(tmp_path / "half"), on_purpose=("statistics",), framework="paddle")
+    assert code == 1 and "they do not agree: weights differ by" in output.out
+
+
+def test_a_dropout_mask_keeps_channels():
+    x = np.arange(1, 9, dtype=np.float64).reshape(1, 2, 2, 2)
+    recorder = Recorder(SimpleNamespace(masks=[np.array([[False, True]])], dtype="float64"), np.asarray)
+    assert recorder.dropout(x, 0.0, True) is x and recorder.dropout(x, 0.5, False) is x
+    assert np.array_equal(recorder.dropout(x, 0.75, True), x * [[[[0.0]], [[4.0]]]])
 
 
 @pytest.mark.slow
@@ -118,6 +165,7 @@ def test_what_is_refused(run, words, message):
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir(f"{CLONES}/DeepLearningExamples"), reason="there is no copy of upstream")
 def test_two_updates_of_a_real_upstream(tmp_path):
+    pytest.importorskip("torch")
     words = ["--upstream", CLONES, "-c", "resnet50_imagenet", "--out", str(tmp_path / "out")]
     words += ["-o", "data.train_samples=4", "-o", "train.epochs=3", "-o", "data.size=32"]
     assert cli.main(["bench", "peers-curves", *words]) == 0

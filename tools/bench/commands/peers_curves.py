@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo import program
-from zoo.bench.peers import curves, upstream
+from zoo.bench.peers import curves, programs, upstream
 from zoo.bench.peers.curves import Curve, Recorder, Work
 from zoo.commands.compare import new_folder
 from zoo.compare.report import Row, plot, print_steps, relative_difference
@@ -59,12 +59,14 @@ class Case(NamedTuple):
         program: runs it.
         options: changes of the recipe, separated by spaces.
         on_purpose: what differs in such a training too, as the header of the recipe names it.
+        framework: of the program.
     """
 
     folder: str | None
     program: Callable[[Work, Recorder], None]
     options: str
     on_purpose: tuple[str, ...] = ()
+    framework: str = "torch"
 
 
 NVIDIA = """data.kind=image data.size=64 data.num_classes=1000 data.train_samples=40 train.batch=4 train.epochs=5
@@ -75,19 +77,23 @@ TSM = """data.kind=clip data.size=48 data.num_classes=400 data.train_samples=20 
     model.pretrained=null optim.lr=0.002 optim.milestones=[2,4]"""
 FACES = """data.kind=face data.size=112 data.num_classes=1000 data.train_samples=40 train.batch=4 train.epochs=5
     model.depth=18 optim.lr=0.01"""
+PADDLE_TSM = f"{TSM} optim.momentum=0.8999999761581421 optim.weight_decay=9.999999747378752e-05"  # its fp32 settings
 SCENES = """data.kind=scene data.crop=[64,64] data.train_samples=100 train.batch=2 train.steps=50 train.sync_bn=false
     model.pretrained=null optim.lr=0.0004 optim.base_batch=2"""
 CASES = {
-    "https://github.com/NVIDIA/DeepLearningExamples": Case("DeepLearningExamples", curves.nvidia, NVIDIA),
-    "https://github.com/pytorch/vision": Case("vision", curves.torchvision, TORCHVISION),
+    "https://github.com/NVIDIA/DeepLearningExamples": Case("DeepLearningExamples", programs.nvidia, NVIDIA),
+    "https://github.com/pytorch/vision": Case("vision", programs.torchvision, TORCHVISION),
     "https://github.com/mit-han-lab/temporal-shift-module": Case(
-        "temporal-shift-module", curves.mit_han_lab, TSM, ("clip_norm",)
+        "temporal-shift-module", programs.mit_han_lab, TSM, ("clip_norm",)
+    ),
+    "https://github.com/PaddlePaddle/PaddleVideo": Case(
+        "PaddleVideo", programs.paddlevideo, PADDLE_TSM, ("statistics",), "paddle"
     ),
     "https://github.com/deepinsight/insightface": Case(
-        "insightface", curves.insightface, FACES, ("precision", "clipping")
+        "insightface", programs.insightface, FACES, ("precision", "clipping")
     ),
     "https://github.com/open-mmlab/mmsegmentation": Case(
-        None, curves.mmsegmentation, SCENES, ("mean over pixels (1.2e-7 is added to their number)",)
+        None, programs.mmsegmentation, SCENES, ("mean over pixels (1.2e-7 is added to their number)",)
     ),
 }
 
@@ -107,9 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{published.repository}: {version(arguments.upstream, case, published)}", flush=True)
     job = assemble(request, join(request, os.environ))
     folder = new_folder(arguments.out, arguments.config)
-    batches, work = collect(
-        job, request.config, os.path.abspath(arguments.upstream), os.path.join(folder, "upstream.log")
-    )
+    batches, work = collect(job, request.config, case.framework, os.path.abspath(arguments.upstream), folder)
     theirs = run_upstream(case, work)
     ours = train(job, batches, theirs)
     found = compare(ours, theirs)
@@ -163,7 +167,7 @@ def version(clones: str, case: Case, published: Upstream) -> str:
     return f"commit {commit}" if commit else "an installed package, or a copy without its history"
 
 
-def collect(job: Job, config: Any, clones: str, log: str) -> tuple[list[Batch], Work]:
+def collect(job: Job, config: Any, framework: str, clones: str, folder: str) -> tuple[list[Batch], Work]:
     """Return all batches of the recipe, and what upstream's program is given: the same, with numbers of the recipe.
 
     Raises:
@@ -180,7 +184,9 @@ def collect(job: Job, config: Any, clones: str, log: str) -> tuple[list[Batch], 
     batches = [batch for batch, _ in open_training(*arguments)]
     image, label = (field.name for field in job.plan.fields[:2])
     return batches, Work(
+        framework,
         clones,
+        config.upstream.files,
         "float64" if job.plan.mode.is_fp64 else "float32",
         [trainer.preprocess(trainer.to_device(batch)[image]).contiguous().numpy() for batch in batches],
         [batch[label] for batch in batches],
@@ -190,7 +196,7 @@ def collect(job: Job, config: Any, clones: str, log: str) -> tuple[list[Batch], 
         int(config.optim.warmup.value),
         [int(milestone) for milestone in config.optim.milestones],
         job.arch,
-        log,
+        os.path.join(folder, "upstream.log"),
     )
 
 
