@@ -129,6 +129,12 @@ def test_a_dropout_mask_keeps_channels():
     assert np.array_equal(recorder.dropout(x, 0.75, True), x * [[[[0.0]], [[4.0]]]])
 
 
+def test_what_differs_on_purpose_is_in_the_header_of_a_base(capsys):
+    case = peers_curves.CASES["https://github.com/mit-han-lab/temporal-shift-module"]
+    peers_curves.print_purposes(case, "tsm_ssv2", {})
+    assert "  clip_norm: PyTorch's function adds 1e-6 to the norm before it divides.\n" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_what_differs_on_purpose_is_measured_and_taken_out(run, tmp_path):
     code, output = run(until_equal, on_purpose=("--amp",))

@@ -257,17 +257,26 @@ def compare(ours: Curve, theirs: Curve) -> Differences:
 
 
 def print_purposes(case: Case, config: str, found: Differences) -> None:
-    """Print what differs on purpose, in the words of the recipe's header, and its size."""
-    header, key = dict[str, str](), ""
-    with open(loader.find_recipe(config), encoding="utf-8") as file:
-        for line in itertools.takewhile(lambda line: line.startswith("#"), file):
-            entry = ENTRY.fullmatch(line.rstrip())
-            key, text = entry.groups() if entry else (key, line.strip("# \n"))
-            header[key] = f"{header.get(key, '')} {text}"
+    """Print what differs on purpose, in the words of the headers of the recipe and its bases, and its size."""
+    own, header = loader.find_recipe(config), dict[str, str]()
+    bases = {entry.origin.rpartition(":")[0] for entry in loader.read(own).values()} - {own}
+    for path in (*bases, own):
+        header |= read_header(path)
     print("differs on purpose, and is then taken out of upstream:")
     for name in case.on_purpose:
         print(f"  {name}:{header.get(name, ' not in the header of the recipe')}")
     print_differences(found, "with it")
+
+
+def read_header(path: str) -> dict[str, str]:
+    """Return what a recipe does otherwise than its upstream, and how, as the comment at its beginning says."""
+    header, key = dict[str, str](), ""
+    with open(path, encoding="utf-8") as file:
+        for line in itertools.takewhile(lambda line: line.startswith("#"), file):
+            entry = ENTRY.fullmatch(line.rstrip())
+            key, text = entry.groups() if entry else (key, line.strip("# \n"))
+            header[key] = f"{header.get(key, '')} {text}"
+    return header
 
 
 def print_differences(found: Differences, title: str) -> None:
