@@ -70,7 +70,7 @@ class Case(NamedTuple):
 
 
 NVIDIA = """data.kind=image data.size=64 data.num_classes=1000 data.train_samples=40 train.batch=4 train.epochs=5
-    train.global_batch=null optim.lr=0.00256 optim.warmup=2epochs"""
+    train.global_batch=null optim.lr=0.00128 optim.warmup=2epochs"""
 TORCHVISION = """data.kind=image data.size=64 data.num_classes=1000 data.train_samples=40 train.batch=4 train.epochs=5
     optim.lr=0.00016 optim.milestones=[2,4]"""
 TSM = """data.kind=clip data.size=48 data.num_classes=400 data.train_samples=20 train.batch=2 train.epochs=5
