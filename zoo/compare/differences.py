@@ -43,6 +43,8 @@ EXCESS_FLOOR = {"fp32": 64, "fp16": 32, "bf16": 32}  # units of the largest valu
 # Part of a gradient by which it may be longer or shorter than in fp64, and its distance from that: rounding opens and
 # closes ReLUs. In the demos, lengths differ by up to 0.002 in fp32 and 0.2 in bf16.
 GRADIENT_SHARES = {"fp32": (0.02, 0.2), "fp16": (0.1, 0.2), "bf16": (0.75, 1.5)}
+GRADIENT_EXCESS = 10.0  # a gradient's deviation in fp32 as a multiple of that of the others, to be reported
+SINGLE_SAFETY = 10.0  # the gradient of one number, a sum over whole activations, may deviate so many times as far
 COMMON_SHARE = 0.2  # of these, by which three quarters of all matrices or vectors may be longer, or shorter
 GRADIENT_SAFETY = 8.0  # a gradient in 16 bits may differ by so many times what its rounding in fp32 lets expect
 LOSS_UNITS = 8  # units of 16 bits: rounding of a loss, a mean over samples, that is never reported
@@ -214,8 +216,10 @@ def excess_rounding(proofs: Records, rounded: Records, finer: Records | None = N
             least = min(sizes.values())
             limits = {title: _value_limit(rounded[title].precision, event, least, magnitude) for title in titles}
         elif event in gradients:
-            limits = {title: magnitude * GRADIENT_SHARES[rounded[title].precision][0] for title in titles}
-            sizes = {title: limits[title] * errors[title][event.name] for title in titles}
+            units = {title: magnitude * GRADIENT_SHARES[rounded[title].precision][0] for title in titles}
+            sizes = {title: units[title] * errors[title][event.name] for title in titles}
+            others = {title: min((sizes[other] for other in titles if other != title), default=0.0) for title in titles}
+            limits = {title: max(units[title], is_fp32 * GRADIENT_EXCESS * others[title]) for title in titles}
         else:
             continue
         apart = tuple(title for title in titles if not sizes[title] <= limits[title])
@@ -237,6 +241,8 @@ def _gradient_errors(
     precision, found = rounded[title].precision, {}
     for event in (event for event in gradients if title in event.keys):
         limits, key = np.array(GRADIENT_SHARES[precision]), event.keys[title]
+        if math.prod(proofs[title].shapes[key]) == 1:
+            limits *= SINGLE_SAFETY
         if title in finer:
             growth = GRADIENT_SAFETY * ROUNDING_UNITS[precision] / ROUNDING_UNITS["fp32"]
             limits = np.maximum(limits, growth * np.abs(_deviations(proofs[title], finer[title], key)))

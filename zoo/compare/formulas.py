@@ -84,11 +84,10 @@ def check(
     """
     clip = clip_factor(plan, shards, gradients, total_norm)
     clip_rounding = NORM_SAFETY * norm_rounding if clip < 1 else 0.0
-    found = {}
+    has_norms, found = plan.optimizer.name in ("lars", "lamb"), {}
     for name, gradient in gradients.items():
         weight = np.asarray(before[name], np.float64)
-        has_own_norm = name in shards and plan.optimizer.name in ("lars", "lamb")  # over all ranks
-        if gradient.shape != weight.shape or has_own_norm:  # another shape: the active rows of Partial FC
+        if gradient.shape != weight.shape or (has_norms and name in shards):  # the active rows, or a norm of all ranks
             continue
         is_clipped = plan.clip_sharded or name not in shards
         slots = tuple(
@@ -100,7 +99,8 @@ def check(
         keys = [slot_key(slot, name) for slot in plan.optimizer.slots]
         new_slots = [np.asarray(after[key], np.float64) for key in keys if key in after]
         results = (np.asarray(after[name], np.float64) - weight, *new_slots)
-        found.update(_deviation(plan.optimizer, name, inputs, results, precision, clip_rounding))
+        sum_rounding = precision * math.sqrt(weight.size) if has_norms and weight.ndim > 1 else 0.0
+        found.update(_deviation(plan.optimizer, name, inputs, results, precision, clip_rounding + sum_rounding))
     return found
 
 
@@ -158,21 +158,30 @@ def _deviation(
     inputs: Inputs,
     results: Sequence[np.ndarray],
     precision: float,
-    clip_rounding: float,
+    factor_rounding: float,
 ) -> dict[str, dict[str, Any]]:
-    """Compare the change of a parameter and its new slots; return {} if rounding explains the deviations."""
+    """Compare the change of a parameter and its new slots; return {} if rounding explains the deviations.
+
+    Args:
+        spec: optimizer.
+        name: of the parameter.
+        inputs: of the update.
+        results: change of the parameter, and its new slots.
+        precision: of `check`.
+        factor_rounding: relative rounding of factors that come from norms.
+    """
     expected, nudged = _results(spec, inputs), [_results(spec, other) for other in _nudged(inputs)]
     found = {}
     for i, (slot, result) in enumerate(zip(("", *spec.slots), results)):
         shares = [(others[i] - expected[i]) / NUDGE for others in nudged]
         gradient, *others = map(_largest, shares)
         size = max(4 * _largest(expected[i]), gradient + sum(others)) + (0.0 if slot else _largest(inputs.weight))
-        tolerance = ROUNDING * precision * size + clip_rounding * max(gradient, _largest(expected[i]))
+        tolerance = ROUNDING * precision * size + factor_rounding * max(gradient, _largest(expected[i]))
         error = result - expected[i]
         stored = np.abs(expected[i]) + (0.0 if slot else np.abs(inputs.weight))
         is_decoupled = not slot and "square" in spec.slots
         common = (expected[i], inputs.weight) if is_decoupled else (expected[i],)
-        is_explained = _explains(error, common, shares, stored, precision, clip_rounding)
+        is_explained = _explains(error, common, shares, stored, precision, factor_rounding)
         if not (_largest(error) <= tolerance and is_explained):
             found[slot] = _largest(error) / max(_largest(expected[i]), _largest(result), 1e-300), tolerance
     if not found:
@@ -197,7 +206,7 @@ def _explains(
     shares: Sequence[np.ndarray],
     stored: np.ndarray,
     precision: float,
-    clip_rounding: float,
+    factor_rounding: float,
 ) -> bool:
     """Return whether rounding explains an error's part along each share, even one below the rounding of an element.
 
@@ -209,13 +218,13 @@ def _explains(
         common: what may be multiplied by a rounded factor: the right result, the weight.
         shares: what the result owes to each input.
         stored: size of what is rounded beside the shares.
-        precision, clip_rounding: of `check`.
+        precision, factor_rounding: of `check`.
     """
     size = stored + sum(map(np.abs, shares))
     for share in shares:
         power = float(np.square(share).sum())
         rounding = math.sqrt(float(np.square(share * size).sum())) + sum(abs(float((x * share).sum())) for x in common)
-        limit = SHARE_ROUNDING * precision * rounding + (SHARE + clip_rounding) * power
+        limit = SHARE_ROUNDING * precision * rounding + (SHARE + factor_rounding) * power
         if not abs(float((error * share).sum())) <= limit:
             return False
     return True

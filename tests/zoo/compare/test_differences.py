@@ -279,6 +279,28 @@ def test_a_gradient_of_another_length_in_fp32_is_found(right, factor, is_found):
     assert [d.apart for d in found] == [("torch",)] * is_found
 
 
+def test_a_gradient_that_all_round_much_is_found_in_the_one_that_rounds_more(right):
+    fp64, fp32 = right
+    key = next(key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/stage.conv"))
+    for longer, is_found in ((1.1, False), (1.5, True)):
+        scaled = fp32
+        for title in fp32:
+            factor = longer if title == "torch" else 1.015
+            scaled = proofs.edit(scaled, title, key, lambda values, factor=factor: factor * values)
+        found = [d.apart for d in differences.excess_rounding(fp64, scaled) if d.is_beyond]
+        assert found == [("torch",)] * is_found
+
+
+def test_the_gradient_of_one_number_may_be_rounded_more(right):
+    fp64, fp32 = right
+    key = next(key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/stage.conv"))
+    for shape, is_found in (((1,), False), ((2,), True)):
+        of_one = {t: r._replace(shapes={**r.shapes, key: shape}) for t, r in fp64.items()}
+        scaled = proofs.edit(fp32, "torch", key, lambda values: 1.05 * values)
+        found = [d.apart for d in differences.excess_rounding(of_one, scaled) if d.is_beyond]
+        assert found == [("torch",)] * is_found
+
+
 @pytest.mark.parametrize("factor, is_found", [(0.95, False), (0.8, True)])
 def test_a_factor_of_all_gradients_in_16_bits_is_found(right, factor, is_found):
     fp64, fp32 = right

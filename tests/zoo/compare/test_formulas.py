@@ -8,9 +8,11 @@ import pytest
 from zoo.compare import formulas
 from zoo.compare.causes import of_update
 from zoo.compare.record import ROUNDING_UNITS
-from zoo.optim import adamw
+from zoo.optim import adamw, lars
+from zoo.optim.base import Math
 from zoo.optim.ema import Ema
 from zoo.optim.sgd import Settings
+from zoo.trainer import numpy_ops
 from zoo.trainer.plan import ParamGroup, Plan
 
 LR, MOMENTUM, DECAY = 0.1, 0.9, 1e-2
@@ -183,6 +185,19 @@ def test_a_rounded_factor_of_decoupled_decay_is_no_deviation():
     after = {**zeros, "w": weight * np.float32(1 - 1e-3 * 1e-4)}
     arguments = {**zeros, "w": weight}, after, {"w": zeros["optimizer/mean/w"]}, 0.0, ROUNDING_UNITS["fp32"]
     assert formulas.check(settings, set(), 1e-3, *arguments) == {}
+
+
+@pytest.mark.parametrize("trust, is_found", [(1 + 4e-14, False), (1.001, True)])
+def test_the_rounding_of_a_norm_for_lars_is_no_deviation(trust, is_found):
+    """A sum of 147,456 squares, one after another."""
+    spec, rng = lars.Settings(), np.random.default_rng(0)
+    weight, gradient = rng.standard_normal((128, 128, 9)), rng.standard_normal((128, 128, 9))
+    step, _ = spec.direction(Math(numpy_ops), weight, gradient, (np.zeros_like(weight),), 1e-4, 1)
+    before = {"w": weight, "optimizer/momentum/w": np.zeros_like(weight)}
+    after = {"w": weight - LR * trust * step, "optimizer/momentum/w": trust * step}
+    settings = Plan((), (), lambda name: ParamGroup(1.0, 1e-4), optimizer=spec)
+    found = formulas.check(settings, set(), LR, before, after, {"w": gradient}, 0.0, ROUNDING_UNITS["fp64"])
+    assert bool(found) == is_found
 
 
 def test_a_wrong_slot_is_found_though_the_weight_is_right():

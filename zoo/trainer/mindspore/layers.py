@@ -19,7 +19,7 @@ from zoo.trainer.mindspore.ops import constant
 from zoo.trainer.mindspore.parallel import SumOverRanks
 from zoo.trainer.pixels import average_matrix, bilinear_matrix, channels_first, scale_and_offset
 
-interpolate_in_fp32, avg_pool2d_in_fp32 = ops.interpolate, ops.avg_pool2d
+interpolate_in_fp32, avg_pool2d_in_fp32, relu6_in_fp32 = ops.interpolate, ops.avg_pool2d, ops.relu6
 
 
 class PixelNormalization(nn.Cell):
@@ -246,7 +246,7 @@ def convert_to_fp64(model: nn.Cell, sync_ranks: int = 1) -> nn.Cell:
             for key, value in list(vars(cell).items()):
                 if type(value) is float and not key.startswith("_"):
                     setattr(cell, key, constant(value))
-    ops.interpolate, ops.avg_pool2d = interpolate, avg_pool2d  # where models look them up
+    ops.interpolate, ops.avg_pool2d, ops.relu6 = interpolate, avg_pool2d, relu6  # where models look them up
     return model
 
 
@@ -282,6 +282,11 @@ def avg_pool2d(
     rows = _average_matrix(x.shape[2], kernel_size, stride, ceil_mode)
     columns = _average_matrix(x.shape[3], kernel_size, stride, ceil_mode)
     return ops.matmul(ops.matmul(rows, x), columns.T)
+
+
+def relu6(x: Tensor) -> Tensor:
+    """Return ops.relu6 of x; in fp64, too."""
+    return ops.minimum(ops.relu(x), constant(6.0)) if x.dtype == mstype.float64 else relu6_in_fp32(x)
 
 
 @ops.constexpr

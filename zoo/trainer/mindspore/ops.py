@@ -164,8 +164,9 @@ def norm(x: Tensor, ranks: int) -> Tensor:
 
 
 def bias_correction(log_beta: Any, applied: Tensor, dtype: Any) -> Tensor:
-    # Some devices have no fp64, and 1 - beta^t would lose digits in fp32.
-    return -ops.expm1(number(log_beta, dtype) * applied.astype(dtype))
+    # Some devices have no fp64, and 1 - beta^t would lose digits in fp32, as MindSpore's expm1 on CPUs does.
+    half = ops.tanh(number(log_beta, dtype) * applied.astype(dtype) / 2)
+    return -2 * half / (1 - half)
 
 
 def round_to_fp32(x: Tensor) -> Tensor:

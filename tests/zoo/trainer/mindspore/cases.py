@@ -22,6 +22,8 @@ from tests.zoo.trainer.mindspore.tiny import Double, PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, frozen_norm, make, make_tsm, random_clips, update
 from zoo.data.errors import UserError
+from zoo.models.tsm_mobilenet_v2 import mindspore as mobilenet
+from zoo.models.tsm_mobilenet_v2 import spec as mobilenet_spec
 from zoo.tasks import classify
 from zoo.trainer.mindspore import layers, world
 from zoo.trainer.mindspore import trainer as trainer_module
@@ -193,6 +195,17 @@ def case_the_gradient_of_prelu_is_the_same_in_every_run(backend):
     np.testing.assert_array_equal(to_x.asnumpy(), np.where(x > 0, 1, np.float32(0.25)) * of_output)
     exact = np.where(x > 0, 0, x.astype(np.float64) * of_output).sum((0, 2, 3))
     np.testing.assert_allclose(slopes.asnumpy(), exact, atol=1e-3)  # of sums of 50,000 products
+
+
+def case_relu6_in_fp64(backend):
+    """Which MindSpore's own does not compute on CPUs."""
+    x = Tensor(np.array([-1.0, 0.0, 1 + 2.0**-40, 6.0, 7.0]))
+    y, gradient = mindspore.value_and_grad(lambda x: layers.relu6(x).sum())(x)
+    assert layers.relu6(x).asnumpy().tolist() == [0, 0, 1 + 2.0**-40, 6, 6] and float(y) == 13 + 2.0**-40
+    assert gradient.asnumpy()[[0, 1, 2, 4]].tolist() == [0, 0, 1, 0]
+    model = layers.convert_to_fp64(mobilenet.Model(mobilenet_spec.Arch(num_classes=3, segments=2, width=4)))
+    video = Tensor(np.random.default_rng(0).standard_normal((1, 2, 3, 32, 32)))
+    assert model(video).dtype == mindspore.float64
 
 
 def case_buckets_of_gradients(backend):
