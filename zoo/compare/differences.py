@@ -218,8 +218,7 @@ def excess_rounding(proofs: Records, rounded: Records, finer: Records | None = N
         elif event in gradients:
             units = {title: magnitude * GRADIENT_SHARES[rounded[title].precision][0] for title in titles}
             sizes = {title: units[title] * errors[title][event.name] for title in titles}
-            others = {title: min((sizes[other] for other in titles if other != title), default=0.0) for title in titles}
-            limits = {title: max(units[title], is_fp32 * GRADIENT_EXCESS * others[title]) for title in titles}
+            limits = {title: _gradient_limit(title, sizes, units) for title in titles} if is_fp32 else units
         else:
             continue
         apart = tuple(title for title in titles if not sizes[title] <= limits[title])
@@ -232,6 +231,15 @@ def _value_limit(precision: str, event: Event, least: float, magnitude: float) -
     units = LOSS_UNITS if event.part == "loss" and precision != "fp32" else EXCESS_FLOOR[precision]
     floor = units * ROUNDING_UNITS[precision] * magnitude
     return floor + EXCESS * least if precision == "fp32" else floor
+
+
+def _gradient_limit(title: str, sizes: Mapping[str, float], units: Mapping[str, float]) -> float:
+    """Return the rounding of a gradient in fp32 that is not reported.
+
+    It is a multiple of that of the other frameworks, unless they are beyond the unit, too: it may be a fault of all.
+    """
+    least = min((size for other, size in sizes.items() if other != title), default=0.0)
+    return max(units[title], GRADIENT_EXCESS * least) if least <= units[title] else units[title]
 
 
 def _gradient_errors(

@@ -77,7 +77,8 @@ TSM = """data.kind=clip data.size=48 data.num_classes=400 data.train_samples=20 
     model.pretrained=null optim.lr=0.002 optim.milestones=[2,4]"""
 FACES = """data.kind=face data.size=112 data.num_classes=1000 data.train_samples=40 train.batch=4 train.epochs=5
     model.depth=18 optim.lr=0.01"""
-PADDLE_TSM = f"{TSM} optim.momentum=0.8999999761581421 optim.weight_decay=9.999999747378752e-05"  # its fp32 settings
+# 0.9 and 1e-4 in fp32, as Paddle's Momentum holds them
+PADDLE_TSM = f"{TSM} optim.momentum=0.8999999761581421 optim.weight_decay=9.999999747378752e-05"
 SCENES = """data.kind=scene data.crop=[64,64] data.train_samples=100 train.batch=2 train.steps=50 train.sync_bn=false
     model.pretrained=null optim.lr=0.0004 optim.base_batch=2"""
 CASES = {
@@ -184,19 +185,19 @@ def collect(job: Job, config: Any, framework: str, clones: str, folder: str) -> 
     batches = [batch for batch, _ in open_training(*arguments)]
     image, label = (field.name for field in job.plan.fields[:2])
     return batches, Work(
-        framework,
-        clones,
-        config.upstream.files,
-        "float64" if job.plan.mode.is_fp64 else "float32",
-        [trainer.preprocess(trainer.to_device(batch)[image]).contiguous().numpy() for batch in batches],
-        [batch[label] for batch in batches],
-        [batch[mask.name] for batch in batches for mask in job.dropout_masks],
-        epochs,
-        base_lr(config.optim, clock.global_batch),
-        int(config.optim.warmup.value),
-        [int(milestone) for milestone in config.optim.milestones],
-        job.arch,
-        os.path.join(folder, "upstream.log"),
+        framework=framework,
+        clones=clones,
+        files=config.upstream.files,
+        dtype="float64" if job.plan.mode.is_fp64 else "float32",
+        inputs=[trainer.preprocess(trainer.to_device(batch)[image]).contiguous().numpy() for batch in batches],
+        labels=[batch[label] for batch in batches],
+        masks=[batch[mask.name] for batch in batches for mask in job.dropout_masks],
+        epochs=epochs,
+        lr=base_lr(config.optim, clock.global_batch),
+        warmup=int(config.optim.warmup.value),
+        milestones=[int(milestone) for milestone in config.optim.milestones],
+        arch=job.arch,
+        log=os.path.join(folder, "upstream.log"),
     )
 
 
@@ -259,8 +260,8 @@ def compare(ours: Curve, theirs: Curve) -> Differences:
 def print_purposes(case: Case, config: str, found: Differences) -> None:
     """Print what differs on purpose, in the words of the headers of the recipe and its bases, and its size."""
     own, header = loader.find_recipe(config), dict[str, str]()
-    bases = {entry.origin.rpartition(":")[0] for entry in loader.read(own).values()} - {own}
-    for path in (*bases, own):
+    files = {entry.origin.rpartition(":")[0] for entry in loader.read(own).values()}
+    for path in (*sorted(files - {own}), own):
         header |= read_header(path)
     print("differs on purpose, and is then taken out of upstream:")
     for name in case.on_purpose:
