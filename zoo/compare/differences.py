@@ -236,10 +236,10 @@ def _value_limit(precision: str, event: Event, least: float, magnitude: float) -
 def _gradient_limit(title: str, sizes: Mapping[str, float], units: Mapping[str, float]) -> float:
     """Return the rounding of a gradient in fp32 that is not reported.
 
-    It is a multiple of that of the other frameworks, unless they are beyond the unit, too: it may be a fault of all.
+    It is a multiple of that of another framework within the unit: beyond it, all may have the same fault.
     """
-    least = min((size for other, size in sizes.items() if other != title), default=0.0)
-    return max(units[title], GRADIENT_EXCESS * least) if least <= units[title] else units[title]
+    others = [size for other, size in sizes.items() if other != title and size <= units[title]]
+    return max(units[title], GRADIENT_EXCESS * max(others, default=0.0))
 
 
 def _gradient_errors(

@@ -84,6 +84,8 @@ def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> 
         cpu_layers.convert_prelu(model)
     if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
         batchnorm.convert_sync_batchnorm(model, world.size)
+    elif plan.mode.compute == "fp32" and not plan.mode.compile and world.torch_device.type == "cpu":
+        cpu_layers.convert_batchnorm(model)
     if plan.mode.is_mixed:
         for name in plan.fp32_modules:
             compute_in_fp32(model.get_submodule(name))

