@@ -16,7 +16,7 @@ The backward pass of PReLU branches at every element, which takes twice the time
 
 Batch normalization in channels-last format adds the pixels of a channel one after another: of 100,000 pixels, an fp32
 variance is off by 1e-4, and the gradient of the weight by more. PyTorch's own kernel sums more channels of fewer pixels
-each in the same time, and adding those up costs nothing.
+each in the same time, and adding those up takes 0.1 ms.
 """
 
 from collections.abc import Iterator
@@ -161,35 +161,36 @@ class AccurateBatchNorm2d(nn.BatchNorm2d):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training or x.is_contiguous() or not x.is_contiguous(memory_format=torch.channels_last):
             return super().forward(x)
-        y, mean, variance = _BatchNorm.apply(x, self.weight, self.bias, self.eps)
-        count = x.numel() // x.shape[1]
-        with torch.no_grad():
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(variance * (count / max(count - 1, 1)), self.momentum)
-        return y
+        statistics = self.running_mean, self.running_var
+        return _BatchNorm.apply(x, self.weight, self.bias, *statistics, self.eps, self.momentum)
 
 
 class _BatchNorm(torch.autograd.Function):
-    """(x (N, C, H, W) in channels-last format, weight, bias, eps) -> (y, mean, biased variance)."""
+    """(x in channels-last format, weight, bias, running mean, running variance, eps, momentum) -> y.
+
+    The running statistics are moved.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float):
+    def forward(ctx: Any, x, weight, bias, running_mean, running_var, eps: float, momentum: float):
         means, variances = _partial_statistics(x)
         mean = means.mean(0)
         variance = (means - mean).square_().add_(variances).mean(0)
+        count = x.numel() // x.shape[1]
+        running_mean.lerp_(mean, momentum)
+        running_var.lerp_(variance * (count / (count - 1)), momentum)
         ctx.save_for_backward(x, weight, mean, torch.rsqrt(variance + eps))
         ctx.eps = eps
-        ctx.mark_non_differentiable(mean, variance)
-        return torch.native_batch_norm(x, weight, bias, mean, variance, False, 0, eps)[0], mean, variance
+        return torch.native_batch_norm(x, weight, bias, mean, variance, False, 0, eps)[0]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_y: torch.Tensor, *_: Any):
+    def backward(ctx: Any, grad_y: torch.Tensor):
         x, weight, *statistics = ctx.saved_tensors
         grads = torch.ops.aten.native_batch_norm_backward(
             grad_y, x, weight, None, None, *statistics, True, ctx.eps, ctx.needs_input_grad[:3]
         )
-        return *grads, None
+        return *grads, *4 * (None,)
 
 
 def _partial_statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
