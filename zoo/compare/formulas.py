@@ -216,15 +216,16 @@ def _explains(
     Args:
         error: of the result.
         common: what may be multiplied by a rounded factor: the right result, the weight.
-        shares: what the result owes to each input.
+        shares: what the result owes to each input; the first to the gradient, which a rounded norm may have clipped.
         stored: size of what is rounded beside the shares.
         precision, factor_rounding: of `check`.
     """
     size = stored + sum(map(np.abs, shares))
     for share in shares:
-        power = float(np.square(share).sum())
-        rounding = math.sqrt(float(np.square(share * size).sum())) + sum(abs(float((x * share).sum())) for x in common)
-        limit = SHARE_ROUNDING * precision * rounding + (SHARE + factor_rounding) * power
+        along = [abs(float((x * share).sum())) for x in (*common, shares[0])]
+        rounding = math.sqrt(float(np.square(share * size).sum())) + sum(along[:-1])
+        limit = SHARE_ROUNDING * precision * rounding + factor_rounding * sum(along)
+        limit += SHARE * float(np.square(share).sum())
         if not abs(float((error * share).sum())) <= limit:
             return False
     return True

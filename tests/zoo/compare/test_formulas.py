@@ -177,6 +177,21 @@ def test_a_decay_below_the_rounding_of_every_element_is_found(share, is_found):
     assert bool(formulas.check(settings, set(), 0.1, *arguments)) == is_found
 
 
+@pytest.mark.parametrize("share, is_found", [(1 + 3e-7, False), (1 + 3e-4, True)])
+def test_a_rounded_factor_of_clipping_is_no_deviation_of_a_decay_along_the_gradient(share, is_found):
+    """As of fc.weight of `tsm_mobilenet_v2` in Paddle, where momentum opposes the gradient."""
+    rng = np.random.default_rng(0)
+    gradient, decay = rng.standard_normal(10_000), 1e-7
+    length = norm({"w": gradient}, ["w"])
+    before = {"w": gradient + rng.standard_normal(10_000), "optimizer/momentum/w": -0.5 / length * gradient}
+    slope = share * 0.5 / length * gradient + decay * before["w"]
+    slot = MOMENTUM * before["optimizer/momentum/w"] + slope
+    after = {"w": before["w"] - LR * slot, "optimizer/momentum/w": slot}
+    settings = Plan((), (), lambda name: ParamGroup(1.0, decay), clip_norm=0.5, optimizer=Settings(momentum=MOMENTUM))
+    arguments = settings, set(), LR, before, after, {"w": gradient}, length, ROUNDING_UNITS["fp32"], 1e-7
+    assert bool(formulas.check(*arguments)) == is_found
+
+
 def test_a_rounded_factor_of_decoupled_decay_is_no_deviation():
     """AdamW's kernels multiply a weight by 1 - lr * decay, which has few digits of decay in fp32."""
     weight = np.random.default_rng(0).standard_normal(100_000).astype(np.float32)
