@@ -43,7 +43,7 @@ EXCESS_FLOOR = {"fp32": 64, "fp16": 32, "bf16": 32}  # units of the largest valu
 # Part of a gradient by which it may be longer or shorter than in fp64, and its distance from that: rounding opens and
 # closes ReLUs. In the demos, lengths differ by up to 0.002 in fp32 and 0.2 in bf16.
 GRADIENT_SHARES = {"fp32": (0.02, 0.2), "fp16": (0.1, 0.2), "bf16": (0.75, 1.5)}
-GRADIENT_EXCESS = 10.0  # a gradient's deviation in fp32 as a multiple of that of the others, to be reported
+GRADIENT_EXCESS = 10.0  # a gradient's deviation in fp32 as a multiple of another framework's, to be reported
 SINGLE_SAFETY = 10.0  # the gradient of one number, a sum over whole activations, may deviate so many times as far
 COMMON_SHARE = 0.2  # of these, by which three quarters of all matrices or vectors may be longer, or shorter
 GRADIENT_SAFETY = 8.0  # a gradient in 16 bits may differ by so many times what its rounding in fp32 lets expect

@@ -75,16 +75,18 @@ def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> 
     for parameter in model.parameters():  # one by one, because Module.to refuses 3-D convolutions
         if plan.mode.channels_last and parameter.dim() == 4:
             parameter.data = parameter.data.to(memory_format=torch.channels_last)
-    if plan.mode.channels_last and plan.mode.compute != "fp64" and world.torch_device.type == "cpu":
+    is_cpu = world.torch_device.type == "cpu"
+    is_eager_fp32 = is_cpu and plan.mode.compute == "fp32" and not plan.mode.compile
+    if plan.mode.channels_last and plan.mode.compute != "fp64" and is_cpu:
         cpu_layers.convert_strided(model)
     if plan.mode.compute == "bf16" and not world.has_bf16:
         cpu_layers.emulate_bf16(model)
-    if plan.mode.compute == "fp32" and not plan.mode.compile and world.torch_device.type == "cpu":
+    if is_eager_fp32:
         cpu_layers.convert_dilated(model)
         cpu_layers.convert_prelu(model)
-    if plan.sync_bn and (world.size > 1 or world.torch_device.type == "cpu"):
+    if plan.sync_bn and (world.size > 1 or is_cpu):
         batchnorm.convert_sync_batchnorm(model, world.size)
-    elif plan.mode.compute == "fp32" and not plan.mode.compile and world.torch_device.type == "cpu":
+    elif is_eager_fp32:
         cpu_layers.convert_batchnorm(model)
     if plan.mode.is_mixed:
         for name in plan.fp32_modules:
