@@ -47,7 +47,8 @@ def read(path: Path) -> str:
 def code(text: str) -> list[str]:
     """Return the lines of code blocks, continued ones joined, and the code within sentences."""
     blocks = [re.sub(r"\\\n\s*", " ", block) for block in CODE_BLOCK.findall(text)]
-    return [line for block in blocks for line in block.splitlines()] + CODE_SPAN.findall(CODE_BLOCK.sub("", text))
+    spans = [span.replace("\n", " ") for span in CODE_SPAN.findall(CODE_BLOCK.sub("", text))]
+    return [line for block in blocks for line in block.splitlines()] + spans
 
 
 @cache
