@@ -14,7 +14,7 @@ from zoo.compare.report import load, plot, print_speeds, print_steps, problems_o
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
-from zoo.frameworks import FRAMEWORKS
+from zoo.frameworks import FRAMEWORKS, how_to_install
 from zoo.run import cli
 
 EPILOG = """\
@@ -237,7 +237,7 @@ def select_frameworks(names: str | None) -> list[str]:
         if name not in FRAMEWORKS:
             raise UserError(f"--frameworks: there is no {name!r}; there are: {', '.join(FRAMEWORKS)}")
         if name not in installed:
-            raise UserError(f"{name} is not installed here: pip install '.[{name}]'")
+            raise UserError(f"{name} is not installed here: {how_to_install(name)}")
     if not selected:
         raise UserError(f"no framework is installed here: pip install '.[{','.join(FRAMEWORKS)}]'")
     return selected

@@ -23,6 +23,7 @@ from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
+from zoo.frameworks import how_to_install
 from zoo.run import cli, schedule
 
 CHECKOUT = program.ROOT
@@ -104,7 +105,7 @@ def impossible(cases: Sequence[Case], hosts: int) -> dict[Case, str]:
     found = {}
     for case in cases:
         if importlib.util.find_spec(case.framework) is None:
-            found[case] = f"{case.framework} is not installed here: pip install 'vision-zoo[{case.framework}]'"
+            found[case] = f"{case.framework} is not installed here: {how_to_install(case.framework)}"
         elif case.world.hosts > hosts:
             found[case] = f"{case.world} needs {case.world.hosts} hosts, --hosts names {hosts}"
     return found
