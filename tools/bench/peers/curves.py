@@ -156,7 +156,7 @@ def train(program: Callable[[Work, Recorder], None], work: Work) -> Curve:
     ):
         os.chdir(folder)
         if work.framework == "torch" and importlib.util.find_spec("torchvision"):
-            upstream.installed("torchvision")  # before upstream imports it: its operators have to be declared
+            upstream.installed("torchvision")  # which looks for triton, the name of a folder of NVIDIA's
         recorder = RECORDERS[work.framework](work)
         try:
             program(work, recorder)

@@ -135,7 +135,6 @@ def open_insightface(clones: str, root: str) -> MapStyle:
     if "bool" not in vars(np):
         vars(np)["bool"] = bool  # MXNet 1.9.1 looks for this alias of numpy before 1.24
     folder = os.path.join(clones, "insightface/recognition/arcface_torch")
-    upstream.installed("torchvision")
     try:
         dataset = upstream.load(folder, "dataset").MXFaceDataset(root_dir=root, local_rank=0)
     except AttributeError as error:  # MXNet and numpy 2
@@ -154,7 +153,6 @@ def open_nvidia(clones: str, settings: Any) -> MapStyle:
 
 def open_torchvision(clones: str, settings: Any) -> MapStyle:
     """Open images with ImageFolder and the transforms of train.py of torchvision's references/classification."""
-    upstream.installed("torchvision")
     presets = upstream.load(os.path.join(clones, "vision/references/classification"), "presets")
     folders = upstream.installed("torchvision.datasets").ImageFolder
     dataset = folders(os.path.join(settings.root, "train"), presets.ClassificationPresetTrain(crop_size=settings.size))
@@ -164,7 +162,6 @@ def open_torchvision(clones: str, settings: Any) -> MapStyle:
 def open_mit(clones: str, settings: Any) -> MapStyle:
     """Open frames by mit-han-lab/temporal-shift-module, with the transforms of its main.py for Kinetics."""
     folder = os.path.join(clones, "temporal-shift-module")
-    upstream.installed("torchvision")
     transforms = upstream.load(folder, "ops.transforms")
     steps = [
         transforms.GroupMultiScaleCrop(settings.size, [1, 0.875, 0.75, 0.66]),

@@ -24,7 +24,6 @@ def mit_han_lab(clones: str, job: Any, batch: Any) -> Callable[[], None]:
     import torch
 
     folder, arch = os.path.join(clones, "temporal-shift-module"), job.arch
-    upstream.installed("torchvision")
     model = upstream.load(folder, "ops.models").TSN(
         arch.num_classes,
         arch.segments,

@@ -16,8 +16,6 @@ PACKAGES = (
     *("numpy", "opencv-python-headless", "pillow", "av", "decord", "nvidia-dali-cuda130", "torch", "torchvision"),
     *("mmsegmentation", "mmcv", "mmcv-lite", "mmengine", "mxnet", "paddlepaddle", "mindspore", "mindcv"),
 )
-OPERATORS = {"nms": "Tensor dets, Tensor scores, float iou_threshold", "qnms": "Tensor dets, Tensor scores, float iou"}
-libraries: list[Any] = []
 
 
 def require_clones(folder: str) -> None:
@@ -53,28 +51,12 @@ def installed(name: str) -> Any:
     """Import a module of a package.
 
     Raises:
-        UserError: it, or something that it needs, is not installed.
+        UserError: it, or something that it needs, is not installed, or in a build for other packages.
     """
     try:
-        return _import(name)
-    except ImportError as error:
-        raise UserError(f"{name}: {error}; docs/performance.md says what to install") from error
-
-
-def _import(name: str) -> Any:
-    """Import a module, where torchvision was compiled for another build of PyTorch without its operators."""
-    try:
         return importlib.import_module(name)
-    except RuntimeError as error:
-        if "operator torchvision::" not in str(error):
-            raise
-    import torch
-
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for operator, arguments in OPERATORS.items():
-        library.define(f"{operator}({arguments}) -> Tensor")
-    libraries.append(library)  # which takes them back when it is dropped
-    return importlib.import_module(name)
+    except (ImportError, RuntimeError) as error:  # the latter by torchvision beside another build of PyTorch
+        raise UserError(f"{name}: {error}; docs/performance.md says what to install") from error
 
 
 def replace_operators(operator: type) -> None:
