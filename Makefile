@@ -4,7 +4,8 @@
 # make setup-gpu FRAMEWORK=torch                               .venv-torch for NVIDIA GPUs; or paddle, mindspore
 # make test-card GPU builds of PyTorch and MindSpore without a GPU (.venv-card; x86-64 Linux with gcc)
 # make gpu-check what a GPU can show in ten minutes, in one archive; ARGS="--minutes 30"
-PYTHON ?= python3.11
+PYTHON ?= $(or $(shell for v in 3.11 3.12 3.13; do python$$v -c "" 2>/dev/null && echo python$$v && break; done),\
+    $(error Python 3.11, 3.12 or 3.13 is needed: make $@ PYTHON=/path/to/python3))
 PIP = $(@D)/bin/python -m pip --disable-pip-version-check
 INSTALL = $(PIP) install --quiet --require-hashes --no-deps
 PYTEST = .venv/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder
@@ -36,12 +37,16 @@ test-card: setup .venv-card/.installed
 .venv/.torch: pyproject.toml requirements/torch.txt requirements/torch-cpu.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(INSTALL) -r requirements/torch.txt
-	$(INSTALL) --retries 1 -r requirements/torch-cpu.txt
+	$(INSTALL) --retries 1 -r requirements/torch-cpu.txt || \
+	  { echo "PyTorch's index, which has builds for CPUs, cannot be reached: PyPI has one for GPUs, 6 GB"; $(INSTALL) -r environments/torch.lock; }
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.venv/.all: .venv/.torch requirements/all.txt
+.venv/.all: .venv/.torch requirements/all.txt requirements/torchvision-cpu.txt
 	$(INSTALL) -r requirements/all.txt
+	@$(PIP) show --quiet mindspore 2>/dev/null || echo "MindSpore is left out: it has no wheel for this Python, but for 3.11 and 3.12"
+	@.venv/bin/python -c "import torchvision" 2>/dev/null || $(INSTALL) --retries 1 -r requirements/torchvision-cpu.txt || \
+	  echo "torchvision is left out: PyTorch's index, which has the build for this PyTorch, cannot be reached"
 	touch $@
 
 docs: .venv/.docs
