@@ -45,7 +45,7 @@ test-card: setup .venv-card/.installed
 .venv/.all: .venv/.torch requirements/all.txt requirements/torchvision-cpu.txt
 	$(INSTALL) -r requirements/all.txt
 	@$(PIP) show --quiet mindspore 2>/dev/null || echo "MindSpore is left out: it has no wheel for this Python, but for 3.11 and 3.12"
-	@.venv/bin/python -c "import torchvision" 2>/dev/null || $(INSTALL) --retries 1 -r requirements/torchvision-cpu.txt || \
+	@.venv/bin/python -c "import torchvision" 2>/dev/null || $(INSTALL) --retries 1 -r requirements/torchvision-cpu.txt 2>/dev/null || \
 	  echo "torchvision is left out: PyTorch's index, which has the build for this PyTorch, cannot be reached"
 	touch $@
 
