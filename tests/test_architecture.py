@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.helpers.paths import ROOT
+from zoo.data import extras
 from zoo.frameworks import FRAMEWORKS
 
 FOLDERS = ("data", "zoo", "tools", "tests")
@@ -56,7 +57,7 @@ LIBRARIES = {
     "onnx": 3,
     "onnxruntime": 5,
     "matplotlib": 3,
-    "PIL": 8,
+    "PIL": 9,
 }
 
 
@@ -91,6 +92,9 @@ def imports_of(module: ast.AST) -> list[Import]:
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
             for alias in node.names:
+                if base == "zoo.data.extras" and isinstance(package := getattr(extras, alias.name), extras.Deferred):
+                    found.append(Import(package._name, True, node.lineno))
+                    continue
                 part = f"{base}.{alias.name}"
                 found.append(Import(part if is_module(part) else base, deferred, node.lineno))
         inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)

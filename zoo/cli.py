@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import zoo
 from zoo import program
+from zoo.data import extras
 from zoo.data.errors import UserError, printable, similar_name
 
 COMMANDS = {
@@ -82,9 +83,10 @@ def run(name: str, argv: list[str]) -> int:
         The exit code of the command: 0 fine, 1 findings, 2 an error that the user can mend, 130 Ctrl-C.
     """
     program.title = typed(name)
-    command: Callable[[list[str]], int] = importlib.import_module(COMMANDS[name][0]).main
     try:
-        return command(argv)
+        with extras.named():
+            command: Callable[[list[str]], int] = importlib.import_module(COMMANDS[name][0]).main
+            return command(argv)
     except UserError as error:
         print(printable(f"error: {error}"), file=sys.stderr)
         return error.exit_code

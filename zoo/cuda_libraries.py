@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from zoo.data import extras
 from zoo.data.errors import UserError
 
 # Name of each library that MindSpore's back end is linked with -> folder of its package in nvidia/. Each comes after
@@ -69,7 +70,7 @@ def problem() -> str | None:
     if lacking:
         return (
             f"libraries of CUDA 11 are not installed ({', '.join(lacking)}): "
-            "pip install 'vision-zoo[mindspore,cuda11]', or make setup-gpu FRAMEWORK=mindspore"
+            f"{extras.install_command('mindspore,cuda11')}, or make setup-gpu FRAMEWORK=mindspore"
         )
     return _driver_problem(driver)
 
@@ -78,7 +79,7 @@ def link_for_paddle() -> int:
     """Link the libraries into Paddle's folder of libraries, where it looks first, and return their number."""
     spec = importlib.util.find_spec("paddle")
     if not spec or not spec.submodule_search_locations or missing():
-        raise UserError("Paddle or CUDA 11 is not installed here: pip install 'vision-zoo[paddle-gpu]'")
+        raise UserError(f"Paddle or CUDA 11 is not installed here: {extras.install_command('paddle-gpu')}")
     folder = Path(spec.submodule_search_locations[0]) / "libs"
     _link(folder, _files())
     return len(_files())

@@ -1,24 +1,15 @@
 """The supported frameworks, and the import of the modules that need one of them."""
 
 import importlib
-import platform
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 
 from zoo import cuda_libraries
+from zoo.data import extras
 from zoo.data.errors import UserError
 
 FRAMEWORKS = ("torch", "paddle", "mindspore")  # names of their Python packages
-
-
-def how_to_install(framework: str) -> str:
-    """Return what to do where a framework is not installed."""
-    if framework == "mindspore" and sys.version_info >= (3, 13):
-        return "MindSpore 2.8 has no wheel for Python 3.13; use 3.11 or 3.12"
-    if framework == "paddle" and platform.machine() != "x86_64":
-        return f"PyPI has no wheel of Paddle 3.3 for {platform.machine()}"
-    return f"pip install 'vision-zoo[{framework}]'"
 
 
 def prepare(framework: str) -> None:
@@ -44,9 +35,5 @@ def import_for(framework: str, module: str, available: Sequence[str], subject: s
             f"framework: {subject} has no implementation for {framework!r}; choose one of: {', '.join(available)}"
         )
     prepare(framework)
-    try:
+    with extras.named():
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != framework:
-            raise
-        raise UserError(f"{framework} is not installed here: {how_to_install(framework)}") from None

@@ -1,16 +1,9 @@
 """Pages and texts from Jinja's templates."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
-from zoo.data.errors import UserError
-
-
-def require() -> None:
-    """Raise UserError if Jinja is not installed."""
-    if importlib.util.find_spec("jinja2") is None:
-        raise UserError("this needs Jinja: pip install 'vision-zoo[plot]'")
+from zoo.data import extras
 
 
 def render(path: Path, **values: Any) -> str:
@@ -23,7 +16,7 @@ def render(path: Path, **values: Any) -> str:
     Raises:
         UserError: Jinja is not installed.
     """
-    require()
+    extras.require("jinja2")
     import jinja2
 
     environment = jinja2.Environment(

@@ -9,10 +9,10 @@ depend on the order.
 from functools import partial
 from typing import Annotated, NamedTuple
 
-import cv2
 import numpy as np
 
 from zoo.data.augment import ALL, Drawn, Target, operations
+from zoo.data.extras import cv2
 from zoo.data.fields import Probability, Range
 
 KINDS = {"color_jitter": ALL, "grayscale": ALL, "gaussian_blur": ALL, "photometric_distortion": ALL}

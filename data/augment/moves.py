@@ -3,11 +3,11 @@
 from functools import partial
 from typing import Annotated, Literal
 
-import cv2
 import numpy as np
 
 from zoo.data.augment import ALL, Drawn, Target
 from zoo.data.batch import IGNORE_INDEX
+from zoo.data.extras import cv2
 from zoo.data.fields import Fractions, Probability, Range, Ratios, Shares
 from zoo.data.transforms import pixels
 from zoo.data.transforms.clips import multi_scale_box

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from PIL import Image, ImageEnhance, ImageOps
+
+from zoo.data.extras import Image, ImageEnhance, ImageOps
 
 Interpolation = Literal["nearest", "bilinear"]
 Fill = tuple[int, ...]
-RESAMPLING = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR}
 
 
 def brightness(image: np.ndarray, factor: float) -> np.ndarray:
@@ -68,7 +68,7 @@ def equalize(image: np.ndarray) -> np.ndarray:
 
 def rotate(image: np.ndarray, degrees: float, interpolation: Interpolation, fill: Fill) -> np.ndarray:
     """Rotate about the center, counter-clockwise."""
-    return _map(image, lambda picture: picture.rotate(degrees, RESAMPLING[interpolation], fillcolor=fill))
+    return _map(image, lambda picture: picture.rotate(degrees, _resampling(interpolation), fillcolor=fill))
 
 
 def shear_x(image: np.ndarray, slope: float, interpolation: Interpolation, fill: Fill) -> np.ndarray:
@@ -93,12 +93,16 @@ def translate_y(image: np.ndarray, pixels: int, interpolation: Interpolation, fi
 
 def _affine(image: np.ndarray, matrix: tuple[float, ...], interpolation: Interpolation, fill: Fill) -> np.ndarray:
     """Transform by a matrix that takes pixels of the result to those of the image."""
-    size, resampling = (image.shape[1], image.shape[0]), RESAMPLING[interpolation]
+    size, resampling = (image.shape[1], image.shape[0]), _resampling(interpolation)
     return _map(
         image,
         lambda picture: picture.transform(size, Image.Transform.AFFINE, matrix, resampling, fillcolor=fill),
     )
 
 
-def _map(image: np.ndarray, operation: Callable[[Image.Image], Image.Image]) -> np.ndarray:
+def _resampling(interpolation: Interpolation) -> "Image.Resampling":
+    return Image.Resampling[interpolation.upper()]
+
+
+def _map(image: np.ndarray, operation: Callable[["Image.Image"], "Image.Image"]) -> np.ndarray:
     return np.asarray(operation(Image.fromarray(image)))

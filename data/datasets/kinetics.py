@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from zoo.data import mixing
+from zoo.data import extras, mixing
 from zoo.data.audit import Inventory
 from zoo.data.augment import Drawn, Target, steps
 from zoo.data.augment.steps import Steps, on_frames, standard
@@ -305,6 +305,8 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
         UserError: Files are missing or contradict each other; the message names the folder, list or line.
     """
     root = settings.root
+    if settings.decoder == "decord":
+        extras.require("decord")
     common.require_root(root, "your clips", LAYOUT, "tsm_demo")
     decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names", "suffix")}
     prepared = open_splits(settings, "video", decided)

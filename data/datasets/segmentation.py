@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, BinaryIO, NamedTuple
 
-import cv2
 import numpy as np
 
 from zoo.data import mixing
@@ -23,6 +22,7 @@ from zoo.data.contents import Content
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets.common import FileSplit, Protocol, set_name
 from zoo.data.errors import BadSample, UserError
+from zoo.data.extras import cv2
 from zoo.data.fields import Count, Deviations, Factors, Range, Sides
 from zoo.data.formats import images, masks
 from zoo.data.packs.prepared import PreparedSplit

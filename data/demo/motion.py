@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-import cv2
 import numpy as np
 
 from zoo.data import order
 from zoo.data.datasets import kinetics
 from zoo.data.demo import common
+from zoo.data.extras import av, cv2
 
 CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counterclockwise")
 WIDTH, HEIGHT, FRAMES, RATE = 96, 72, 24, 12  # pixels, pixels, frames, frames per second
@@ -117,8 +117,6 @@ def _random_scene(size: int, rng: np.random.Generator) -> np.ndarray:
 
 def encode(path: str, frames: np.ndarray, rate: int) -> None:
     """Write (L, H, W, 3) RGB frames as H.264 in mp4; equal frames give equal bytes."""
-    import av
-
     from zoo.data.packs import encoding
 
     with av.open(path, "w") as container:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import cv2
 import numpy as np
 
 from zoo.data import order
@@ -19,6 +18,7 @@ from zoo.data.datasets.segmentation import SegmentationSplit
 from zoo.data.demo import common
 from zoo.data.demo import street_drawing as scene
 from zoo.data.demo.common import Canvas, coverage, pick_color
+from zoo.data.extras import cv2
 from zoo.data.fields import Sides
 
 CITIES = {"train": ("altbrueck", "fernhagen", "moorstadt", "seewalde"), "val": ("linderfels", "quellheim")}

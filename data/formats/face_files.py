@@ -8,12 +8,12 @@ import os
 from array import array
 from collections.abc import Iterator, Sequence
 
-import cv2
 import numpy as np
 
 from zoo.data import cache
 from zoo.data.contents import Content, digest_file
 from zoo.data.errors import BadSample, UserError, similar_path
+from zoo.data.extras import cv2
 from zoo.data.formats import images, regular
 from zoo.data.formats.lists import check_widths, class_folders, read_folders
 from zoo.data.parsing import parsing

@@ -9,9 +9,8 @@ import struct
 import warnings
 from typing import NamedTuple
 
-from PIL import AvifImagePlugin, Image, UnidentifiedImageError
-
 from zoo.data.errors import BadSample
+from zoo.data.extras import PIL, Image
 from zoo.data.formats import regular
 from zoo.data.transforms.geometry import Size
 
@@ -48,7 +47,6 @@ PNG_TEXT, ORIENTATION_KEYWORDS = b"tEXt", (b"Raw profile type exif", b"XML:com.a
 
 # Pillow warns about damaged EXIF blocks, of which ImageNet has many, and about large images, which are refused below.
 warnings.filterwarnings("ignore", module=r"PIL\.")
-AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # reading threads share the cores already
 
 
 class JpegHeader(NamedTuple):
@@ -118,7 +116,7 @@ def bare_png(encoded: bytes) -> bytes:
     return b"".join(parts)
 
 
-def check_by_pillow(image: Image.Image, content: bytes, share: regular.Share | None = None) -> None:
+def check_by_pillow(image: "Image.Image", content: bytes, share: regular.Share | None = None) -> None:
     """Raise BadSample if decoding an image by Pillow would take too much time or memory for its file.
 
     Args:
@@ -149,13 +147,13 @@ def check_scans(width: int, height: int, content: bytes) -> None:
         raise BadSample(f"it has more than {limit} scans")
 
 
-def open_header(content: bytes) -> Image.Image:
+def open_header(content: bytes) -> "Image.Image":
     """Read the header of an image. Raises BadSample, and errors of Pillow."""
     if content.startswith(PLAIN_FORMATS):
         raise BadSample("pixels written as text are not supported")
     try:
         image = Image.open(io.BytesIO(content), formats=FORMATS)
-    except UnidentifiedImageError:
+    except PIL.UnidentifiedImageError:
         raise BadSample("not an image of a supported format") from None
     regular.check_pixels(*image.size)
     return image

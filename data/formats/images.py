@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, NamedTuple
 
-import cv2
 import numpy as np
-from PIL import Image, ImageOps
 
 from zoo.data import stages
 from zoo.data.errors import BadSample
+from zoo.data.extras import Image, ImageOps, cv2
 from zoo.data.formats import headers, jpeg, regular
 from zoo.data.parsing import parsing
 from zoo.data.transforms.geometry import Box, Geometry, Size
@@ -45,12 +44,11 @@ NOT_DECODED = "cannot be decoded as an image"
 PPM, PGM = b"6", b"5"
 RAW = re.compile(rb"P([56])\n(\d{1,5}) (\d{1,5})\n255\n")
 
-RGB: int = getattr(cv2, "IMREAD_COLOR_RGB", 0)  # of OpenCV 4.11 and later; older ones decode to BGR alone
 FLAGS = {  # by the number that both sides of a JPEG image are divided by
-    1: cv2.IMREAD_COLOR,
-    2: cv2.IMREAD_REDUCED_COLOR_2,
-    4: cv2.IMREAD_REDUCED_COLOR_4,
-    8: cv2.IMREAD_REDUCED_COLOR_8,
+    1: "IMREAD_COLOR",
+    2: "IMREAD_REDUCED_COLOR_2",
+    4: "IMREAD_REDUCED_COLOR_4",
+    8: "IMREAD_REDUCED_COLOR_8",
 }
 
 
@@ -143,9 +141,9 @@ def decode_ordinary(encoded: bytes, scale: int = 1) -> np.ndarray | None:
     if not encoded:
         return None
     encoded = headers.bare_png(encoded) if encoded.startswith(headers.PNG_START) else encoded
-    flags, content = FLAGS[scale] | cv2.IMREAD_IGNORE_ORIENTATION, np.frombuffer(encoded, np.uint8)
-    if RGB:
-        return cv2.imdecode(content, flags & ~cv2.IMREAD_COLOR | RGB)  # OpenCV 5 refuses both
+    flags, content = getattr(cv2, FLAGS[scale]) | cv2.IMREAD_IGNORE_ORIENTATION, np.frombuffer(encoded, np.uint8)
+    if rgb := getattr(cv2, "IMREAD_COLOR_RGB", 0):  # of OpenCV 4.11 and later; older ones decode to BGR alone
+        return cv2.imdecode(content, flags & ~cv2.IMREAD_COLOR | rgb)  # OpenCV 5 refuses both
     pixels = cv2.imdecode(content, flags)
     return None if pixels is None else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels)
 
@@ -201,7 +199,7 @@ def jpeg_scale(encoded: EncodedImage, geometry: Geometry) -> int:
     return max(scale for scale in FLAGS if scale <= factor)
 
 
-def from_pillow(image: Image.Image, upright: bool) -> np.ndarray:
+def from_pillow(image: "Image.Image", upright: bool) -> np.ndarray:
     """Return an image of Pillow as uint8 RGB (H, W, 3); upright: turned as its EXIF says. Raises BadSample."""
     with parsing(NOT_DECODED, kind=BadSample):
         return np.array((ImageOps.exif_transpose(image) if upright else image).convert("RGB"))
@@ -234,7 +232,7 @@ def decode_pixels(encoded: EncodedImage, scale: int = 1) -> tuple[np.ndarray, fl
 
 
 @contextmanager
-def open_image(file: str | BinaryIO, share: regular.Share | None = None) -> Iterator[Image.Image]:
+def open_image(file: str | BinaryIO, share: regular.Share | None = None) -> Iterator["Image.Image"]:
     """Open an image as stored, whatever its EXIF orientation; pixels are read on first access.
 
     Args:
@@ -254,7 +252,7 @@ def open_image(file: str | BinaryIO, share: regular.Share | None = None) -> Iter
         yield image
 
 
-def to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: "Image.Image") -> "Image.Image":
     """Convert an image of any mode to 8-bit RGB. Raises ValueError for pixels of unknown range."""
     if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PPM"):  # convert() would clip them
         tags = getattr(image, "tag_v2", {})  # of TIFF, whose samples may have 12 bits, or zero for white
@@ -299,7 +297,7 @@ def _resize_box(pixels: np.ndarray, edges: tuple[float, ...], size: Size, geomet
     return resize(region, *size, True, inner, geometry.fast)
 
 
-def _draft_jpeg(image: Image.Image, scale: int) -> float:
+def _draft_jpeg(image: "Image.Image", scale: int) -> float:
     """Have Pillow decode a JPEG shrunk by `scale`; return by which factor it shrinks."""
     if scale == 1:
         return 1

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import BinaryIO, NamedTuple
 
-import cv2
 import numpy as np
 
 from zoo.data.batch import IGNORE_INDEX
 from zoo.data.errors import BadSample, UserError
+from zoo.data.extras import cv2
 from zoo.data.formats import images, regular
 
 GRID_LEVELS = 9  # values of red, green and blue in the grid of colors for other classes

@@ -22,6 +22,7 @@ import numpy as np
 
 from zoo.data import stages
 from zoo.data.errors import BadSample
+from zoo.data.extras import av
 from zoo.data.formats import regular
 from zoo.data.formats.keyframes import (
     OLD_X264,
@@ -121,8 +122,6 @@ def sample_indices(sample_frames: FrameSampler, count: int, min_frames: int) -> 
 
 def open_container(path: str, options: dict[str, str] | None = None) -> "InputContainer":
     """Open a media file with PyAV and options of FFmpeg; metadata that is not UTF-8 is ignored. Raises BadSample."""
-    import av
-
     with open(path, "rb") as file:
         check_frame_counts(file, os.fstat(file.fileno()).st_size)
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "file", **(options or {})}
@@ -136,7 +135,6 @@ def open_container(path: str, options: dict[str, str] | None = None) -> "InputCo
 
 def video_stream(container: "InputContainer") -> "VideoStream":
     """Return the video of a container, to be decoded by one thread. Raises BadSample."""
-    import av
     from av.stream import Disposition
 
     name = container.format.name

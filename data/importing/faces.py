@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 
 from zoo.data.errors import BadSample
+from zoo.data.extras import cv2
 from zoo.data.formats import images
 from zoo.data.parsing import parsing
 

@@ -7,10 +7,10 @@ and half-open: polygons with a common edge neither overlap there nor leave a gap
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 
 from zoo.data.errors import BadSample
+from zoo.data.extras import cv2
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 

@@ -14,12 +14,12 @@ might fail on (soundness.py), are left to the reference loader, and only them: s
 on the batch that it is in, nor on the number of ranks.
 """
 
-import importlib.util
 import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from zoo.data import extras
 from zoo.data.dataset import Dataset, Pending, PlannedSample
 from zoo.data.errors import UserError
 from zoo.data.loaders import soundness
@@ -45,14 +45,14 @@ _thread = _Thread()
 
 def is_installed(loader: str) -> bool:
     """Return whether a loader is installed."""
-    return loader not in DALI or bool(importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali"))
+    return loader not in DALI or extras.is_installed("nvidia.dali")
 
 
 def require(loader: str) -> None:
     """Check that a loader is installed. Raises UserError."""
     if not is_installed(loader):
         raise UserError(
-            "data.loader: dali needs NVIDIA DALI, which is not installed; pip install 'vision-zoo[dali]', or set "
+            f"data.loader: dali needs NVIDIA DALI, which is not installed; {extras.install_command('dali')}, or set "
             "-o data.loader=reference"
         )
 

@@ -9,10 +9,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 
 from zoo.data.errors import BadSample
+from zoo.data.extras import av, cv2
 from zoo.data.formats import images
 from zoo.data.packs import inspection
 from zoo.data.parsing import reason
@@ -54,8 +54,6 @@ def h264_clip(path: str, rate: tuple[int, int], short_side: int, crf: int, gop: 
     Raises:
         BadSample: A frame cannot be decoded.
     """
-    import av
-
     frames = inspection.upright_frames(path)
     frame = next(frames, None)
     if frame is None:

@@ -4,18 +4,16 @@ import io
 import os
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from zoo.data.errors import BadSample
+from zoo.data.extras import av
 from zoo.data.formats import images
 from zoo.data.formats.keyframes import UPRIGHT, decode_numbers, orientation, read_index, rgb_converter
 from zoo.data.formats.video import NOT_DECODED, decode_all, open_container, video_stream
 from zoo.data.parsing import parsing
-
-if TYPE_CHECKING:
-    import av
 
 
 class ImageProperties(NamedTuple):
@@ -95,8 +93,6 @@ def upright_frames(path: str) -> Iterator["av.VideoFrame"]:
     Raises:
         BadSample: A frame cannot be decoded.
     """
-    import av
-
     with parsing(NOT_DECODED, kind=BadSample):
         for frame in decode_all(path):
             if orientation(frame) == UPRIGHT:

@@ -2,17 +2,14 @@
 
 import importlib
 
-import cv2
 import numpy as np
-from PIL import Image
 
 from zoo.data.errors import BadSample
+from zoo.data.extras import Image, cv2
 from zoo.data.transforms.geometry import RESIZER, Box, Geometry, Size
 
 MAX_PIXELS = 1 << 26  # of a result: a shorter side of one pixel, enlarged to 256, may make billions of a longer one
 Edges = tuple[float, float, float, float]  # left, top, right, bottom
-
-cv2.setNumThreads(1)  # one sample per thread: the stream runs several
 
 
 def apply(image: np.ndarray, geometry: Geometry) -> np.ndarray:

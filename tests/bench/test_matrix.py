@@ -18,7 +18,7 @@ from tests.helpers.training import TINY
 from zoo import cli, program
 from zoo.bench.commands import matrix
 from zoo.bench.dlperf import parse_name as parse
-from zoo.bench.matrix import cases, process, results, rounds
+from zoo.bench.matrix import process, results, rounds
 from zoo.bench.matrix.cases import (
     Case,
     Folder,
@@ -31,6 +31,7 @@ from zoo.bench.matrix.cases import (
 from zoo.bench.matrix.process import Load
 from zoo.bench.matrix.results import read_folder
 from zoo.bench.options import Cluster
+from zoo.data import extras
 from zoo.data.errors import UserError
 from zoo.logs import journal
 
@@ -45,7 +46,7 @@ def bench(tmp_path, monkeypatch):
     fake = FakeRuns()
     fake.missing, fake.load = (), Load(0.0)
     monkeypatch.setattr(rounds.process, "run", fake)
-    monkeypatch.setattr(cases.importlib.util, "find_spec", lambda name: None if name in fake.missing else name)
+    monkeypatch.setattr(extras, "is_installed", lambda package: package not in fake.missing)
     monkeypatch.setattr(process, "measure_load", lambda: fake.load)
     monkeypatch.setattr(matrix.signal, "signal", lambda *_: None)
 
@@ -121,10 +122,10 @@ def test_what_cannot_run_is_named_and_the_rest_goes_on(bench, tmp_path, capsys):
     assert {name: (c["status"], c["reason"], c["count"]) for name, c in cases.items()} == {
         "torch": ("done", None, 3),
         "paddle": ("failed", "out of memory", 0),
-        "mindspore": ("skipped", "mindspore is not installed here: pip install 'vision-zoo[mindspore]'", 0),
+        "mindspore": ("skipped", extras.missing("mindspore"), 0),
     }
     out = capsys.readouterr().out
-    assert "pip install 'vision-zoo[mindspore]'\n  tsm_demo mindspore fp32 1x1 batch 16" in out
+    assert f"{extras.install_command('mindspore')}\n  tsm_demo mindspore fp32 1x1 batch 16" in out
     assert "failed: tsm_demo paddle fp32 1x1 batch 16: out of memory" in out
     fake.failures = {}
     assert run("-c", TSM, "-n", "3") == 0 and len(fake.started) == 4

@@ -153,7 +153,7 @@ def test_activation_maps_of_images_and_clips(image_model, clip_model, photos, tm
             row, column = np.unravel_index(hottest.argmax(), hottest.shape)
             step = frames.shape[1] // heat.shape[1]
             place = mixed[row * step + step // 2, column * step + step // 2]
-            assert np.abs(place - explain.COLORS[255]).max() < 40, place
+            assert np.abs(place - explain.colors()[255]).max() < 40, place
 
 
 def test_an_activation_map_by_hand():
@@ -176,7 +176,7 @@ def test_probabilities_of_scenes(scene_model, tmp_path, capsys):
     height, width = image.shape[:2]
     factor = -(-overlay.MIN_CAPTION_WIDTH // width)
     colors = 2.0 * written[: factor * height : factor, ::factor] - image.mean(2, keepdims=True)
-    to_high, to_low = (np.abs(colors - explain.COLORS[value]).sum(2) for value in (255, 0))
+    to_high, to_low = (np.abs(colors - explain.colors()[value]).sum(2) for value in (255, 0))
     assert ((to_high < to_low) == (labels[0] == 0)).mean() > 0.8
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from zoo import cuda_libraries, frameworks
 from zoo.cuda_libraries import LIBRARIES
+from zoo.data import extras
 from zoo.data.errors import UserError
 
 
@@ -212,5 +213,5 @@ def test_a_framework_that_is_not_installed_is_named_with_its_extra(monkeypatch):
     module = "zoo.trainer.paddle.ops"
     monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "paddle", None)  # as if it were not there
-    with pytest.raises(UserError, match="paddle is not installed here: pip install 'vision-zoo.paddle.'"):
+    with pytest.raises(UserError, match=re.escape(extras.missing("paddle"))):
         frameworks.import_for("paddle", module, frameworks.FRAMEWORKS, "the trainer")

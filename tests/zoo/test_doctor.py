@@ -13,6 +13,7 @@ import pytest
 
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
+from zoo.data import extras
 from zoo.doctor import framework, machine, update
 from zoo.doctor.child import Answer, Finding, ask
 from zoo.doctor.framework import Start
@@ -101,18 +102,15 @@ def test_a_full_disk_prevents_training(free, tmp_path, size, state):
 def test_decoders(fake_module, monkeypatch):
     fake_module("broken_decoder", "import os, signal; os.kill(os.getpid(), signal.SIGABRT)")
     fake_module("good_decoder", "__version__ = '3.1'\n")
-    decoders = {
-        "good_decoder": ("images", "good"),
-        "broken_decoder": ("videos", "broken"),
-        "absent_decoder": ("sounds", "absent"),
-    }
+    decoders = {"good_decoder": "images", "broken_decoder": "videos", "absent_decoder": "sounds"}
     monkeypatch.setattr(machine, "DECODERS", decoders)
+    monkeypatch.setitem(extras.EXTRAS, "absent_decoder", "data")
     good, broken, absent = machine.examine_decoders(60.0)
     assert (good.state, good.text) == ("ok", "good_decoder 3.1")
     assert (broken.topic, broken.state) == ("broken_decoder", "warn")
     assert broken.text == "videos: crashed with SIGABRT while importing broken_decoder"
-    assert broken.remedy == "reinstall it: pip install --force-reinstall --no-deps broken"
-    assert (absent.state, absent.text) == ("-", "absent_decoder (sounds): pip install 'absent'")
+    assert broken.remedy == "reinstall it: pip install --force-reinstall --no-deps broken_decoder"
+    assert (absent.state, absent.text) == ("-", f"absent_decoder (sounds): {extras.install_command('data')}")
 
 
 SMI = """\

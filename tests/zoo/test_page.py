@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -12,8 +13,8 @@ import zoo
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import train_arguments
-from zoo import cli, data, templates
-from zoo.data import order
+from zoo import cli, data
+from zoo.data import extras, order
 from zoo.data.errors import UserError
 from zoo.logs.journal import history
 from zoo.visualization import charts, page
@@ -230,8 +231,8 @@ def test_what_no_page_can_be_written_of(copy_of, tmp_path, capsys, monkeypatch):
         with pytest.raises(UserError, match=message):
             page.write_page(folder)
         (folder / name).write_text(before)
-    monkeypatch.setattr(templates.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'vision-zoo\[plot\]'"):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UserError, match=re.escape(extras.missing("jinja2"))):
         page.write_page(copy_of("resnet50"))
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+
+from zoo.data.extras import stats
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE

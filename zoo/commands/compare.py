@@ -1,7 +1,6 @@
 """Prove that a recipe is the same computation in every installed framework, and compare loss curves and speed."""
 
 import argparse
-import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +11,10 @@ from zoo.compare import record, worker
 from zoo.compare.findings import Verdict, judge
 from zoo.compare.report import load, plot, print_speeds, print_steps, problems_of, write_page
 from zoo.config.schema import Config
+from zoo.data import extras
 from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
-from zoo.frameworks import FRAMEWORKS, how_to_install
+from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli
 
 EPILOG = """\
@@ -142,9 +142,9 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
             losses = f", losses within {EXACT_TOLERANCE:g} with --exact"
         problems += apart
     print(f"the numbers are in {folder}")
-    missing = [name for name in ("jinja2", "matplotlib") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("jinja2", "matplotlib") if not extras.is_installed(name)]
     if missing:
-        print(f"report.html is not written: {' and '.join(missing)} missing, pip install '.[plot]'")
+        print(f"report.html is not written: {extras.missing(missing[0])}")
     else:
         path, image = os.path.join(folder, "report.html"), plot(rows) if steps else None
         if image:
@@ -231,15 +231,15 @@ def select_frameworks(names: str | None) -> list[str]:
     Raises:
         UserError: one is unknown or not installed.
     """
-    installed = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
+    installed = [name for name in FRAMEWORKS if extras.is_installed(name)]
     selected = names.split(",") if names else installed
     for name in selected:
         if name not in FRAMEWORKS:
             raise UserError(f"--frameworks: there is no {name!r}; there are: {', '.join(FRAMEWORKS)}")
         if name not in installed:
-            raise UserError(f"{name} is not installed here: {how_to_install(name)}")
+            raise UserError(extras.missing(name))
     if not selected:
-        raise UserError(f"no framework is installed here: pip install '.[{','.join(FRAMEWORKS)}]'")
+        raise UserError(f"no framework is installed here: {extras.install_command(','.join(FRAMEWORKS))}")
     return selected
 
 

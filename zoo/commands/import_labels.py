@@ -11,7 +11,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 
-import cv2
 import numpy as np
 
 from zoo import program
@@ -20,6 +19,7 @@ from zoo.data import audit
 from zoo.data.batch import IGNORE_INDEX
 from zoo.data.datasets import cityscapes
 from zoo.data.errors import BadSample, UserError, printable
+from zoo.data.extras import cv2
 from zoo.data.formats import images, masks, regular
 from zoo.data.importing.labels import FORMATS, IGNORED, Labels, LeaveOut, Scene, below, open_labels
 from zoo.data.importing.shapes import paint

@@ -1,7 +1,6 @@
 """Train the same recipe with several seeds in every installed framework, and test whether the frameworks differ."""
 
 import argparse
-import importlib.util
 import os
 import subprocess
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from zoo.commands.compare import select_frameworks, with_same_loader
 from zoo.compare import seed_tables
 from zoo.compare.seed_tables import Result, Study
 from zoo.config import loader
+from zoo.data import extras
 from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
@@ -64,7 +64,7 @@ def run_study(arguments: argparse.Namespace) -> None:
     Raises:
         UserError: the arguments are wrong, a folder has another run, or a run failed.
     """
-    require_scipy()
+    extras.require("scipy")  # which has Student's t
     if arguments.seeds < 2:
         raise UserError("--seeds: a standard deviation needs at least 2")
     for key in loader.overrides(arguments.override):
@@ -88,12 +88,6 @@ def run_study(arguments: argparse.Namespace) -> None:
     path = os.path.join(out, "seeds.md")
     Path(path).write_text(report + "\n", encoding="utf-8")
     print(f"\nthe tables are in {path}, the runs beside it")
-
-
-def require_scipy() -> None:
-    """Raise UserError if scipy, which has Student's t, is not installed."""
-    if importlib.util.find_spec("scipy") is None:
-        raise UserError("scipy is not installed here: pip install '.[plot]'")
 
 
 def finish_run(arguments: argparse.Namespace, out: str, framework: str, seed: int, target: float | None) -> Result:

@@ -17,6 +17,7 @@ import numpy as np
 from zoo import program
 from zoo.commands import seeds
 from zoo.compare import seed_tables
+from zoo.data import extras
 from zoo.data.errors import UserError, printable
 from zoo.models import load_spec
 from zoo.run import cli
@@ -77,7 +78,7 @@ def main(argv: list[str]) -> int:
     if arguments.trials < 0:
         raise UserError("--trials: must be at least 1")
     if arguments.seeds > 1:
-        seeds.require_scipy()
+        extras.require("scipy")
     choices = parse_choices(arguments.param, arguments.override)
     ranges = [key for key, values in choices.items() if isinstance(values, tuple)]
     if ranges and not arguments.trials:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
 
+from zoo.data import extras
 from zoo.data.errors import UserError
 from zoo.distributed import machine as description
 from zoo.doctor import child, machine, update
 from zoo.doctor.child import ABSENT, FAILURE, OK, WARNING, Answer, Finding, Tell, has_failure
 from zoo.doctor.machine import Driver
 from zoo.doctor.update import Reference
-from zoo.frameworks import how_to_install
 
 TIMEOUT = 120.0  # seconds of the driver, and of each decoder; a driver may take half a minute to start many GPUs
 IMPORT = "importing "  # the stage in which no device has been chosen yet
@@ -92,7 +92,7 @@ def start(framework: str, device: str | None, seconds: float, gpus: Driver) -> t
         The devices that were tried, and the lines about them.
     """
     if importlib.util.find_spec(framework) is None:
-        return [], [Finding(framework, "version", ABSENT, "not installed", how_to_install(framework))]
+        return [], [Finding(framework, "version", ABSENT, "not installed", extras.how_to_install(framework))]
     asked = device or "auto"
     answers = {asked: child.ask(seconds, "device", framework, asked)}
     first = answers[asked]

@@ -12,6 +12,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zoo.data import extras
 from zoo.data import host as resources
 from zoo.doctor import child
 from zoo.doctor.child import ABSENT, FAILURE, OK, WARNING, Finding, Tell, first_line
@@ -20,14 +21,14 @@ SECTION, DATA, LAUNCHERS = "machine", "data", "launchers"
 MIN_SHARED_MEMORY = 1e9  # bytes; Docker's default are 64 MB
 MIN_MEMORY = 4e9  # bytes: a framework, its data workers and a small model
 NO_DISK, LITTLE_DISK = 0.5e9, 5e9  # bytes: no room for logs and a checkpoint; room for few
-DECODERS = {  # module -> what needs it, and the package that pip installs
-    "cv2": ("images and frames from files", "opencv-python-headless"),
-    "PIL.Image": ("masks, and images that OpenCV does not read", "pillow"),
-    "av": ("videos", "av"),
-    "cykooz_resizer": ("data.resample=fast", "cykooz-resizer"),
-    "nvidia.nvimgcodec": ("boxes of JPEG images", "nvidia-nvimgcodec-cu13"),
-    "decord": ("data.decoder=decord", "decord"),
-    "nvidia.dali": ("data.loader=dali", "vision-zoo[dali]"),
+DECODERS = {  # module -> what needs it
+    "cv2": "images and frames from files",
+    "PIL.Image": "masks, and images that OpenCV does not read",
+    "av": "videos",
+    "cykooz_resizer": "data.resample=fast",
+    "nvidia.nvimgcodec": "boxes of JPEG images",
+    "decord": "data.decoder=decord",
+    "nvidia.dali": "data.loader=dali",
 }
 # name -> its module, run by python -m, or its program, and what it is part of
 MODULES = {"torchrun": "torch.distributed.run", "paddle.distributed.launch": "paddle.distributed.launch"}
@@ -165,12 +166,13 @@ def mismatch(build: str, driver: Driver) -> tuple[str, str] | None:
 def examine_decoders(seconds: float) -> list[Finding]:
     """Return a line about the packages that decode files, and one for each that is broken."""
     working, absent, findings = [], [], []
-    for module, (use, package) in DECODERS.items():
-        answer = child.ask(seconds, "module", module)
+    for module, use in DECODERS.items():
+        answer, root = child.ask(seconds, "module", module), module.partition(".")[0]
         if answer.facts.get("found") is False:
-            absent.append(f"{module} ({use}): pip install '{package}'")
+            extra = extras.EXTRAS.get(module) or extras.EXTRAS[root]
+            absent.append(f"{module} ({use}): {extras.install_command(extra)}")
         elif answer.failure:
-            installed = metadata.packages_distributions().get(module.partition(".")[0], [package])[0]
+            installed = metadata.packages_distributions().get(root, [root])[0]
             remedy = f"reinstall it: pip install --force-reinstall --no-deps {installed}"
             findings.append(Finding(DATA, module, WARNING, f"{use}: {answer.failure}", remedy))
         else:

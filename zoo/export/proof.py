@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.data import extras
 from zoo.data.errors import UserError
 from zoo.export import assembly
 from zoo.run.job import build_trainer
@@ -86,10 +87,8 @@ def start(content: bytes) -> Any:
     Raises:
         UserError: ONNX Runtime is not installed.
     """
-    try:
+    with extras.named():
         import onnxruntime
-    except ModuleNotFoundError:
-        raise UserError("onnxruntime is not installed here: pip install 'vision-zoo[export]'") from None
     return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
 

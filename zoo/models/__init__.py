@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
+from zoo.data import extras
 from zoo.data.batch import DropoutMask, Field
 from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS, import_for
@@ -196,8 +197,7 @@ def require_graph(model: str) -> None:
             f"the model {model} cannot be exported: there is no {folder(model)}/onnx.py, which would describe its "
             "graph; docs/extending.md describes how to write it"
         )
-    if importlib.util.find_spec("onnx") is None:
-        raise UserError("onnx is not installed here: pip install 'vision-zoo[export]'")
+    extras.require("onnx")
 
 
 def load_graph_builder(model: str) -> Callable[[Any, Any, str], str]:

@@ -6,14 +6,19 @@ the same in every framework.
 """
 
 from collections.abc import Mapping
+from functools import cache
 
-import cv2
 import numpy as np
 
+from zoo.data.extras import cv2
 from zoo.predict import batches, overlay
 from zoo.predict.results import Sample, TrainedModel
 
-COLORS = cv2.applyColorMap(np.arange(256, dtype=np.uint8)[:, None], cv2.COLORMAP_VIRIDIS)[:, 0, ::-1]  # of 0 to 1
+
+@cache
+def colors() -> np.ndarray:
+    """Return the colors of values from 0 to 1: uint8 RGB (256, 3)."""
+    return cv2.applyColorMap(np.arange(256, dtype=np.uint8)[:, None], cv2.COLORMAP_VIRIDIS)[:, 0, ::-1]
 
 
 def activations(head: Mapping[str, np.ndarray], maps: np.ndarray, label: int) -> np.ndarray:
@@ -36,6 +41,6 @@ def write(path: str, frames: np.ndarray, heat: np.ndarray, name: str, probabilit
     height, width = frames.shape[1:3]
     gray = frames.mean(3, keepdims=True).astype(np.uint8).repeat(3, 3)  # colors are those of the values alone
     scaled = [cv2.resize(each, (width, height)).clip(0, 1) * 255 for each in heat.astype(np.float32)]
-    drawn = [overlay.blend(frame, each.astype(np.uint8), COLORS) for frame, each in zip(gray, scaled)]
+    drawn = [overlay.blend(frame, each.astype(np.uint8), colors()) for frame, each in zip(gray, scaled)]
     caption = f"{name} {overlay.percent(probability)}"
     overlay.write_image(path, overlay.attach_caption(np.concatenate(drawn, 1), caption, ""))

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
 
 from zoo.data.errors import BadSample
+from zoo.data.extras import Image, ImageDraw, ImageFont, av
 from zoo.data.formats.keyframes import rgb_converter
 from zoo.data.formats.video import NOT_DECODED, decode_all, open_container, video_stream
 from zoo.data.parsing import parsing
@@ -147,8 +147,6 @@ def write_video(path: str, frames: Iterable[Frame]) -> None:
     Raises:
         BadSample: the encoder refuses them.
     """
-    import av
-
     try:
         with av.open(path, "w", format="mp4") as container:
             stream = None

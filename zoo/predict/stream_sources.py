@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 
 from zoo.data.errors import UserError
+from zoo.data.extras import av, cv2
 from zoo.data.formats import video
 from zoo.data.parsing import parsing
 
@@ -104,8 +104,6 @@ def _open_file(path: str) -> Source:
 
 
 def _open_url(url: str, scheme: str, timeout: float) -> Source:
-    import av
-
     name = without_password(url)
     if scheme not in PROTOCOLS:
         raise UserError(f"--stream {name}: {scheme}:// is not supported; give one of {', '.join(PROTOCOLS)}")
@@ -121,8 +119,6 @@ def _open_url(url: str, scheme: str, timeout: float) -> Source:
 
 
 def _opened(name: str, container: Any, is_live: bool, timeout: float | None) -> Source:
-    import av
-
     stream = container.streams.best("video")
     if not isinstance(stream, av.VideoStream):
         container.close()
@@ -137,8 +133,6 @@ def _opened(name: str, container: Any, is_live: bool, timeout: float | None) -> 
 
 def _decode(name: str, container: Any, stream: Any, rate: Fraction | None, timeout: float | None) -> Iterator[Frame]:
     """Yield the frames of a container. timeout: that of an address; None for a file."""
-    import av
-
     convert, start = video.rgb_converter(), None
     with parsing(f"{name}: {'cannot be decoded any further' if timeout is None else 'the stream was cut'}"):
         try:

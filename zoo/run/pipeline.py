@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from zoo.data import host, loaders, mixing, order
+from zoo.data import extras, host, loaders, mixing, order
 from zoo.data.batch import Batch
 from zoo.data.dataset import Pending
 from zoo.data.errors import BadSample, UserError
@@ -377,7 +377,7 @@ def _choose_loader(job: Job, run: str | None, deterministic: bool) -> tuple[str,
         if not loaders.is_installed(recorded):
             raise UserError(
                 f"data.loader: auto took {recorded} when this run began, which is not installed here; "
-                "pip install 'vision-zoo[dali]', or set -o data.loader=reference"
+                f"{extras.install_command('dali')}, or set -o data.loader=reference"
             )
         return recorded, (f"data.loader: auto takes {recorded}, as this run did before",)
     obstacle = "train.deterministic" if deterministic else _obstacle_to_dali(job)

@@ -6,10 +6,8 @@ A fourth folder, onnx/, implements the half that predicts, for exported models.
 import importlib
 from types import ModuleType
 
-from zoo.data.errors import UserError
+from zoo.data import extras
 from zoo.frameworks import FRAMEWORKS, import_for
-
-RUNTIME = "onnxruntime"  # which exported models need, and nothing else
 
 
 def load_backend(framework: str) -> ModuleType:
@@ -27,11 +25,5 @@ def load_onnx_backend() -> ModuleType:
     Raises:
         UserError: ONNX Runtime is not installed.
     """
-    try:
+    with extras.named():
         return importlib.import_module("zoo.trainer.onnx")
-    except ModuleNotFoundError as error:
-        if error.name != RUNTIME:
-            raise
-        raise UserError(
-            "an .onnx file needs ONNX Runtime, which is not installed here: pip install 'vision-zoo[onnx]'"
-        ) from None

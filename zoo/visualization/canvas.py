@@ -5,7 +5,8 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+
+from zoo.data.extras import Image, ImageDraw, ImageFont
 
 GAP = 4  # pixels between images
 FONT_SIZE, LINE = 14, 20  # pixels

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from zoo import templates
-from zoo.data import durable
+from zoo.data import durable, extras
 from zoo.data.errors import UserError
 from zoo.data.formats import masks, regular
 from zoo.data.parsing import parsing
@@ -43,7 +43,7 @@ def write_page(run_folder: Path) -> Path:
     Raises:
         UserError: the folder holds no run, Jinja is missing, or the page cannot be written.
     """
-    templates.require()
+    extras.require("jinja2")
     folder = os.fspath(run_folder)
     events = journal.history(folder)
     begin = next((event for event in events if event["event"] == "begin"), None)

@@ -172,7 +172,7 @@ def test_images_that_fail_together_are_decoded_one_by_one(tmp_path, monkeypatch)
 
 
 def test_without_dali_a_run_does_not_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(loaders.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(loaders.extras, "is_installed", lambda package: False)
     train, val = sets.face_set(tmp_path, loader="dali")
     for open_stream in (lambda: open_training(train, 0, 2, 0, 1), lambda: open_evaluation(val, 0, 2)):
         with pytest.raises(UserError, match=r"data.loader: dali .* data.loader=reference"):

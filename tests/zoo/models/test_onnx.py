@@ -1,12 +1,14 @@
 """Graphs of exported models: equal to the modules of every framework (onnx_cases.py), and made of standard parts."""
 
-import importlib.util
+import re
+import sys
 
 import numpy as np
 import pytest
 
 from tests.helpers import frameworks
 from tests.zoo.models.tsm.golden import drawn
+from zoo.data import extras
 from zoo.data.errors import UserError
 from zoo.models import FOLDER, list_models, load_graph_builder, load_spec
 
@@ -81,7 +83,6 @@ def test_a_wrong_graph_is_refused_where_it_is_built():
 
 
 def test_onnx_that_is_not_installed_is_named(monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "onnx" else find(name))
-    with pytest.raises(UserError, match=r"pip install 'vision-zoo\[export\]'"):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(UserError, match=re.escape(extras.missing("onnx"))):
         load_graph_builder("resnet")

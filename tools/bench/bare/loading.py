@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import cv2
 import numpy as np
 
 from zoo.data.augment import colors
@@ -18,6 +17,7 @@ from zoo.data.datasets.faces import FaceSplit
 from zoo.data.datasets.imagenet import ImageSplit
 from zoo.data.datasets.kinetics import ClipSplit
 from zoo.data.datasets.segmentation import SegmentationSplit, fit_size
+from zoo.data.extras import Image, cv2
 from zoo.data.formats.face_packs import FacePack
 from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER
 
@@ -115,8 +115,6 @@ def _resize(image: np.ndarray, width: int, height: int, antialias: bool) -> np.n
     """Resize with the recipe's filter; Pillow's is the only library with the antialiased one in bytes."""
     if not antialias:
         return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
-    from PIL import Image
-
     return np.asarray(Image.fromarray(np.ascontiguousarray(image)).resize((width, height), Image.Resampling.BILINEAR))
 
 

@@ -1,7 +1,6 @@
 """Cases of a matrix: recipes x frameworks x precisions x batches x worlds x variants; the folder of their runs."""
 
 import argparse
-import importlib.util
 import itertools
 import json
 import os
@@ -19,11 +18,10 @@ from zoo.bench.report.runs import MATRIX
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config
-from zoo.data import durable
+from zoo.data import durable, extras
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
-from zoo.frameworks import how_to_install
 from zoo.run import cli, schedule
 
 CHECKOUT = program.ROOT
@@ -104,8 +102,8 @@ def impossible(cases: Sequence[Case], hosts: int) -> dict[Case, str]:
     """Return why cases cannot run here, by the number of hosts; those that can are left out."""
     found = {}
     for case in cases:
-        if importlib.util.find_spec(case.framework) is None:
-            found[case] = f"{case.framework} is not installed here: {how_to_install(case.framework)}"
+        if not extras.is_installed(case.framework):
+            found[case] = extras.missing(case.framework)
         elif case.world.hosts > hosts:
             found[case] = f"{case.world} needs {case.world.hosts} hosts, --hosts names {hosts}"
     return found

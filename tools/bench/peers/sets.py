@@ -9,12 +9,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import cv2
 import numpy as np
 
 from zoo import program
 from zoo.data import order
 from zoo.data.demo.common import map_threads
+from zoo.data.extras import av, cv2
 
 SEED = 16
 IMAGES, CLASSES, IMAGE_SIZE, IMAGE_QUALITY = 384, 8, (500, 375), 90
@@ -55,7 +55,6 @@ def clips(folder: str) -> None:
 
 def frames(folder: str, clips_folder: str) -> None:
     """Write each frame of the clips as a JPEG file, and lists."""
-    import av
 
     def write(number: int) -> None:
         os.makedirs(os.path.join(folder, f"clip{number:03d}"))
@@ -115,8 +114,6 @@ def _write_lists(folder: str, line: str) -> None:
 
 
 def _write_clip(folder: str, number: int) -> None:
-    import av
-
     width, height = CLIP_SIZE
     with av.open(os.path.join(folder, f"clip{number:03d}.mp4"), "w") as container:
         stream = container.add_stream("libx264", rate=RATE)

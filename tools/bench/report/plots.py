@@ -1,7 +1,6 @@
 """Plots of a model: throughput, scaling, and curves over samples and time."""
 
 import base64
-import importlib.util
 import io
 import math
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zoo.bench.report.results import Result, labels, order
 from zoo.bench.report.runs import SPEED, Case, Point, Run
+from zoo.data import extras
 from zoo.data.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class Plot(NamedTuple):
 
 def require() -> None:
     """Raise UserError if matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UserError("plots need matplotlib: pip install '.[plot]', or leave out --html and --png")
+    if not extras.is_installed("matplotlib"):
+        raise UserError(f"{extras.missing('matplotlib')}, or leave out --html and --png")
 
 
 def draw(model: str, runs: Sequence[Run], results: Sequence[Result]) -> list[Plot]:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
 
 from zoo.bench.options import Cluster
 from zoo.bench.scale.calibration import Calibration, Sample
 from zoo.data.errors import UserError
+from zoo.data.extras import optimize
 
 BACKWARD = 2 / 3  # share of the backward pass in the computing of an update: twice the operations of the forward pass
 SMALL = 4096  # bytes of the statistics of a synchronized batch norm
@@ -88,7 +88,7 @@ def fit_link(samples: Sequence[Sample]) -> tuple[Link, float]:
     sent = np.array([share_sent(sample.processes) * sample.size for sample in samples])
     matrix = np.stack([rounds, sent], 1) / seconds[:, None]
     units = matrix.max(axis=0)  # numbers of a similar size
-    solution = nnls(matrix / units, np.ones(len(samples)))[0] / units
+    solution = optimize.nnls(matrix / units, np.ones(len(samples)))[0] / units
     spread = float(np.sqrt(np.mean(np.log(matrix @ solution) ** 2)))
     return Link(*map(float, solution)), spread
 
