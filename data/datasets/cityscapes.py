@@ -12,10 +12,11 @@ from zoo.data.datasets.common import SPLITS
 from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import HeldOut, Range
-from zoo.data.formats import images, masks
+from zoo.data.formats import images, layouts, masks
 from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import check_inside, read_lines, walk
 from zoo.data.formats.masks import Pair
+from zoo.data.formats.splits import split_name
 from zoo.data.packs.prepared import PreparedSplit, open_splits
 
 # Folders of images and masks, by split; the last ones are CamVid's.
@@ -166,9 +167,12 @@ def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -
         return [_listed_pairs(settings, str(path), notes) for path in lists.values()], False
     unread = [f"warning: {path} is not read: the other split has no list" for path in lists.values() if path]
     folders = _unsplit_folders(root)
-    for of_images, of_masks in CUSTOM_LAYOUTS:
+    for of_images, of_masks in filter(None, (find_layout(root, bool(lists.get("train"))), *CUSTOM_LAYOUTS)):
+        if "{}" not in of_images:
+            folders = of_images, of_masks
+            break
         layout = of_images if "/" in of_images else of_masks  # train and val alone say nothing
-        names = {split: common.split_name(root, split, layout) for split in SPLITS}
+        names = {split: split_name(root, split, layout, of_images, of_masks) for split in SPLITS}
         if names["val"]:
             notes += unread
             found = [names[split] or split for split in splits]
@@ -186,6 +190,18 @@ def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -
         raise UserError(f"{root}: contains neither Cityscapes nor custom images{similar}; it should contain\n{LAYOUT}")
     files = [(Content(os.path.join(root, image)),) for image, _ in pairs]  # copies may have other masks
     return list(common.divide(settings, pairs, files, [0] * len(pairs), notes).values()), True
+
+
+def find_layout(root: str, is_listed: bool = False) -> tuple[str, str] | None:
+    """Return the folders of images and masks, with {} for the split where there are splits; None if nothing is certain.
+
+    is_listed: whether there is a list of pairs, which need no such folders.
+    """
+    for folders in (*CUSTOM_LAYOUTS, *UNSPLIT_LAYOUTS):
+        names = [split_name(root, split, folders[0], *folders) or split for split in SPLITS]
+        if any(all(os.path.isdir(os.path.join(root, layout.format(name))) for layout in folders) for name in names):
+            return folders
+    return None if is_listed else layouts.scene_folders(root)
 
 
 def _unsplit_folders(root: str) -> tuple[str, str]:
@@ -251,10 +267,16 @@ def _match_folders(root: str, image_folder: str, mask_folder: str, notes: list[s
     """Pair the images and masks of two folders of custom data. Raises UserError naming images without a mask."""
     image_paths = _files_by_stem(root, image_folder, images.EXTENSIONS)
     mask_paths = _files_by_stem(root, mask_folder, (".png",))
+    if image_folder == mask_folder:
+        mask_paths = {stem: path for stem, path in mask_paths.items() if layouts.MASK_SUFFIX.search(stem)}
+        image_paths = {stem: path for stem, path in image_paths.items() if stem not in mask_paths}
     extensions = ", ".join(images.EXTENSIONS)
     _require_files(root, image_folder, image_paths, "image", f"it should contain files ending in {extensions}")
     _require_files(root, mask_folder, mask_paths, "mask *.png", "masks are PNG files with the names of their images")
     remedy = "a mask has the name of its image except for the extension: images/a/b.jpg, masks/a/b.png"
+    if image_paths.keys() - mask_paths.keys() and not layouts.unmatched([*image_paths], [*mask_paths]):
+        image_paths = dict(zip(layouts.bare([*image_paths]), image_paths.values()))
+        mask_paths = dict(zip(layouts.bare([*mask_paths]), mask_paths.values()))
     return _match(root, image_paths, mask_paths, "mask", mask_folder, remedy, notes)
 
 

@@ -14,12 +14,13 @@ from zoo.data.contents import Content
 from zoo.data.errors import UserError, similar_path
 from zoo.data.formats import regular
 from zoo.data.formats.lists import LabeledPath
+from zoo.data.formats.splits import class_split
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.record import DataRecord, Item
 
 Entry = TypeVar("Entry")
 SPLITS = ("train", "val")
-SPLIT_NAMES = {"train": ("train",), "val": ("val", "valid", "validation")}
+LIST_FILES = ("{}_list.txt", "{}.txt", "{}.list")  # default lists in root, by split: PaddleClas's, Caffe's, ours
 PROBED_PATHS = 20  # paths of a list that are checked before a run
 
 
@@ -169,25 +170,13 @@ def find_list(settings: Any, split: str, names: Sequence[str]) -> str | None:
     return given_or_first(settings.root, f"data.{key}", getattr(settings, key), [name.format(split) for name in names])
 
 
-def split_name(root: str, split: str, layout: str = "{}") -> str | None:
-    """Return the name that the folder of a split has: train; val, valid or validation; None without such a folder.
-
-    Args:
-        root: of the data set.
-        split: `train` or `val`.
-        layout: of the folders, such as images/{}.
-    """
-    names = SPLIT_NAMES[split]
-    return next((name for name in names if os.path.isdir(os.path.join(root, layout.format(name)))), None)
-
-
 def class_root(settings: Any, split: str) -> str:
     """Return the folder in root that holds the class folders of a split.
 
     It is root itself for training samples that have no folder train, and of which a part is held out.
     """
     is_root = split == "train" and lacks_validation(settings, None)
-    return split_name(settings.root, split) or ("" if is_root else split)
+    return class_split(settings.root, split) or ("" if is_root else split)
 
 
 def lacks_validation(settings: Any, path: str | None) -> bool:
@@ -197,7 +186,7 @@ def lacks_validation(settings: Any, path: str | None) -> bool:
         settings: of the data set, with `root` and `val_fraction`.
         path: of the list of the validation split, if there is one.
     """
-    return settings.val_fraction is not None and path is None and split_name(settings.root, "val") is None
+    return settings.val_fraction is not None and path is None and class_split(settings.root, "val") is None
 
 
 def divide(

@@ -19,9 +19,10 @@ from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import Count, Deviations, Fractions, HeldOut, Probability, Ratios
-from zoo.data.formats import images
+from zoo.data.formats import images, layouts
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
+    ANIMATIONS,
     LabeledPath,
     check_inside,
     check_same_labels,
@@ -36,7 +37,6 @@ from zoo.data.transforms import pixels
 from zoo.data.transforms.clips import center_box
 from zoo.data.transforms.geometry import Geometry, Size, short_side_size
 
-LIST_FILES = ("{}_list.txt", "{}.txt", "{}.list")  # default lists in root, by split: PaddleClas's, Caffe's, ours
 CLASS_FILES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")
 OFFICIAL_SETS = {1000: "imagenet"}  # by number of classes
 LAYOUT = """\
@@ -198,17 +198,20 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
     prepared = open_splits(settings, "image", decided)
     if prepared:
         return ImageSplit.open_prepared(settings, prepared)
-    lists = {split: common.find_list(settings, split, LIST_FILES) for split in splits}
+    lists = {split: common.find_list(settings, split, common.LIST_FILES) for split in splits}
     is_divided = common.lacks_validation(settings, lists["val"])
     if is_divided:
-        lists = {"train": common.find_list(settings, "train", LIST_FILES)}
+        lists = {"train": common.find_list(settings, "train", common.LIST_FILES)}
     class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
-    notes: list[str] = []
+    notes = list[str]()
     listed = {split: _read_list(settings, split, path, notes) for split, path in lists.items() if path}
     for split, entries in listed.items() if class_names is None else ():
         folders = _in_label_order(folders, str(lists[split]), entries)
     check_same_labels(listed.values())
     found = {split: listed.get(split) or _read_folders(settings, split, folders, notes) for split in lists}
+    if "train" in found and not lists["train"]:
+        paths = [entry.path for entry in found["train"]]
+        notes += [*layouts.notes(settings.root, paths), *_animations(settings.root, paths)]
     names = class_names.names if class_names else folders or class_names_from_folders([*chain(*found.values())])
     for split, path in lists.items():
         if path:
@@ -220,6 +223,14 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
     train.notes += tuple(notes)
     val.held_out = common.held_out(settings) if is_divided else ""
     return train, val
+
+
+def _animations(root: str, paths: Sequence[str]) -> list[str]:
+    """Return a line on GIF files with several frames."""
+    gifs = [os.path.join(root, path) for path in paths if path.lower().endswith(ANIMATIONS)]
+    count, looked_at = layouts.count_animations(gifs)
+    line = f"warning: {count} of {looked_at} GIF files are animations, and only their first frames are read"
+    return [f"{line}; for clips, set data.name=kinetics"] * bool(count)
 
 
 def _class_names(settings: Settings, splits: Sequence[str]) -> tuple[ClassNames | None, tuple[str, ...]]:

@@ -19,10 +19,12 @@ from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import Count, Deviations, HeldOut, Probability, Range, Shares
-from zoo.data.formats import frame_folders, video
+from zoo.data.formats import frame_folders, layouts, video
 from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import (
+    ANIMATIONS,
     FRAME_TEMPLATE,
+    VIDEO_EXTENSIONS,
     LabeledPath,
     check_inside,
     check_same_labels,
@@ -315,16 +317,18 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
         return ClipSplit.open_prepared(settings, prepared)
     names_path = common.given_or_first(root, "data.names", settings.names, ["classes.txt"])
     classes = read_names(names_path) if names_path else ()
-    lists = {split: common.find_list(settings, split, ["{}.list"]) for split in splits}
+    lists = {split: common.find_list(settings, split, common.LIST_FILES[::-1]) for split in splits}
     is_divided = common.lacks_validation(settings, lists["val"])
     if is_divided:
-        lists = {"train": common.find_list(settings, "train", ["{}.list"])}
+        lists = {"train": common.find_list(settings, "train", common.LIST_FILES[::-1])}
     if not classes and not any(lists.values()):
         # The official labels of Kinetics are its class names in ASCII order.
         folders = (common.class_root(settings, split) for split in lists)
         classes = tuple(sorted({name for folder in folders for name in class_folders(root, folder)}))
     notes: list[str] = []
     found = {split: _find_clips(settings, split, path, classes, notes) for split, path in lists.items()}
+    if "train" in found and not lists["train"]:
+        notes += layouts.notes(settings.root, [clip.path for clip in found["train"]])
     check_same_labels(found[split] for split, path in lists.items() if path)
     if not classes:
         classes = class_names_from_folders([*chain(*found.values())])
@@ -357,7 +361,12 @@ def _find_clips(
     """List the clips of a split from its list, or from its folders where there is none."""
     if path is None:
         name = common.class_root(settings, split)
-        entries = read_folders(settings.root, name, classes, notes=notes)
+        entries, ignored = list[LabeledPath](), list[str]()
+        for extensions in (VIDEO_EXTENSIONS, ANIMATIONS):
+            if not entries:
+                ignored.clear()
+                entries = read_folders(settings.root, name, classes, extensions, ignored)
+        notes += ignored
         if not entries:
             folder = os.path.join(settings.root, name)
             similar = "" if os.path.isdir(folder) else similar_path(folder)

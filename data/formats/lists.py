@@ -15,6 +15,7 @@ VIDEO_EXTENSIONS = (
     *(".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".wmv", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".flv", ".3gp"),
     *(".ogv", ".h264", ".264"),
 )
+ANIMATIONS = (".gif",)  # are clips where there is no video
 # Format strings of the names of numbered frames; others may name attributes, or ask for names without an end.
 FRAME_TEMPLATE = re.compile(r"[^{}]*\{0?(:0?\d{0,2}d?)?\}[^{}]*")
 SYSTEM_NAMES = (

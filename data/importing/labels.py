@@ -1,11 +1,14 @@
 """Labels of LabelMe, COCO, CVAT and VOC, read into scenes. What is invalid or has no area is left out with a reason."""
 
 import base64
+import glob
 import math
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
+from itertools import chain
 from pathlib import PureWindowsPath
 from typing import Any, NamedTuple, TypeVar
 from xml.etree import ElementTree
@@ -17,6 +20,7 @@ from zoo.data.errors import BadSample, UserError, printable
 from zoo.data.formats import images, regular
 from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import read_lines, walk
+from zoo.data.formats.splits import split_of, unsplit
 from zoo.data.importing import shapes
 from zoo.data.importing.shapes import CIRCLE, SQUARE, Region, Shape
 from zoo.data.parsing import parsing
@@ -25,10 +29,12 @@ T = TypeVar("T")
 LeaveOut = Callable[[str, str], None]  # is called with what is left out, or the file that holds it, and why
 FORMATS = """\
   LabelMe   a folder of JSON files, one per image, or one such file
-  COCO      a JSON file of instances, or of panoptic segments with the folder of their PNG files beside it
+  COCO      a JSON file of instances, or of panoptic segments with the folder of their PNG files beside it; or a
+            folder with such a file of every split
   CVAT      the XML file of "CVAT for images 1.1"
   VOC       a folder with JPEGImages and SegmentationClass, and perhaps labelmap.txt or class_names.txt"""
 BOXES = "holds boxes of VOC, and a box is no mask; VOC's masks are PNG files in SegmentationClass"
+LABEL_FOLDERS = re.compile("annotations?|anns?|labels?|labelme|coco|json", re.IGNORECASE)  # beside those of the images
 IGNORED = "__ignore__"  # LabelMe's name for what is neither a class nor background
 VOC_CLASSES = (
     *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
@@ -91,7 +97,41 @@ def _open_folder(path: str) -> Labels | None:
     found = [file for file in files if file.lower().endswith(".json")]
     if not found and any(file.lower().endswith(".xml") for file in files):
         raise UserError(f"{path}: {BOXES}; labels of CVAT are a file, name that")
+    if len(found) > 1 and len({unsplit(file) for file in found}) == 1:
+        return _merge(path, found)
     return _labelme(path, found) if len(found) > 1 else _open_json(os.path.join(path, found[0])) if found else None
+
+
+def _merge(root: str, files: list[str]) -> Labels:
+    """Open the files of the splits of one set, whose images get a folder per split."""
+    parts, declared = [], list[str]()
+    for file in files:
+        labels = open_labels(os.path.join(root, file))
+        folder, name = os.path.split(file)
+        parts.append((split_of(name) or split_of(folder) or folder, os.path.relpath(labels.folder, root), labels))
+        declared += labels.declared
+
+    def scenes(leave_out: LeaveOut) -> Iterator[Scene]:
+        for split, folder, labels in parts:
+            for scene in labels.scenes(leave_out):
+                source, image = os.path.join(split, below(scene.source)), os.path.join(folder, below(scene.image))
+                yield scene._replace(source=source, image=image)
+
+    return Labels(root, scenes, dict.fromkeys(declared))
+
+
+def _folder_of(image: str, folder: str) -> str:
+    """Return the folder of an image: that of its labels, one below it, or one beside a folder that is for labels alone.
+
+    It is that of the labels, if the image is in none.
+    """
+    top, name = os.path.split(os.path.abspath(folder))
+    places = [folder, *([top] if LABEL_FOLDERS.fullmatch(name) else [])]
+    patterns = (os.path.join(glob.escape(place), end) for place in places for end in ("*/", "*/*/"))
+    for place in chain([folder], chain.from_iterable(map(glob.iglob, patterns))):
+        if any(os.path.isfile(os.path.join(place, path)) for path in (below(image), os.path.basename(image))):
+            return place
+    return folder
 
 
 def _open_json(path: str) -> Labels | None:
@@ -107,11 +147,14 @@ def _open_json(path: str) -> Labels | None:
     entries = [(_slashes(one["file_name"]), (one, by_image.pop(one["id"], []))) for one in content["images"]]
     entries += [(f"image {key}", (None, found)) for key, found in by_image.items()]
     read = partial(_coco_scene, names=names, folder=os.path.splitext(path)[0])
+    folder = _folder_of(entries[0][0], folder) if entries else folder
     return Labels(folder, partial(_each, entries, read), [names[key] for key in sorted(names)])
 
 
 def _labelme(folder: str, files: list[str]) -> Labels:
-    return Labels(folder, partial(_each, [(file, os.path.join(folder, file)) for file in files], _labelme_scene))
+    scenes = partial(_each, [(file, os.path.join(folder, file)) for file in files], _labelme_scene)
+    first = next(scenes(lambda *_: None), None)
+    return Labels(_folder_of(first.image, folder) if first and not first.embedded else folder, scenes)
 
 
 def _labelme_scene(source: str, path: str, leave_out: LeaveOut) -> Iterator[Scene]:
@@ -179,10 +222,9 @@ def _open_cvat(path: str) -> Labels | None:
         raise UserError(f'{path}: holds tracks of a video; export the labels as "CVAT for images 1.1"')
     entries = [(_slashes(one.attrib["name"]), one) for one in root.findall("image")]
     names = dict.fromkeys(_name(one.text) for one in root.findall("meta//labels/label/name"))
-    folder = os.path.dirname(path)
-    exported = os.path.join(folder, "images")  # by CVAT, beside the labels
-    folder = exported if os.path.isdir(exported) else folder
-    return Labels(folder, partial(_each, entries, _cvat_scene), names) if entries else None
+    if not entries:
+        return None
+    return Labels(_folder_of(entries[0][0], os.path.dirname(path)), partial(_each, entries, _cvat_scene), names)
 
 
 def _cvat_scene(source: str, entry: ElementTree.Element, leave_out: LeaveOut) -> Iterator[Scene]:

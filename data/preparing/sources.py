@@ -11,6 +11,7 @@ from zoo.data.errors import UserError
 from zoo.data.formats import face_files, face_packs, masks, regular
 from zoo.data.formats.face_packs import FacePack
 from zoo.data.formats.lists import VIDEO_EXTENSIONS, check_inside, is_number, normalize_name, read_lines, walk
+from zoo.data.formats.splits import class_split
 from zoo.data.packs import manifest
 from zoo.data.parsing import parsing
 
@@ -240,7 +241,7 @@ def _faces(root: str, lists: dict[str, Any]) -> Listing:
 
 def _folder(root: str, lists: dict[str, Any]) -> Listing:
     """List clips or images, whichever the training split holds."""
-    for _, names in walk(os.path.join(root, common.split_name(root, "train") or "")):
+    for _, names in walk(os.path.join(root, class_split(root, "train") or "")):
         if any(name.lower().endswith(VIDEO_EXTENSIONS) for name in names):
             return _clips(root, lists)
     if os.path.isfile(os.path.join(root, "train.list")):

@@ -143,6 +143,56 @@ def test_coco(tmp_path, run):
     assert all(reason in printed.out for reason in reasons)
 
 
+BOX_OF_COCO = {"category_id": 3, "segmentation": [[float(one) for point in BOX for one in point]]}
+PLACES = {  # of images and of their labels: CVAT, FiftyOne, COCO
+    "images/default": ("images/default/{}.png", "annotations/instances_default.json"),
+    "data": ("data/{}.png", "labels.json"),
+    "beside the labels": ("photos/{}.png", "json/labels.json"),
+}
+
+
+def coco_files(folder, image, labels, names):
+    """Write labels of COCO and their images."""
+    listed = [{"id": each, "file_name": f"{each}.png", "width": WIDTH, "height": HEIGHT} for each in names]
+    for each in names:
+        picture(folder / image.format(each))
+    os.makedirs((folder / labels).parent, exist_ok=True)
+    content = {"images": listed, "categories": [{"id": 3, "name": "car"}]}
+    annotations = [{"image_id": each, **BOX_OF_COCO} for each in names]
+    (folder / labels).write_text(json.dumps({**content, "annotations": annotations}))
+
+
+@pytest.mark.parametrize("image, labels", PLACES.values(), ids=PLACES)
+def test_images_are_found_near_their_labels(tmp_path, run, image, labels):
+    coco_files(tmp_path / "set", image, labels, "ab")
+    code, printed, out = run(tmp_path / "set" / labels)
+    assert (code, printed.err) == (0, "") and sorted(os.listdir(out / "images")) == ["a.png", "b.png"]
+    np.testing.assert_array_equal(mask_of(out, "b"), box_mask(1))
+
+
+def test_images_in_a_folder_beside_that_of_the_labels_are_not_searched_for(tmp_path, run):
+    coco_files(tmp_path, "other/{}.png", "set/labels.json", "a")
+    code, printed, _ = run(tmp_path / "set/labels.json")
+    assert code == 2 and "image that is not in its folder; --images names another" in printed.err
+
+
+@pytest.mark.parametrize(
+    "image, labels", [("{}/{{}}.png", "{}/_annotations.coco.json"), ("{}2017/{{}}.png", "annotations/all_{}2017.json")]
+)
+def test_the_files_of_all_splits_keep_them_apart(tmp_path, run, image, labels):
+    for split, names in (("train", "abc"), ("valid", "de")):
+        coco_files(tmp_path / "set", image.format(split), labels.format(split), names)
+    code, printed, out = run(tmp_path / "set")
+    assert code == 0 and "data: train 3, val 2, 2 classes" in printed.out
+    assert sorted(os.listdir(out / "masks/val")) == ["d.png", "e.png"]
+
+
+def test_labelme_apart_from_its_images(tmp_path, run):
+    labelme(tmp_path / "labelme", "a", ("car", BOX), with_image=False)
+    picture(tmp_path / "photos/a.png")
+    assert run(tmp_path / "labelme")[0] == 0
+
+
 def test_coco_panoptic(tmp_path, run):
     ids = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     ids[3:9, 2:10] = (1, 2, 3)  # 1 + 2 * 256 + 3 * 65536

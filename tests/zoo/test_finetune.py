@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.data.datasets.test_cityscapes import write_custom
+from tests.helpers.drawn import animation, paths, photo, scenes
 from tests.helpers.files import touch
 from zoo.config import loader
 from zoo.config.loader import Entry
@@ -43,6 +44,14 @@ def noted_images(root):
     touch(root, "x.json")
 
 
+def split(root, train, val):
+    photo(root, *paths("{0}/{1}/{2}{3}.jpg", [train], "ab", "t", "123"), *paths("{}/{}/v{}.jpg", [val], "ab", "123"))
+
+
+def gifs(root, frames):
+    animation(root, paths("{}/{}.gif", "ab", "12"), frames)
+
+
 BELOW_TRAIN = {"images": "train/images", "masks": "train/masks"}
 LAYOUTS = {
     "class folders of images": (lambda root: image(root, "a/1.jpg", "b/2.png"), "classify"),
@@ -57,6 +66,15 @@ LAYOUTS = {
     "a list of scenes": (listed_scenes, "segment"),
     "images and masks": (lambda root: write_custom(root, "x", "yy"), "segment"),
     "scenes below train": (lambda root: write_custom(root, "x", "yy", **BELOW_TRAIN), "segment"),
+    "splits named otherwise": (lambda root: split(root, "training_set", "test_set"), "classify"),
+    "splits in capitals": (lambda root: split(root, "Train", "Val"), "classify"),
+    "splits in folders of their names": (lambda root: split(root, "s_train/s_train", "s_test/s_test"), "classify"),
+    "classes whose files are numbered": (lambda root: photo(root, *paths("{}/{}.jpg", "ab", "12345")), "classify"),
+    "animations": (lambda root: gifs(root, 4), "clips"),
+    "GIF files of one frame": (lambda root: gifs(root, 1), "classify"),
+    "mmsegmentation's folders": (lambda root: scenes(root, "img_dir/train", "ann_dir/train"), "segment"),
+    "scenes of other names": (lambda root: scenes(root, "imgs", "targets"), "segment"),
+    "a list with tabs": (lambda root: text(root, "train_list.txt", "x/1.jpg\t0\n"), "classify"),
     "a pack of faces": (lambda root: touch(root, "train.rec"), "faces"),
     "aligned by zoo data align": (lambda root: touch(root, "faces.csv"), "faces"),
 }  # fmt: skip
@@ -70,18 +88,51 @@ def test_a_folder_tells_its_task(tmp_path, write, task):
     assert found.settings["name"] == folder.DATASETS[task]
 
 
+LABELME = b'{"version": "5.5.0", "shapes": [], "imagePath": "1.jpg"}'
+COCO = b'{"info": {}, "categories": [], "images": [{"id": 1}], "annotations": []}'
+SUPERVISELY = b'{"objects": [{"classTitle": "car", "geometryType": "polygon"}]}'
+IMPORT = r"`zoo data import \S*{}{} --out {}-scenes` makes masks of them; or say with --task"
 MISTAKES = {
     "images and videos": (("a/1.jpg", "b/2.mp4"), "1 images and 1 videos .* --task classify or --task clips"),
-    "no classes": (("1.jpg", "2.jpg"), "2 images and videos are in no folder of a class; it should hold\n  classes"),
-    "LabelMe": (("1.jpg", "1.json"), "has labels such as 1.json, of which `zoo data import` makes masks"),
-    "COCO": (("images/1.jpg", "images/2.jpg", "images/3.jpg", "annotations/all.json"), "has labels such as all.json"),
-    "VOC": (("images/1.jpg", "images/1.xml"), "has labels such as 1.xml"),
-    "CVAT": (("images/1.jpg", "images/2.jpg", "images/3.jpg", "annotations.xml"), "has labels such as annotations.xml"),
-    "nothing": (("a/notes.txt", "b/1.HEIC"), "there is nothing to train on .files of other kinds: .heic, .txt."),
+    "no classes": (
+        ("1.jpg", "2.jpg"),
+        "2 images and videos are in no folder of a class, but in .*with a line `1.jpg 0`",
+    ),
+    "a flat split": (
+        ("train/cat.0.jpg", "train/dog.1.jpg"),
+        "2 images and videos .* but in .*train; .* `train/cat.0.jpg 0`",
+    ),
+    "a table": (
+        ("images/1.jpg", "images/2.jpg", "labels.csv"),
+        "2 images .* class as a number from 0 .of labels.csv.;",
+    ),
+    "a class named train": (("bus/1.jpg", "train/1.jpg"), "a class named train needs another name"),
+    "nothing": (("a/notes.txt", "b/1.xyz"), "there is nothing to train on .files of other kinds: .txt, .xyz.;"),
+    "archives": (
+        ("train.zip", "test.zip"),
+        "nothing to train on .files of other kinds: .zip.; unpack the archives first",
+    ),
+    "live photos": (("a/1.HEIC", "a/1.MOV", "b/2.HEIC", "b/2.MOV"), "2 photos such as .* are HEIC, which is not read"),
     "a folder too high": (("photos/a/1.jpg", "photos/b/2.jpg"), "photos would be the only class; .* as .*/photos;"),
-    "splits in capitals": (("Train/a/1.jpg", "Val/a/2.jpg"), "Train, Val would be a class.* --task classify"),
-    "masks of another name": (("images/1.jpg", "labels/1.png"), "images would be a class"),
-    "boxes": (("train/images/1.jpg", "train/labels/1.txt"), "images would be a class"),
+    "splits of no words": (
+        ("x/a/1.jpg", "x/b/2.jpg", "y/a/3.jpg", "y/b/4.jpg"),
+        "x and y in .* same names .a, b., as splits",
+    ),
+    "splits in class names": (("a_train/1.jpg", "a_test/2.jpg"), "a_test, a_train would be a class; splits are named"),
+    "splits in classes": (
+        ("a/train/1.jpg", "a/test/2.jpg", "b/train/1.jpg", "b/test/2.jpg"),
+        "a and b in .* as splits do",
+    ),
+    "numbered frames": (
+        [f"{a}/clip{c}/{n:05}.jpg" for a in "ab" for c in "12" for n in range(4)],
+        "`a/clip1 4 0` for each",
+    ),
+    "pairs of images": (
+        [f"{a}/{n}.jpg" for a in ("clean", "noisy") for n in ("sea", "sun", "sky")],
+        "same names, .* pairs",
+    ),
+    "a copy": (("a/1.jpg", "a (1)/1.jpg", "b/1.jpg"), "a .1. in .* looks like a copy of a;"),
+    "masks of another name": (("images/1.jpg", "other/1.png"), "images would be a class"),
 }
 
 
@@ -90,6 +141,42 @@ def test_a_folder_that_tells_nothing(tmp_path, paths, message):
     touch(tmp_path, *paths)
     with pytest.raises(UserError, match=message):
         folder.examine(str(tmp_path))
+
+
+PHOTO = {"images/1.jpg": b""}
+CVAT, FIFTYONE = "annotations/instances_default.json", "labels.json"
+ROBOFLOW = {"train/1.jpg": b"", **dict.fromkeys(paths("{}/_annotations.coco.json", ("train", "valid")), COCO)}
+YOLO = {"train/images/1.jpg": b"", "train/labels/1.txt": b"0 .5 .5 .1 1e-1\n"}
+EXPORTS = {
+    "LabelMe": ({"1.jpg": b"", "1.json": LABELME}, IMPORT.format("set", "", "set")),
+    "LabelMe beside the images": ({**PHOTO, "labelme/1.json": LABELME}, IMPORT.format("set/", "labelme", "set")),
+    "COCO of CVAT": ({**PHOTO, CVAT: COCO}, IMPORT.format("set/", CVAT, "set")),
+    "COCO of FiftyOne": ({"data/1.jpg": b"", FIFTYONE: COCO}, IMPORT.format("set/", FIFTYONE, "set")),
+    "COCO of Roboflow": (ROBOFLOW, IMPORT.format("", "set", "set")),
+    "CVAT": ({**PHOTO, "a.xml": b"<?xml?><annotations/>"}, IMPORT.format("set/", "a.xml", "set")),
+    "VOC's boxes": ({**PHOTO, "xml/1.xml": b"<annotation/>"}, "PASCAL VOC .xml/1.xml., boxes, which no task"),
+    "YOLO's boxes": (YOLO, "YOLO .train/labels/1.txt., boxes, which no task"),
+    "YOLO's polygons": ({**PHOTO, "labels/1.txt": b"0 .5 .5 .1 .1 .2 .2\n"}, "YOLO .* export them as COCO"),
+    "Supervisely": ({"d/img/1.jpg": b"", "d/ann/1.jpg.json": SUPERVISELY}, "Supervisely .* export them as COCO"),
+}
+
+
+@pytest.mark.parametrize("files, message", EXPORTS.values(), ids=EXPORTS)
+def test_labels_are_named_with_what_reads_them(tmp_path, files, message):
+    for path, content in files.items():
+        touch(tmp_path / "set", path, content=content)
+    with pytest.raises(UserError, match=message):
+        folder.examine(str(tmp_path / "set"))
+
+
+def test_texts_beside_images_are_no_labels(tmp_path):
+    touch(tmp_path, "a/1.jpg", "b/1.jpg", "a/1.txt", "b/1.json", content=b"a photo of 2 cats")
+    assert folder.examine(str(tmp_path)).task == "classify"
+
+
+def test_a_list_with_commas_is_one_of_images(tmp_path):
+    text(tmp_path, "train_list.txt", "a/1.jpg,0\n")
+    assert folder.examine(str(tmp_path)).task == "classify"  # whose reader names the line, and its format
 
 
 def test_small_squares_may_be_faces_or_classes(tmp_path):
@@ -111,12 +198,15 @@ def test_small_squares_may_be_faces_or_classes(tmp_path):
 
 def test_folders_beside_the_splits_are_named(tmp_path):
     image(tmp_path, "train/a/1.jpg", "valid/a/1.jpg", "test/a/1.jpg")
-    assert folder.examine(str(tmp_path)).layout == f"1 class folders of images in {tmp_path}/train; not read: test"
+    assert (
+        folder.examine(str(tmp_path)).layout
+        == f"1 classes in {tmp_path}/train, a folder of images each; not read: test"
+    )
 
 
-def test_images_below_class_folders_may_be_frames(tmp_path):
-    image(tmp_path, "a/clip/img_00001.jpg", "b/1.jpg")
-    assert "or below, each a sample of its own (frames of clips" in folder.examine(str(tmp_path)).layout
+def test_images_below_class_folders_are_samples(tmp_path):
+    image(tmp_path, "a/park/img_00001.jpg", "b/1.jpg")
+    assert ", a folder of images each, or of folders of them" in folder.examine(str(tmp_path)).layout
 
 
 def test_a_folder_that_is_not_there(tmp_path):

@@ -1,33 +1,30 @@
 """What a folder of one's own files is: its task, and the settings of the data set that reads it."""
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.data import audit
-from zoo.data.datasets import cityscapes, common, imagenet
+from zoo.data.datasets import cityscapes, common
 from zoo.data.errors import BadSample, UserError, similar_path
-from zoo.data.formats import images
-from zoo.data.formats.lists import MAX_EXTENSIONS, VIDEO_EXTENSIONS, class_folders, read_lines, walk
+from zoo.data.formats import exports, images, layouts, splits
+from zoo.data.formats.lists import ANIMATIONS, MAX_EXTENSIONS, VIDEO_EXTENSIONS, class_folders, read_lines, walk
 from zoo.data.packs import manifest
 
 DATASETS = {"classify": "imagenet", "clips": "kinetics", "segment": "cityscapes", "faces": "faces"}  # by task
 PREPARED = {"image": "classify", "video": "clips", "pair": "segment", "face": "faces"}  # by media
-SCENES = (  # folders of images and their masks
-    ("leftImg8bit", "gtFine"),
-    *cityscapes.UNSPLIT_LAYOUTS,
-    *(tuple(part.format("train") for part in layout) for layout in cityscapes.CUSTOM_LAYOUTS),
-)
+CITYSCAPES = ("leftImg8bit", "gtFine")
 FACES = ("train.rec", "label.txt", "faces.csv", "pairs.txt")  # files that only faces have
 ALIGNED = 112  # pixels, of faces
 HELD_OUT = 0.2  # of the samples, where there is no validation split
 LOOKED_AT = 40  # images whose size is read
-LABELS = (".json", ".xml")  # of LabelMe, COCO, CVAT and PASCAL VOC
-NO_CLASSES = (*chain(*common.SPLIT_NAMES.values()), "training", "test", "testing", "images")
+TABLES = (".csv", ".tsv", ".jsonl", ".xlsx", ".parquet")  # of labels
+ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar")
+LABEL = re.compile(r"([\s,;]+\d+)+$")  # of a line, and a number of frames; commas are refused by its reader
 ACCEPTED = """\
   classes of images or clips   <class>/*.jpg or <class>/*.mp4, perhaps below train/ and val/; or lists with labels
   scenes with masks            images/NAME.jpg and masks/NAME.png, perhaps below train/ and val/
@@ -93,13 +90,18 @@ def _task_of(root: str) -> tuple[str, str]:
     """Return the task of a folder, and its layout in words."""
     if manifest.is_prepared(root):
         return PREPARED[manifest.read(root).info.media], "prepared by zoo data prepare"
-    for folders in SCENES:
-        if all(os.path.isdir(os.path.join(root, name)) for name in folders):
-            return "segment", f"images in {folders[0]}/ with masks in {folders[1]}/"
+    if all(os.path.isdir(os.path.join(root, name)) for name in CITYSCAPES):
+        return "segment", "images in {}/ with masks in {}/".format(*CITYSCAPES)
     if name := next((name for name in FACES if os.path.isfile(os.path.join(root, name))), None):
         return "faces", f"faces, because there is {name}"
-    if path := common.first_existing(root, [name.format("train") for name in imagenet.LIST_FILES]):
+    if path := common.first_existing(root, [name.format("train") for name in common.LIST_FILES]):
         return _task_of_list(path), f"files listed in {os.path.basename(path)}"
+    if folders := cityscapes.find_layout(root):
+        of_images, of_masks = (name.replace("{}", "<split>") for name in folders)
+        beside = "beside them" if of_images == of_masks else f"in {of_masks}/"
+        return "segment", f"images in {of_images}/ with masks {beside}"
+    if labels := exports.recognize(root):
+        raise UserError(f"{root}: holds {labels}; or say with --task what to train on the images as they are")
     return _task_of_classes(root)
 
 
@@ -108,66 +110,96 @@ def _task_of_list(path: str) -> str:
     line = next(iter(read_lines(path, "this list").values()), "").lower()
     if line.endswith(".png"):
         return "segment"
-    return "classify" if line.rpartition(" ")[0].rstrip().endswith(images.EXTENSIONS) else "clips"
+    return "classify" if LABEL.sub("", line).endswith(images.EXTENSIONS) else "clips"
 
 
 def _task_of_classes(root: str) -> tuple[str, str]:
     """Return the task by the files in a folder per class."""
-    name = common.split_name(root, "train") or ""
-    parent, classes, (_, loose) = os.path.join(root, name), class_folders(root, name), next(walk(root))
+    name = splits.class_split(root, "train") or ""
+    parent, classes = os.path.normpath(os.path.join(root, name)), class_folders(root, name)
+    loose = [os.path.join(path, file) for path in {os.path.normpath(root), parent} for file in next(walk(path))[1]]
     paths = [
         os.path.join(path, file)
         for each in classes
         for path, files in walk(os.path.join(parent, each))
         for file in files
     ]
-    photos, videos, labels = (
-        [path for path in paths if path.lower().endswith(suffixes)]
-        for suffixes in (images.EXTENSIONS, VIDEO_EXTENSIONS, LABELS)
-    )
-    labels += [file for file in loose if file.lower().endswith(LABELS)]
-    if labels and (2 * len(labels) >= len(photos + videos) or {"annotations", "images"} & set(map(str.lower, classes))):
+    photos, videos = (_ending(paths, suffixes) for suffixes in (images.EXTENSIONS, VIDEO_EXTENSIONS))
+    phone = _ending([*paths, *loose], exports.PHONE)
+    gifs = _ending(photos, ANIMATIONS)
+    if layouts.count_animations(gifs)[0]:
+        photos, videos = [path for path in photos if path not in {*gifs}], videos + gifs
+    if len(phone) > len(photos):
         raise UserError(
-            f"{root}: has labels such as {os.path.basename(labels[0])}, of which `zoo data import` makes masks; or say "
-            "with --task what to train on the images"
+            f"{root}: {len(phone)} photos such as {phone[0]} are HEIC, which is not read; save them as JPEG, as with "
+            "`magick mogrify -format jpg *.HEIC`; MOV files of a phone beside them are no clips of their own"
         )
     if photos and videos:
         raise UserError(
             f"{root}: has {len(photos)} images and {len(videos)} videos in folders per class; say what to train on "
             "with --task classify or --task clips"
         )
-    if not photos and not videos:
-        media = sum(file.lower().endswith(images.EXTENSIONS + VIDEO_EXTENSIONS) for file in loose)
-        kinds = ", ".join(sorted({os.path.splitext(path)[1].lower() for path in paths})[:MAX_EXTENSIONS])
-        found = f"there is nothing to train on{kinds and f' (files of other kinds: {kinds})'}"
-        found = f"{media} images and videos are in no folder of a class" if media else found
-        raise UserError(f"{root}: {found}; it should hold\n{ACCEPTED}")
+    task = "classify" if photos else "clips"
+    deep = [path for path in photos or videos if os.path.dirname(os.path.dirname(path)) != parent]
     is_alone = len(classes) == 1 and not name
-    if odd := [each for each in classes if is_alone or each.lower() in NO_CLASSES]:
+    if not (photos or videos) or (is_alone and not deep):
+        raise UserError(f"{root}: {_outside_classes(root, parent, [*paths, *loose])}")
+    if is_alone:
         raise UserError(
-            f"{root}: {', '.join(odd)} would be {'the only' if is_alone else 'a'} class; name the folder that holds "
-            f"those of the classes, such as {os.path.join(parent, odd[0])}; splits are named train and val, folders of "
-            f"scenes images and masks; or take it as it is with --task {'classify' if photos else 'clips'}"
+            f"{root}: {classes[0]} would be the only class; name the folder that holds those of the classes, such as "
+            f"{os.path.join(parent, classes[0])}; or take it as it is with --task {task}"
         )
-    layout = f"{len(classes)} class folders of {'images' if photos else 'videos'} in {parent}"
-    folders = {os.path.join(parent, each) for each in classes}
-    if any(os.path.dirname(path) not in folders for path in photos):
-        layout += ", or below, each a sample of its own (frames of clips need a list: docs/data.md)"
-    unread = [each for each in class_folders(root, "") if name and each not in chain(*common.SPLIT_NAMES.values())]
+    if doubt := layouts.doubts(root, name, [os.path.relpath(path, root) for path in photos or videos]):
+        raise UserError(f"{root}: {doubt}; or take it as it is with --task {task}")
+    layout = f"{len(classes)} classes in {parent}, a folder of {'images' if photos else 'videos'} each"
+    layout += ", or of folders of them" if deep else ""
+    read = {(splits.class_split(root, split) or "").partition("/")[0] for split in common.SPLITS}
+    unread = [each for each in class_folders(root, "") if name and each not in read]
     layout += f"; not read: {', '.join(unread)}" if unread else ""
     if photos and set(_sizes(photos)) == {(ALIGNED, ALIGNED)}:
         raise UserError(
             f"{root}: has images of {ALIGNED} x {ALIGNED} pixels in {len(classes)} folders, which may be aligned faces "
             "of persons or small images of classes; say which with --task faces or --task classify"
         )
-    return ("classify" if photos else "clips"), layout
+    return task, layout
+
+
+def _outside_classes(root: str, parent: str, paths: Sequence[str]) -> str:
+    """Say what there is in place of class folders.
+
+    Args:
+        root: of the data set.
+        parent: of the class folders.
+        paths: of all files there.
+    """
+    media = _ending(paths, (*images.EXTENSIONS, *VIDEO_EXTENSIONS))
+    if not media:
+        kinds = ", ".join(sorted({os.path.splitext(path)[1].lower() for path in paths})[:MAX_EXTENSIONS])
+        kinds = kinds and f" (files of other kinds: {kinds})"
+        remedy = "; unpack the archives first" if _ending(paths, ARCHIVES) else ""
+        return f"there is nothing to train on{kinds}{remedy}; it should hold\n{ACCEPTED}"
+    folder, file = os.path.split(media[0])
+    tables = [os.path.basename(path) for path in _ending(paths, TABLES)]
+    more = f" (of {', '.join(tables[:3])})" if tables else ""
+    if os.path.normpath(root) != parent:
+        more += f"; a class named {os.path.basename(parent)} needs another name, as this is that of a split"
+    return (
+        f"{len(media)} images and videos are in no folder of a class, but in {folder}; move each into one, such as "
+        f"{os.path.join(folder, 'CLASS', file)}, or write train_list.txt with a line "
+        f"`{os.path.relpath(media[0], root)} 0` for each, its path and its class as a number from 0{more}; it should "
+        f"hold\n{ACCEPTED}"
+    )
+
+
+def _ending(paths: Sequence[str], suffixes: tuple[str, ...]) -> list[str]:
+    return [path for path in paths if path.lower().endswith(suffixes)]
 
 
 def _faces(root: str) -> dict[str, Any]:
     """Return settings of a set of faces: its own verification sets, and whether images are resized."""
     own = sorted(name for name in os.listdir(root) if name.endswith(".bin") or name == "pairs.txt")
     settings: dict[str, Any] = {"verification": own}
-    name = common.split_name(root, "train") or ""
+    name = splits.class_split(root, "train") or ""
     paths = [os.path.join(path, file) for path, files in walk(os.path.join(root, name)) for file in files]
     sizes = _sizes([path for path in paths if path.lower().endswith(images.EXTENSIONS)])
     return {**settings, "resize": True} if set(sizes) - {(ALIGNED, ALIGNED)} else settings
@@ -177,7 +209,7 @@ def _classes_of_masks(root: str) -> dict[str, Any]:
     """Return the number of classes of scenes without class names: what their masks hold; nothing for Cityscapes."""
     if os.path.isdir(os.path.join(root, "leftImg8bit")):
         return {}
-    splits = cityscapes.load(cityscapes.Settings(root=root, num_classes=255))
-    found = [split.inventory(deep=True).pixels for split in splits]
-    largest = max(int(np.flatnonzero(pixels).max(initial=0)) for pixels in found if pixels is not None)
+    found = cityscapes.load(cityscapes.Settings(root=root, num_classes=255))
+    counts = [split.inventory(deep=True).pixels for split in found]
+    largest = max(int(np.flatnonzero(pixels).max(initial=0)) for pixels in counts if pixels is not None)
     return {"num_classes": max(2, largest + 1)}

@@ -11,7 +11,7 @@ from zoo.data.datasets import faces, imagenet, kinetics, synthetic
 from zoo.data.errors import UserError
 from zoo.data.formats import images
 from zoo.data.formats.face_files import FaceFiles
-from zoo.data.formats.lists import VIDEO_EXTENSIONS
+from zoo.data.formats.lists import ANIMATIONS, VIDEO_EXTENSIONS
 from zoo.predict import classify, segment
 from zoo.predict import faces as face_predictor
 from zoo.predict.results import Request, Row, Sample, Source, TrainedModel
@@ -56,7 +56,7 @@ IMAGE_CLASSIFIER = Predictor(
     classify.describe,
 )
 CLIP_CLASSIFIER = Predictor(
-    VIDEO_EXTENSIONS,
+    VIDEO_EXTENSIONS + ANIMATIONS,
     lambda settings: kinetics.ClipSplit(settings, [], (), True).fields,
     (4,),
     partial(classify.read, classify.clip_split),

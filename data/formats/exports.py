@@ -1,0 +1,95 @@
+"""What labeling programs and phones leave in a folder, and what makes a data set of it."""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from zoo.data.errors import BadSample
+from zoo.data.formats import images, regular
+from zoo.data.formats.lists import walk
+from zoo.data.formats.splits import unsplit
+
+HEAD = 1 << 16  # bytes of a file of labels that are looked at
+LOOKED_AT = 8  # such files
+PHONE = (".heic", ".heif")
+COCO, LABELME = re.compile(r'"images"\s*:\s*\['), re.compile(r'"shapes"\s*:\s*\[')
+SUPERVISELY = re.compile(r'"(?:geometryType|classTitle)"\s*:')
+YOLO = re.compile(r"\s*\d+((?:[ \t]+[-+.\deE]+){4,})[ \t]*(?:\r?\n|$)")
+BOX = 4  # numbers of a line
+AS_COCO = "which are not read; export them as COCO with masks or polygons, for `zoo data import`"
+BOXES = "boxes, which no task here learns; masks or polygons, exported as COCO, are for `zoo data import`"
+
+
+class Files(NamedTuple):
+    """The files below a folder.
+
+    Attributes:
+        root: the folder.
+        paths: relative to it, those nearest to it first.
+        stems: names of the images among them.
+    """
+
+    root: str
+    paths: list[str]
+    stems: set[str]
+
+    def heads(self, extension: str, beside: bool) -> Iterator[tuple[str, str]]:
+        """Yield the first files of a kind with their beginnings; beside: those with names of images, or all others."""
+        found = [path for path in self.paths if path.lower().endswith(extension)]
+        for path in [path for path in found if (stem(path) in self.stems) == beside][:LOOKED_AT]:
+            with suppress(BadSample, OSError), regular.open_file(os.path.join(self.root, path)) as file:
+                yield path, file.read(HEAD).decode("utf-8-sig", errors="replace")
+
+    def command(self, path: str) -> str:
+        """Return the command that imports labels."""
+        name = os.path.basename(os.path.abspath(self.root))
+        labels = os.path.normpath(os.path.join(self.root, path))
+        return f"`{shlex.join(['zoo', 'data', 'import', labels, '--out', f'{name}-scenes'])}` makes masks of them"
+
+
+def stem(path: str) -> str:
+    """Return the name of a file without extension: photo of photo.jpg, photo.json and photo.jpg.json."""
+    name = os.path.splitext(os.path.basename(path))[0]
+    return os.path.splitext(name)[0] if name.lower().endswith(images.EXTENSIONS) else name
+
+
+def recognize(root: str) -> str:
+    """Say what the labels in a folder are, and what makes a data set of them; "" where there are none."""
+    paths = [os.path.relpath(os.path.join(folder, name), root) for folder, names in walk(root) for name in names]
+    paths.sort(key=lambda path: (path.count("/"), path))
+    files = Files(root, paths, {stem(path) for path in paths if path.lower().endswith(images.EXTENSIONS)})
+    return _json(files) or _xml(files) or _yolo(files)
+
+
+def _json(files: Files) -> str:
+    for beside in (False, True):
+        for path, head in files.heads(".json", beside):
+            if SUPERVISELY.search(head):
+                return f"labels of Supervisely ({path}), {AS_COCO}"
+            if COCO.search(head):
+                same = [each for each in files.paths if unsplit(each) == unsplit(path)]
+                return f"labels of COCO ({path}): {files.command(path if len(same) == 1 else os.curdir)}"
+            if LABELME.search(head):
+                alike = [each for each in files.paths if each.lower().endswith(".json")]
+                folder = os.path.commonpath([os.path.dirname(each) or os.curdir for each in alike])
+                return f"labels of LabelMe ({path}): {files.command(folder)}"
+    return ""
+
+
+def _xml(files: Files) -> str:
+    for path, head in (*files.heads(".xml", False), *files.heads(".xml", True)):
+        if "<annotations" in head:
+            return f"labels of CVAT ({path}): {files.command(path)}"
+        if "<annotation" in head:
+            return f"labels of PASCAL VOC ({path}), {BOXES}"
+    return ""
+
+
+def _yolo(files: Files) -> str:
+    for path, head in files.heads(".txt", True):
+        if line := YOLO.match(head):
+            return f"labels of YOLO ({path}), {BOXES if len(line[1].split()) == BOX else AS_COCO}"
+    return ""

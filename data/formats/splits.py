@@ -1,0 +1,86 @@
+"""The folders of splits: those named train and val, and others whose names say so by a word."""
+
+import os
+import re
+from collections.abc import Sequence
+
+from zoo.data.formats.lists import class_folders, walk
+
+SPLIT_NAMES = {"train": ("train",), "val": ("val", "valid", "validation")}
+TEST = "test"
+WORD = r"(?:^|[^a-z])(?:{})(?:[^a-z]|$)"
+SPLIT_WORDS = {
+    "train": re.compile(WORD.format("train(?:ing)?(?:set|data)?")),
+    "val": re.compile(WORD.format("(?:val|valid|validation|dev|eval)(?:set|data)?")),
+    TEST: re.compile(WORD.format("test(?:ing)?(?:set|data)?")),
+}
+
+
+def split_name(root: str, split: str, layout: str = "{}", *others: str) -> str | None:
+    """Return the name that the folder of a split has; None without such a folder.
+
+    It is train; val, valid or validation; else the one that says so by a word, as in training_set, where there is one.
+
+    Args:
+        root: of the data set.
+        split: `train` or `val`.
+        layout: of the folders, such as images/{}.
+        others: layouts of folders that must exist beside one that is found by a word.
+    """
+    names = SPLIT_NAMES[split]
+    exact = next((name for name in names if os.path.isdir(os.path.join(root, layout.format(name)))), None)
+    return exact or find_split(root, split, [layout, *others])
+
+
+def class_split(root: str, split: str) -> str | None:
+    """Return the folder in root that holds the class folders of a split; None without such a folder.
+
+    One that is found by a word, such as test, is that of the other split's classes, too.
+    """
+    name = split_name(root, split)
+    if name is None or name in SPLIT_NAMES[split]:
+        return name and without_wrapper(root, name)
+    other = split_name(root, next(each for each in SPLIT_NAMES if each != split))
+    found = [without_wrapper(root, each) for each in (name, other) if each]
+    first, second = (set(class_folders(root, each)) for each in (found[0], found[-1]))
+    return found[0] if len(found) == 2 and first & second else None
+
+
+def split_of(name: str) -> str | None:
+    """Return the split that the name of a folder states: `train`, `val` or `test`, as in seg_train or TestSet."""
+    found = [split for split, words in SPLIT_WORDS.items() if words.search(name.lower())]
+    return found[0] if len(found) == 1 else None
+
+
+def unsplit(path: str) -> str:
+    """Return the name of a file without that of a split: instances_2017.json of instances_val2017.json."""
+    return re.sub("train(?:ing)?|val(?:id(?:ation)?)?|dev|test(?:ing)?", "", os.path.basename(path).lower())
+
+
+def find_split(root: str, split: str, layouts: Sequence[str]) -> str | None:
+    """Return the one folder that is a split by the words of its name; for `val` one of `test`, where there is no other.
+
+    Args:
+        root: of the data set.
+        split: `train` or `val`.
+        layouts: of its folders, such as images/{}, all of which must exist.
+    """
+    parent = os.path.dirname(layouts[0].partition("{}")[0])
+    folders = [
+        name
+        for name in class_folders(root, parent)
+        if all(os.path.isdir(os.path.join(root, layout.format(name))) for layout in layouts)
+    ]
+    for wanted in ("train",) if split == "train" else ("val", TEST):
+        named = [name for name in folders if split_of(name) == wanted]
+        if named:
+            return named[0] if len(named) == 1 else None
+    return None
+
+
+def without_wrapper(root: str, folder: str) -> str:
+    """Return the folder below one that holds nothing but another of the same split, as in seg_train/seg_train."""
+    below, (_, files) = class_folders(root, folder), next(walk(os.path.join(root, folder)), ("", []))
+    if len(below) != 1 or files or not split_of(below[0]) or split_of(below[0]) != split_of(os.path.basename(folder)):
+        return folder
+    return without_wrapper(root, os.path.join(folder, below[0]))
