@@ -16,7 +16,7 @@ from zoo.config import budgeted_yaml
 from zoo.config.convert import convert, plain
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
 from zoo.config.suggestions import suggestion
-from zoo.data.errors import UserError, similar_name
+from zoo.data.errors import UserError, similar_name, similar_path
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
@@ -57,7 +57,7 @@ Lookup = tuple[tuple[str, ...], Callable[..., type]] | tuple[tuple[str, ...], Ca
 
 
 def read(path: str, recorded: bool = False) -> Entries:
-    """Read a recipe, on top of the recipe that its key `base` names (a path relative to the file).
+    """Read a recipe, on top of the recipe that its key `base` names, a file beside it or one of the zoo.
 
     Args:
         path: File; a recipe that is shipped with the zoo is found from any folder.
@@ -111,18 +111,25 @@ def merge(entries: Entries, changes: Entries) -> Entries:
     return {**kept, **changes}
 
 
-def find_recipe(path: str) -> str:
-    """Return the path of a recipe: `path` if it exists, else that of the shipped recipe of this name, if there is one.
+def find_recipe(name: str, folder: str = "", chain: tuple[str, ...] = ()) -> str:
+    """Return the path of a recipe: of the file of this name, else of the shipped recipe, else the name in the folder.
 
     `tsm_demo`, `tsm_demo.yaml` and `configs/tsm_demo.yaml` name the same shipped recipe.
+
+    Args:
+        name: with or without the suffix .yaml.
+        folder: that the name is relative to; "" for the current one.
+        chain: files that are not meant: a recipe tsm_demo.yaml with `base: tsm_demo` changes the shipped one.
     """
-    if os.path.exists(path) or os.path.isabs(path):
-        return path
-    name = Path(path)
-    if name.parts[:1] == ("configs",):
-        name = name.relative_to("configs")
-    shipped = SHIPPED_RECIPES / name
-    return next((str(one) for one in (shipped, shipped.with_suffix(".yaml")) if one.is_file()), path)
+    path = os.path.normpath(os.path.join(folder, name)) if folder else name
+    own = [each for each in (path, f"{path}.yaml") if os.path.isfile(each) and os.path.realpath(each) not in chain]
+    return (own or [shipped_recipe(name) or path])[0]
+
+
+def shipped_recipe(name: str) -> str | None:
+    """Return the path of the shipped recipe of a name; None if there is none."""
+    path = SHIPPED_RECIPES / name.removeprefix("configs/")
+    return next((str(each) for each in (path, Path(f"{path}.yaml")) if each.is_file()), None)
 
 
 def shipped_recipes() -> dict[str, str]:
@@ -145,6 +152,8 @@ def overrides(pairs: Sequence[str]) -> Entries:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
             raise UserError(f"-o {pair}: expected key=value, for example -o optim.lr=0.01")
+        if key.strip() == "base":
+            raise UserError(f"-o {pair}: base is a key of recipes in files; another recipe is named by -c")
         try:
             value = budgeted_yaml.safe_load(text) if text.strip() else ""
         except yaml.YAMLError as error:
@@ -215,11 +224,19 @@ def differences(old: Entries, new: Entries) -> list[str]:
     ]
 
 
-def _read(path: str, chain: tuple[str, ...]) -> Entries:
-    """Read a recipe and its bases. chain: files whose base this one is."""
-    name = Path(path).stem
-    hint = "" if os.path.exists(path) else similar_name(name, shipped_recipes())
-    with parsing(f"{path}: cannot read this recipe{hint}", "the recipes of the zoo are in configs/"):
+def _read(path: str, chain: tuple[str, ...], named_by: str = "") -> Entries:
+    """Read a recipe and its bases.
+
+    Args:
+        path: of the file.
+        chain: files whose base this one is.
+        named_by: the beginning of a message: file, line and key that name this one.
+    """
+    if not os.path.exists(path):
+        hint = similar_name(Path(path).stem, shipped_recipes()) or similar_path(path)
+        listed = "; zoo train --list shows those of the zoo"
+        raise UserError(f"{named_by}{path}: there is no such recipe{hint or listed}")
+    with parsing(f"{named_by}{path}: cannot read this recipe"):
         real_path = os.path.realpath(path)
         if real_path in chain:
             raise UserError(f"{path}: base: the recipe is its own base")
@@ -232,10 +249,13 @@ def _read(path: str, chain: tuple[str, ...]) -> Entries:
     if root is not None:
         _flatten(root, "", path, entries)
     base = entries.pop("base", None)
-    if base is None:
+    if base is None or base.value is None:
         return entries
-    base_path = os.path.normpath(os.path.join(os.path.dirname(path), str(base.value)))
-    return merge(_read(base_path, (*chain, real_path)), entries)
+    if not isinstance(base.value, str):
+        raise UserError(f"{base.origin}: base: expected the name of one recipe, got {base.value!r}")
+    chain = (*chain, real_path)
+    base_path = find_recipe(base.value, os.path.dirname(path), chain)
+    return merge(_read(base_path, chain, f"{base.origin}: base: "), entries)
 
 
 def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries) -> None:

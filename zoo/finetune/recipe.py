@@ -118,7 +118,7 @@ def plan(found: Found, overrides: Entries, path: str | None) -> Plan:
     path = path or (overrides["weights"].value if "weights" in overrides else None)
     own = {f"data.{key}": Entry(value, found.layout) for key, value in found.settings.items()}
     own["data.val_fraction"] = Entry(folder.HELD_OUT, "where there is no validation split")
-    base = loader.read(loader.find_recipe(BASES[found.task]))
+    base = loader.read(str(loader.SHIPPED_RECIPES / f"{BASES[found.task]}.yaml"))
     entries = {key: Entry(entry.value, os.path.basename(entry.origin)) for key, entry in base.items()}
     length = {"train.steps": None, "train.epochs": None if "train.steps" in overrides else 1}
     own |= {key: Entry(value, "zoo finetune", outdated=True) for key, value in {**SETTLED, **length}.items()}

@@ -226,6 +226,8 @@ def _explain(words: Sequence[str], options: Sequence[str]) -> str:
         options: that there are.
     """
     key, equals, value = words[0].lstrip("-").partition("=")
+    if not equals and not words[0].startswith("-"):
+        return f"{words[0]}: a recipe is named by -c: -c {words[0]}"
     if not equals and len(words) > 1 and not words[1].startswith("-"):
         value = words[1]
     name, known = key.replace("-", "_"), _keys()

@@ -152,7 +152,7 @@ def _convert(entry: Published, published: str, folder: str) -> None:
             tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(RESNET_PREFIXES)}
         files.write(out, tensors, {"origin": entry.title, "file": entry.file, "sha256": digest, **origin})
         return
-    base = loader.read(loader.find_recipe(entry.recipe))
+    base = loader.read(str(loader.SHIPPED_RECIPES / f"{entry.recipe}.yaml"))
     pairs = [f"{key}={json.dumps(value)}" for key, value in {"depth": entry.depth, **entry.options}.items()]
     wanted = convert.Wanted(base["model.name"].value, entry.origin, override=pairs)
     convert.convert(published, out, wanted, lambda _: None, origin)

@@ -61,9 +61,47 @@ def test_a_cycle_of_bases_is_found(tmp_path):
     assert "its own base" in message_of(loader.read, write(tmp_path, "base: a.yaml\n", "c.yaml"))
 
 
-def test_a_missing_base_is_named(tmp_path):
-    text = message_of(loader.read, write(tmp_path, "base: nowhere.yaml\n"))
-    assert "nowhere.yaml" in text and "cannot read" in text
+@pytest.mark.parametrize(
+    "base, answer",
+    [
+        ("nowhere.yaml", "nowhere.yaml: there is no such recipe; zoo train --list shows those of the zoo"),
+        ("tsm_dmo", "tsm_dmo: there is no such recipe; did you mean tsm_demo?"),
+        ("commom.yaml", "commom.yaml: there is no such recipe; did you mean {}/common.yaml?"),
+    ],
+)
+def test_a_missing_base_is_named(tmp_path, base, answer):
+    write(tmp_path, "seed: 1\n", "common.yaml")
+    path = write(tmp_path, f"seed: 2\nbase: {base}\n")
+    assert message_of(loader.read, path) == f"{path}:2: base: {tmp_path}/{answer.format(tmp_path)}"
+
+
+@pytest.mark.parametrize("base", ["tsm_demo", "tsm_demo.yaml", "configs/tsm_demo.yaml", "mine", "./mine.yaml"])
+def test_a_base_is_found_as_a_recipe_of_the_command_line(tmp_path, monkeypatch, base):
+    """A file beside the recipe comes first, and one in the current folder does not count."""
+    path, elsewhere = write(tmp_path, f"base: {base}\nseed: 3\n", "recipes/r.yaml"), tmp_path / "elsewhere"
+    write(tmp_path, "seed: 4\nout: mine\n", "recipes/mine.yaml")
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for name in ("tsm_demo", "tsm_demo.yaml", "mine.yaml"):
+        write(elsewhere, "seed: 5\nout: elsewhere\n", name)
+    expected = (
+        {"seed": 4, "out": "mine"} if "mine" in base else values(loader.read(str(ROOT / "configs/tsm_demo.yaml")))
+    )
+    assert values(loader.read(path)) == {**expected, "seed": 3}
+    write(tmp_path, "seed: 6\nout: beside\n", f"recipes/{base}")
+    assert values(loader.read(path)) == {"seed": 3, "out": "beside"}
+
+
+def test_a_recipe_of_the_same_name_changes_that_of_the_zoo(tmp_path):
+    path = write(tmp_path, "base: tsm_demo\nseed: 3\n", "tsm_demo.yaml")
+    assert values(loader.read(path)) == {**values(loader.read(str(ROOT / "configs/tsm_demo.yaml"))), "seed": 3}
+
+
+def test_a_base_is_one_name(tmp_path):
+    path = write(tmp_path, "base: [tsm_demo, mine]\n")
+    assert message_of(loader.read, path).startswith(f"{path}:1: base: expected the name of one recipe, got [")
+    assert values(loader.read(write(tmp_path, "base: null\nseed: 1\n"))) == {"seed": 1}
+    assert "another recipe is named by -c" in message_of(loader.overrides, ["base=tsm_demo"])
 
 
 @pytest.mark.parametrize(
@@ -104,6 +142,9 @@ def test_shipped_recipes_are_found_from_any_folder(tmp_path, monkeypatch, path):
     shipped = str(ROOT / "zoo/configs/tsm_demo.yaml")
     assert loader.find_recipe(path) == shipped
     assert loader.read(path) == loader.read(shipped)
+    (tmp_path / "tsm_demo").mkdir()  # a folder is no recipe
+    assert loader.find_recipe(path) == shipped
+    (tmp_path / "tsm_demo").rmdir()
     write(tmp_path, "seed: 7\n", path)
     assert loader.find_recipe(path) == path and values(loader.read(path)) == {"seed": 7}
 
@@ -120,12 +161,12 @@ def test_the_nearest_recipe_is_named():
 @pytest.mark.parametrize("path", ["other/tsm_demo.yaml", "../tsm_demo.yaml", "/nowhere/tsm_demo.yaml", "configs"])
 def test_other_paths_are_not_looked_up(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
-    assert loader.find_recipe(path) == path and "cannot read this recipe" in message_of(loader.read, path)
+    assert loader.find_recipe(path) == path and "there is no such recipe" in message_of(loader.read, path)
 
 
 def test_a_missing_file(tmp_path):
     message = message_of(loader.read, str(tmp_path / "no.yaml"))
-    assert "no.yaml" in message and "configs/" in message
+    assert message == f"{tmp_path}/no.yaml: there is no such recipe; zoo train --list shows those of the zoo"
     assert "cannot read" in message_of(loader.read, str(tmp_path))  # a folder
 
 
