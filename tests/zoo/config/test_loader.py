@@ -64,7 +64,7 @@ def test_a_cycle_of_bases_is_found(tmp_path):
 @pytest.mark.parametrize(
     "base, answer",
     [
-        ("nowhere.yaml", "nowhere.yaml: there is no such recipe; zoo train --list shows those of the zoo"),
+        ("nowhere", "nowhere: there is no such recipe; zoo train --list shows those of the zoo"),
         ("tsm_dmo", "tsm_dmo: there is no such recipe; did you mean tsm_demo?"),
         ("commom.yaml", "commom.yaml: there is no such recipe; did you mean {}/common.yaml?"),
     ],
@@ -84,9 +84,8 @@ def test_a_base_is_found_as_a_recipe_of_the_command_line(tmp_path, monkeypatch, 
     monkeypatch.chdir(elsewhere)
     for name in ("tsm_demo", "tsm_demo.yaml", "mine.yaml"):
         write(elsewhere, "seed: 5\nout: elsewhere\n", name)
-    expected = (
-        {"seed": 4, "out": "mine"} if "mine" in base else values(loader.read(str(ROOT / "configs/tsm_demo.yaml")))
-    )
+    shipped = values(loader.read(str(ROOT / "configs/tsm_demo.yaml")))
+    expected = {"seed": 4, "out": "mine"} if "mine" in base else shipped
     assert values(loader.read(path)) == {**expected, "seed": 3}
     write(tmp_path, "seed: 6\nout: beside\n", f"recipes/{base}")
     assert values(loader.read(path)) == {"seed": 3, "out": "beside"}
