@@ -12,11 +12,11 @@ from zoo.data.datasets.common import SPLITS
 from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
 from zoo.data.errors import UserError, similar_path
 from zoo.data.fields import HeldOut, Range
-from zoo.data.formats import images, layouts, masks
+from zoo.data.formats import exports, images, layouts, masks
 from zoo.data.formats.class_names import read_names
-from zoo.data.formats.lists import check_inside, read_lines, walk
+from zoo.data.formats.lists import check_inside, class_folders, read_lines, walk
 from zoo.data.formats.masks import Pair
-from zoo.data.formats.splits import split_name
+from zoo.data.formats.splits import name_splits, split_name
 from zoo.data.packs.prepared import PreparedSplit, open_splits
 
 # Folders of images and masks, by split; the last ones are CamVid's.
@@ -174,11 +174,11 @@ def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -
         layout = of_images if "/" in of_images else of_masks  # train and val alone say nothing
         names = {split: split_name(root, split, layout, of_images, of_masks) for split in SPLITS}
         if names["val"]:
-            notes += unread
+            notes += [*unread, *name_splits(names)]
             found = [names[split] or split for split in splits]
             return [_match_folders(root, of_images.format(name), of_masks.format(name), notes) for name in found], False
         if names["train"]:
-            folders = of_images.format("train"), of_masks.format("train")
+            folders = of_images.format(names["train"]), of_masks.format(names["train"])
             break
     if os.path.isdir(os.path.join(root, folders[0])):
         notes += unread
@@ -186,10 +186,21 @@ def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -
     elif lists.get("train"):
         pairs = _listed_pairs(settings, str(lists["train"]), notes)
     else:
-        similar = similar_path(os.path.join(root, "images")) or similar_path(os.path.join(root, "leftImg8bit"))
-        raise UserError(f"{root}: contains neither Cityscapes nor custom images{similar}; it should contain\n{LAYOUT}")
+        raise UserError(
+            f"{root}: contains neither Cityscapes nor custom images{_hint(root)}; it should contain\n{LAYOUT}"
+        )
     files = [(Content(os.path.join(root, image)),) for image, _ in pairs]  # copies may have other masks
     return list(common.divide(settings, pairs, files, [0] * len(pairs), notes).values()), True
+
+
+def _hint(root: str) -> str:
+    """Return what a folder without scenes holds, or what may have been meant."""
+    if labels := exports.recognize(root):
+        return f", but {labels}"
+    for folder in (os.path.join(root, name) for name in class_folders(root, "")):
+        if find_layout(folder) or os.path.isdir(os.path.join(folder, "leftImg8bit")):
+            return f"; did you mean -o data.root={folder}?"
+    return similar_path(os.path.join(root, "images")) or similar_path(os.path.join(root, "leftImg8bit"))
 
 
 def find_layout(root: str, is_listed: bool = False) -> tuple[str, str] | None:

@@ -32,6 +32,7 @@ from zoo.data.formats.lists import (
     read_folders,
     read_list,
 )
+from zoo.data.formats.splits import splits_below
 from zoo.data.packs.prepared import PreparedSplit, open_splits
 from zoo.data.transforms import pixels
 from zoo.data.transforms.clips import center_box
@@ -297,7 +298,7 @@ def _read_folders(settings: Settings, split: str, folders: tuple[str, ...], note
         f"{found}; put {list_name} (lines `relative/path.JPEG label`) into {root}, name a list with "
         f"-o data.{split}_list=FILE, or make folders {split}/<class>/ with images (files ending in "
         f"{', '.join(images.EXTENSIONS)}){common.hold_out_remedy(settings)}"
-        + ("" if os.path.isdir(folder) else similar_path(folder))
+        + ("" if os.path.isdir(folder) else splits_below(root) or similar_path(folder))
     )
 
 

@@ -33,6 +33,7 @@ from zoo.data.formats.lists import (
     read_folders,
     read_list,
 )
+from zoo.data.formats.splits import splits_below
 from zoo.data.packs.prepared import PreparedSplit, open_splits
 from zoo.data.transforms import clips
 from zoo.data.transforms.geometry import Geometry, Size, short_side_size
@@ -369,7 +370,7 @@ def _find_clips(
         notes += ignored
         if not entries:
             folder = os.path.join(settings.root, name)
-            similar = "" if os.path.isdir(folder) else similar_path(folder)
+            similar = "" if os.path.isdir(folder) else splits_below(settings.root) or similar_path(folder)
             found = "; ".join([f"there is neither {split}.list nor a video in {split}/<class>/", *notes])
             raise UserError(
                 f"{settings.root}: {found}; add one of them, name a list with -o data.{split}_list=FILE"

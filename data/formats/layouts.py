@@ -18,7 +18,7 @@ import numpy as np
 from zoo.data.errors import BadSample
 from zoo.data.formats import images
 from zoo.data.formats.lists import MAX_DIGITS, class_folders, walk
-from zoo.data.formats.splits import SPLIT_NAMES, WORD, class_split, find_split, split_of
+from zoo.data.formats.splits import SPLIT_NAMES, WORD, class_split, find_split, name_splits, split_of
 from zoo.data.transforms.geometry import Size
 
 MASK_WORDS = re.compile(
@@ -26,13 +26,13 @@ MASK_WORDS = re.compile(
 )
 MASK_SUFFIX = re.compile(r"[-_. ](?:masks?|labels?|seg|segmentation|gt|annotation)$", re.IGNORECASE)
 COPY = re.compile(r" ?\(\d+\)$| - Copy.*$| copy( \d+)?$", re.IGNORECASE)
-NUMBER = re.compile(r"(\d+)$")
+DIGITS = "0123456789"
 MAX_SIBLINGS = 12  # folders that are compared with each other; more are classes
 LOOKED_AT = 3  # images of a folder whose pixels are looked at
 LOSSY = (".jpg", ".jpeg", ".jpe", ".jfif", ".webp")
 FLAT, MUCH = 0.8, 0.1  # shares of pixels that have the color of their neighbor
 SAME = 0.9  # share of names that two folders have in common, if they are pairs
-MIN_NAMES, GIFS = 3, 40
+MIN_NAMES, MIN_FRAMES, GIFS = 3, 8, 40
 NO_CLASSES = ("train", "training", "val", "valid", "validation", "test", "testing", "images")
 GIF_FRAME = re.compile(rb"\0\x21\xf9\x04.{4}\0[\x2c\x21]", re.DOTALL)  # a graphic control and what it is for
 
@@ -84,7 +84,7 @@ def bare(stems: Sequence[str]) -> list[str]:
 def _beginning(names: Sequence[str]) -> int:
     """Return the length of what all names begin with, without digits at its end."""
     pairs = zip(min(names), max(names))
-    return len("".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)).rstrip("0123456789"))
+    return len("".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)).rstrip(DIGITS))
 
 
 def _find_pairs(folders: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
@@ -172,11 +172,8 @@ def doubts(root: str, parent: str, paths: Sequence[str]) -> str:
         parent: of the class folders, "" for root.
         paths: of all samples, relative to root.
     """
-    place, start, below = (
-        os.path.normpath(os.path.join(root, parent)),
-        len(parent) + bool(parent),
-        defaultdict[str, set[str]](set),
-    )
+    place, start = os.path.normpath(os.path.join(root, parent)), len(parent) + bool(parent)
+    below = defaultdict[str, set[str]](set)
     for path in paths:
         name, _, rest = path[start:].partition("/")
         below[name].add(os.path.dirname(rest))
@@ -193,17 +190,18 @@ def doubts(root: str, parent: str, paths: Sequence[str]) -> str:
                 f"{first} and {second} in {place} hold folders of the same names ({', '.join(common)}), as splits do; "
                 "these are named train and val, and hold a folder per class"
             )
-    if frames := _frames([path for path in paths if "/" in path[start:].partition("/")[2]]):
-        folder, count = frames
+    first_ones = {*sorted(below)[:MAX_SIBLINGS]}
+    if clip := _frames([path for path in paths if path[start:].partition("/")[0] in first_ones], start):
+        path, folder, count = clip
         return (
-            f"{os.path.join(root, folder)} and others hold numbered images, as frames of a clip are named; for clips, "
-            f"write train.list with a line `{folder} {count} 0` for each (folder, number of frames, class)"
+            f"{os.path.join(root, path)} and others are numbered in rows, as frames of clips are; for clips, give each "
+            f"a folder and write train.list with a line `{folder} {count} 0` for each (folder, number of frames, class)"
         )
     if few:
         files = defaultdict[str, list[str]](list)
         for path in paths:
             files[path[start:].partition("/")[0]].append(os.path.join(root, path))
-        if pairs := _find_pairs(files):
+        if paths[0].lower().endswith(images.EXTENSIONS) and (pairs := _find_pairs(files)):
             shown = " and ".join(pairs[0])
             return f"{shown} in {place} look like images and their masks; keep these two, named images and masks"
         if named := _same_names(files):
@@ -232,28 +230,40 @@ def _same_names(files: Mapping[str, Sequence[str]]) -> tuple[str, str, str] | No
 
 def _is_count(names: set[str]) -> bool:
     """Return whether names are numbers of a row, as those of files and folders of any class may be."""
-    numbers = sorted(int(name) for name in bare(sorted(names)) if name.isdecimal() and len(name) < MAX_DIGITS)
-    return len(names) == 1 or (len(numbers) == len(names) and numbers[-1] - numbers[0] < 3 * len(numbers))
+    rows = defaultdict[str, list[int]](list)
+    for name in bare(sorted(names)):
+        start = name.rstrip(DIGITS)
+        rows[start].append(int(name[len(start) :][:MAX_DIGITS] or -1))
+    are_rows = all(min(row) >= 0 and max(row) - min(row) < 3 * len(row) for row in rows.values())
+    return len(names) == 1 or (are_rows and 2 * len(rows) <= len(names))
 
 
-def _frames(paths: Sequence[str]) -> tuple[str, int] | None:
-    """Return a folder of images whose numbers are those of frames of a clip, and how many, if most folders are so.
+def _frames(paths: Sequence[str], start: int) -> tuple[str, str, int] | None:
+    """Return a frame of a clip, its folder and the number of frames, if most files are numbered so.
 
     Args:
-        paths: of samples below folders in those of classes.
+        paths: of samples, relative to root.
+        start: of the name of the class in them.
     """
-    folders = defaultdict[str, list[int]](list)
+    clips, classes = defaultdict[str, dict[int, str]](dict), set[str]()
     for path in paths:
-        folder, name = os.path.split(path)
-        number = NUMBER.search(os.path.splitext(name)[0])
-        folders[folder].append(int(number[1][:MAX_DIGITS]) if number else 0)
+        stem, _ = os.path.splitext(path)
+        clip = stem.rstrip(DIGITS)
+        clips[clip][int(stem[len(clip) :][:MAX_DIGITS] or 0)] = path
+        classes.add(path[start:].partition("/")[0])
+    is_deep = any(clip.count("/", start) > 1 for clip in clips)
+    least, usual = (
+        (MIN_NAMES, len(classes)) if is_deep else (MIN_FRAMES, 2 * len(classes))
+    )  # of images that are no frames
     rows = [
-        folder
-        for folder, numbers in folders.items()
-        if len(numbers) >= MIN_NAMES and len(set(np.diff(sorted(numbers)).tolist())) == 1
+        clip
+        for clip, frames in clips.items()
+        if len(frames) >= least and len(set(np.diff(sorted(frames)).tolist())) == 1
     ]
-    is_many = 2 * len(rows) > len(folders) and len(set(map(os.path.basename, folders))) > 1
-    return (rows[0], len(folders[rows[0]])) if is_many else None
+    if 2 * len(rows) <= len(clips) or len(clips) <= usual:
+        return None
+    frames = clips[rows[0]]
+    return frames[min(frames)], os.path.dirname(rows[0]) if is_deep else rows[0].rstrip("-_. "), len(frames)
 
 
 def notes(root: str, paths: Sequence[str]) -> list[str]:
@@ -264,8 +274,5 @@ def notes(root: str, paths: Sequence[str]) -> list[str]:
         paths: of the training samples, relative to root.
     """
     folders = {split: class_split(root, split) for split in SPLIT_NAMES}
-    named = [f"{split} is {name}/" for split, name in folders.items() if name and name not in SPLIT_NAMES[split]]
     doubt = doubts(root, folders["train"] or "", paths)
-    return [f"splits by the names of their folders: {', '.join(named)}"] * bool(named) + [
-        f"warning: these may be no classes: {doubt}"
-    ] * bool(doubt)
+    return [*name_splits(folders), *([f"warning: these may be no classes: {doubt}"] if doubt else [])]

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from zoo.data.formats.lists import class_folders, walk
 
@@ -84,3 +84,17 @@ def without_wrapper(root: str, folder: str) -> str:
     if len(below) != 1 or files or not split_of(below[0]) or split_of(below[0]) != split_of(os.path.basename(folder)):
         return folder
     return without_wrapper(root, os.path.join(folder, below[0]))
+
+
+def name_splits(folders: Mapping[str, str | None]) -> list[str]:
+    """Return a line on splits whose folders have other names than train and val."""
+    named = [f"{split} is {name}/" for split, name in folders.items() if name and name not in SPLIT_NAMES[split]]
+    return [f"splits by the names of their folders: {', '.join(named)}"] * bool(named)
+
+
+def splits_below(root: str) -> str:
+    """Return a question for the folder in root that has splits, where root is one level too high; "" if none has."""
+    inner = next(
+        (path for name in class_folders(root, "") if class_split(path := os.path.join(root, name), "train")), ""
+    )
+    return inner and f"; did you mean -o data.root={inner}?"

@@ -127,6 +127,10 @@ MISTAKES = {
         [f"{a}/clip{c}/{n:05}.jpg" for a in "ab" for c in "12" for n in range(4)],
         "`a/clip1 4 0` for each",
     ),
+    "frames of one folder": (
+        [f"{a}/clip{c}_{n}.jpg" for a in "ab" for c in "123" for n in range(8)],
+        "a/clip1_0.jpg and others are numbered in rows.* `a/clip1 8 0` for each",
+    ),
     "pairs of images": (
         [f"{a}/{n}.jpg" for a in ("clean", "noisy") for n in ("sea", "sun", "sky")],
         "same names, .* pairs",

@@ -92,6 +92,8 @@ def test_images_are_paired_with_their_masks(tmp_path, layout):
         for number in range(4)
     )
     assert len(found[1]) == (4 if len(splits) == 2 else 1)
+    is_named = any("splits by the names of their folders" in note for note in found[0].notes)
+    assert is_named == bool({"training", "test"} & set(splits))
 
 
 def test_two_folders_of_masks_are_not_chosen_from(tmp_path):
@@ -99,6 +101,33 @@ def test_two_folders_of_masks_are_not_chosen_from(tmp_path):
     scenes(tmp_path, "photos", "preview")
     with pytest.raises(UserError, match="neither Cityscapes nor custom images"):
         load(cityscapes, tmp_path, num_classes=3)
+
+
+def test_scenes_without_a_validation_split_in_a_folder_of_another_name(tmp_path):
+    scenes(tmp_path, "training_set/images", "training_set/masks", 4)
+    train, val = load(cityscapes, tmp_path, num_classes=3)
+    assert (len(train), len(val)) == (3, 1) and train.name(0).startswith("training_set/images/")
+
+
+COCO = b'{"images": [], "annotations": []}'
+TOO_HIGH = {
+    "images": (imagenet, lambda root: photo(root, *paths("photos/{}/{}/1.jpg", ("train", "val"), "ab")), "{}/photos"),
+    "clips": (kinetics, lambda root: touch(root, *paths("clips/{}/{}/1.mp4", ("train", "val"), "ab")), "{}/clips"),
+    "scenes": (cityscapes, lambda root: scenes(root, "set/imgs/train", "set/anns/train"), "{}/set"),
+}
+
+
+@pytest.mark.parametrize("dataset, write, meant", TOO_HIGH.values(), ids=TOO_HIGH)
+def test_a_root_one_level_too_high(tmp_path, dataset, write, meant):
+    write(tmp_path)
+    with pytest.raises(UserError, match=f"did you mean -o data.root={meant.format(tmp_path)}?"):
+        load(dataset, tmp_path, **({} if dataset is cityscapes else {"val_fraction": None}))
+
+
+def test_labels_in_place_of_masks(tmp_path):
+    touch(tmp_path, "labels.json", content=COCO)
+    with pytest.raises(UserError, match="nor custom images, but labels of COCO .*: `zoo data import"):
+        load(cityscapes, tmp_path)
 
 
 DOUBTS = {
@@ -123,6 +152,8 @@ CLASSES = {
     "numbered with a prefix": paths("{}/IMG_{}.jpg", "ab", "12345"),
     "some names alike": [*paths("{}/{}.jpg", "ab", ("sea", "sun", "sky")), *paths("a/{}.jpg", ("land", "city"))],
     "folders of one name": paths("{}/images/{}.jpg", "ab", "123"),  # Tiny ImageNet
+    "photos of two cameras": paths("{}/{}_{}.jpg", "ab", ("IMG", "DSC"), range(9)),
+    "frames of a few faces": paths("{}/S{}_{}.jpg", "ab", "1234", "567"),
     "mask and no mask": paths("{}/{}.jpg", ("mask", "no_mask"), "123"),
 }
 
