@@ -36,6 +36,10 @@ __all__ = [
 __version__ = "0.2.0"
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Import a name of the Python API when it is used: every process that reads data imports this package."""
     if name not in __all__:

@@ -15,7 +15,7 @@ from zoo.config.convert import convert
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import images
 from zoo.frameworks import FRAMEWORKS
-from zoo.models import Spec, initializers, load_model_class, load_spec, named
+from zoo.models import Spec, initializers, load_model_class, load_spec, named, require_features
 from zoo.models.named import NAMED_MODELS, NamedModel
 from zoo.notebook import Result, Run, argument_names, override_pairs
 from zoo.predict.batches import Options, predict
@@ -109,7 +109,10 @@ class Loaded:
         Raises:
             UserError: as `predict`; an exported model gives features of faces alone.
         """
-        if self._load().metadata["task"] == "face":
+        facts = self._load().metadata
+        if facts["framework"] in FRAMEWORKS and facts["task"] != "face":
+            require_features(facts["model"], facts["framework"], "features")
+        if facts["task"] == "face":
             found = self.predict(inputs, batch=batch, workers=workers)
             return np.asarray([each.embedding for each in found] if isinstance(found, list) else found.embedding, "f4")
         return np.asarray(self._results(inputs, Options.parse(batch, workers), finish=_pool, features=True))
@@ -166,7 +169,7 @@ def _pool(_index: int, _sample: Any, maps: np.ndarray | None) -> np.ndarray:
 def list_models(pattern: str = "*", pretrained: bool = False) -> list[str]:
     """Return the names of all models, or of published weights, that match a pattern of the shell, such as `tsm_*`."""
     weights = [name for name, entry in registry.table().items() if entry.recipe] if pretrained else []
-    return fnmatch.filter(weights if pretrained else NAMED_MODELS, pattern)
+    return fnmatch.filter(weights if pretrained else named.names(), pattern)
 
 
 def create_model(
@@ -305,7 +308,7 @@ def _arch_and_weights(
 
 
 def _from_imagenet(
-    found: NamedModel, spec: Spec, num_classes: int, seed: int, options: dict[str, Any]
+    found: NamedModel, spec: Spec, num_classes: int | None, seed: int, options: dict[str, Any]
 ) -> tuple[Any, Arrays]:
     """Return the architecture of a model and its tensors: published ones of its ResNet, and initial values."""
     arch = named.build_arch(found, options, num_classes)

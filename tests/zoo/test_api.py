@@ -45,6 +45,10 @@ def test_names():
         zoo.create_model("resnet51")
 
 
+def test_the_package_shows_its_python_api_and_nothing_else():
+    assert dir(zoo) == sorted(zoo.__all__) and all(hasattr(zoo, name) for name in dir(zoo))
+
+
 def test_options():
     assert zoo.numpy_weights("resnet18", width=8)["conv1.weight"].shape == (8, 3, 7, 7)
     with pytest.raises(UserError, match="widht: resnet has no such option; there are: depth, num_classes, width"):

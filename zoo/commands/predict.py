@@ -15,6 +15,7 @@ from zoo.commands.new_file import free_folder
 from zoo.config.convert import plain
 from zoo.data.errors import BadSample, UserError, printable
 from zoo.frameworks import FRAMEWORKS
+from zoo.models import require_features
 from zoo.predict import batches, output
 from zoo.predict import stream as streaming
 from zoo.predict import stream_report as stream_options
@@ -291,6 +292,11 @@ def check_explained(found: Trained, arguments: argparse.Namespace) -> None:
     name = arguments.explain
     if name is not None and (not found.class_names or onnx_file.is_onnx(arguments.weights) or arguments.stream):
         raise UserError("--explain: is for files, and for checkpoints of classes and scenes; leave it out")
+    if name is not None and found.spec.TASK == "classify":
+        require_features(found.model, found.cfg.framework, "--explain")
+        shapes = found.spec.shapes(found.arch)
+        if [len(shape) for key, shape in shapes.items() if found.spec.is_head(key)].count(2) != 1:
+            raise UserError(f"--explain: needs a classifier that is one linear layer, which {found.model} has not")
     if name and name not in found.class_names:
         raise UserError(
             f"--explain: {name} is none of the classes ({', '.join(found.class_names[:20])}); to explain the most "

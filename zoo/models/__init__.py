@@ -12,7 +12,8 @@ that the user has installed. Their specs may leave out what zoo/models/defaults.
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any, Protocol, cast
 
 from zoo.data import extras
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, known_names
 from zoo.frameworks import FRAMEWORKS, import_for
 from zoo.models import defaults
 from zoo.models.initializers import Initializer
@@ -114,6 +115,11 @@ def packages() -> dict[str, str]:
     return {**{entry.name: entry.value for entry in entry_points(group=__name__)}, **own}
 
 
+def is_own(model: str) -> bool:
+    """Return whether a model is one of this project, and not of an installed package."""
+    return packages()[model].startswith(f"{__name__}.")
+
+
 def folder(model: str) -> str:
     """Return the folder of a model's files, for messages: zoo/models/resnet."""
     return packages()[model].replace(".", "/")
@@ -131,20 +137,33 @@ def load_spec(model: str) -> Spec:
         UserError: there is no such model, its package cannot be imported, or its spec lacks a name of SPEC_NAMES.
     """
     if model not in list_models():
-        raise UserError(f"there is no model {model!r}; there are: {', '.join(list_models())}")
-    try:
+        raise UserError(f"there is no model {model!r}{known_names(model, list_models())}")
+    with _importing(model):
         spec: Any = importlib.import_module(f"{packages()[model]}.spec")
-    except ImportError as error:
-        raise UserError(f"the model {model} of the package {packages()[model]} cannot be imported: {error}") from None
-    if not packages()[model].startswith(f"{__name__}."):
+    if not is_own(model):
         spec = SimpleNamespace(**{**vars(defaults), **vars(spec)})
+        if hasattr(spec, "shapes"):
+            spec.shapes = _importing(model)(spec.shapes)  # may be those of the framework's own module
     missing = [name for name in SPEC_NAMES if not hasattr(spec, name)]
+    if not missing and not hasattr(spec.Arch, "num_classes"):
+        missing = ["the field num_classes of Arch, with a default"]
     if missing:
         raise UserError(
             f"{folder(model)}/spec.py lacks {', '.join(missing)}; define the names of zoo.models.Spec, see "
             "docs/extending.md"
         )
     return cast(Spec, spec)
+
+
+@contextmanager
+def _importing(model: str) -> Iterator[None]:
+    """Raise UserError where the code of a model in an installed package cannot be imported."""
+    try:
+        yield
+    except ImportError as error:
+        if is_own(model):
+            raise
+        raise UserError(f"the model {model} of the package {packages()[model]} cannot be imported: {error}") from None
 
 
 def resolve_arch(spec: Spec, arch: Any, fields: Sequence[Field], num_classes: int) -> Any:
@@ -174,11 +193,24 @@ def load_model_class(model: str, framework: str) -> type[Any]:
     """Return the class Model(arch) of a model; imports the framework.
 
     Raises:
-        UserError: the model has no implementation for this framework, or the framework is not installed.
+        UserError: the model has no implementation for this framework, it cannot be imported, or the framework is not
+            installed.
     """
     available = [name for name in FRAMEWORKS if has_file(model, name)]
-    module = import_for(framework, f"{packages()[model]}.{framework}", available, f"the model {model}")
+    with _importing(model):
+        module = import_for(framework, f"{packages()[model]}.{framework}", available, f"the model {model}")
+    if not hasattr(module, "Model"):
+        raise UserError(f"{folder(model)}/{framework}.py has no class Model")
     return module.Model
+
+
+def require_features(model: str, framework: str, use: str) -> None:
+    """Raise UserError if a model has no method forward_features. use: what needs it, which begins the message."""
+    if not hasattr(load_model_class(model, framework), "forward_features"):
+        raise UserError(
+            f"{use}: needs the maps in front of the pooling, and Model in {folder(model)}/{framework}.py has no "
+            "forward_features(input), which returns them; see docs/extending.md"
+        )
 
 
 def has_file(model: str, name: str) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zoo.data.batch import Field
-from zoo.data.errors import UserError
-from zoo.models import Spec, load_spec, resolve_arch
+from zoo.data.errors import UserError, known_names
+from zoo.models import Spec, is_own, list_models, load_spec, resolve_arch
 from zoo.models.arcface import spec as arcface
 from zoo.models.resnet import spec as resnet
 
@@ -16,13 +16,13 @@ class NamedModel(NamedTuple):
     Attributes:
         model: name of its folder in zoo/models.
         options: of its Arch.
-        num_classes: of the data set that it was published for.
+        num_classes: of the data set that it was published for; None without one.
         input_shape: of a sample in training, channels last.
     """
 
     model: str
     options: dict[str, Any]
-    num_classes: int
+    num_classes: int | None
     input_shape: tuple[int, ...]
 
 
@@ -38,18 +38,23 @@ NAMED_MODELS = {
 }
 
 
+def names() -> list[str]:
+    """Return all names; a model of an installed package has that of a recipe's model.name."""
+    return [*NAMED_MODELS, *(model for model in list_models() if not is_own(model))]
+
+
 def find(name: str) -> NamedModel:
     """Return the model of a name.
 
     Raises:
         UserError: there is none.
     """
-    if name not in NAMED_MODELS:
-        raise UserError(f"there is no model {name!r}; there are: {', '.join(NAMED_MODELS)}")
-    return NAMED_MODELS[name]
+    if name not in names():
+        raise UserError(f"there is no model {name!r}{known_names(name, names())}")
+    return NAMED_MODELS.get(name) or NamedModel(name, {}, load_spec(name).Arch.num_classes, (224, 224, 3))
 
 
-def build_arch(named: NamedModel, options: Mapping[str, Any], num_classes: int) -> Any:
+def build_arch(named: NamedModel, options: Mapping[str, Any], num_classes: int | None) -> Any:
     """Return the complete architecture of a model.
 
     Args:
@@ -58,9 +63,11 @@ def build_arch(named: NamedModel, options: Mapping[str, Any], num_classes: int) 
         num_classes: outputs of the classifier.
 
     Raises:
-        UserError: the value of an option is impossible.
+        UserError: the value of an option is impossible, or the number of classes is not known.
     """
     spec = load_spec(named.model)
+    if num_classes is None:
+        raise UserError(f"num_classes: {named.model} was published for no data set; give the number of classes")
     try:
         arch = spec.Arch(**{**named.options, **options, "num_classes": num_classes})
     except ValueError as error:

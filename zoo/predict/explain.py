@@ -23,7 +23,8 @@ def colors() -> np.ndarray:
 
 def activations(head: Mapping[str, np.ndarray], maps: np.ndarray, label: int) -> np.ndarray:
     """Return the activation map of a class, (n, h, w), of the feature maps (n, C, h, w) of an image or of n frames."""
-    return np.tensordot(head["fc.weight"][label], maps, (0, 1)) + head["fc.bias"][label]
+    weight, *bias = sorted(head.values(), key=np.ndim, reverse=True)
+    return np.tensordot(weight[label], maps, (0, 1)) + sum(each[label] for each in bias)
 
 
 def write_activations(model: TrainedModel, sample: Sample, label: int, probability: float, path: str) -> None:

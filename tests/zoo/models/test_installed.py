@@ -2,17 +2,24 @@
 
 import importlib
 import re
+import shutil
 import sys
+import tomllib
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import zoo
+from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.training import events, run_here
 from zoo import models
+from zoo.commands import predict
 from zoo.data.errors import UserError
+from zoo.models import named
 
+torch = pytest.importorskip("torch")
 SMALL = {
     "data.size": 32,
     "data.train_images": 16,
@@ -36,7 +43,7 @@ def package(tmp_path, monkeypatch):
     files = dict(blocks)
     assert list(files) == ["pyproject.toml", "mynet/spec.py", "mynet/torch.py"]
     assert len(files["mynet/spec.py"].splitlines()) <= 30
-    group, entry = files.pop("pyproject.toml").splitlines()
+    ((group, entries),) = tomllib.loads(files.pop("pyproject.toml"))["project"]["entry-points"].items()
     info = tmp_path / "mynet-1.0.dist-info"
     for folder in (tmp_path / "mynet", info):
         folder.mkdir()
@@ -44,8 +51,8 @@ def package(tmp_path, monkeypatch):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mynet\nVersion: 1.0\n")
-    name = re.fullmatch(r'\[project.entry-points."(.*)"\]', group)[1]
-    (info / "entry_points.txt").write_text(f"[{name}]\n{entry.replace(chr(34), '')}\n")
+    lines = [f"{name} = {value}" for name, value in entries.items()]
+    (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     models.packages.cache_clear()
@@ -63,7 +70,6 @@ def train(folder, *words, **changes):
 
 
 def test_the_model_of_the_documentation(package):
-    pytest.importorskip("torch")
     whole, cut = package / "whole", package / "cut"
     ran = train(whole, **{"model.width": 8})
     assert ran.returncode == 0, ran.stderr
@@ -77,6 +83,40 @@ def test_the_model_of_the_documentation(package):
     assert loaded.model.head.weight.shape == (8, 8) and len(loaded.class_names) == 8
     predictions = loaded.predict(np.zeros((40, 50, 3), np.uint8)).probabilities
     assert sum(predictions) == pytest.approx(1, abs=1e-5)
+    photo = str(package / "photo.png")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)).save(photo)
+    features = loaded.features(photo)
+    logits = loaded.model.head(torch.from_numpy(features)).softmax(0)
+    assert features.shape == (8,) and logits.max().item() == pytest.approx(loaded.predict(photo).probabilities[0], 1e-5)
+    words = ("predict", photo, "--weights", whole, "--device", "cpu", "--out", package / "out", "--explain")
+    assert call_zoo(*words) == 0 and (package / "out/photo_explanation.png").exists()
+    replace(package / "mynet/torch.py", "forward_features", "maps")
+    for call in (lambda: zoo.load(whole, device="cpu").features(photo), lambda: predict.main([*map(str, words[1:])])):
+        with pytest.raises(UserError, match="Model in mynet/torch.py has no forward_features"):
+            call()
+
+
+def replace(path, old, new):
+    """Change a file of the package, and forget what was imported of it."""
+    path.write_text(path.read_text().replace(old, new))
+    for module in [name for name in sys.modules if name.partition(".")[0] == "mynet"]:
+        del sys.modules[module]
+    shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
+    importlib.invalidate_caches()
+
+
+def test_the_python_api_knows_the_model(package):
+    assert zoo.list_models("my*") == ["mynet"] and zoo.list_models()[:-1] == list(named.NAMED_MODELS)
+    model = zoo.create_model("mynet", num_classes=3, width=8, seed=4)
+    arrays = zoo.numpy_weights("mynet", num_classes=3, width=8, seed=4)
+    assert model.eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 3)
+    assert all(np.array_equal(model.state_dict()[name].numpy(), array) for name, array in arrays.items())
+    with pytest.raises(UserError, match="num_classes: mynet was published for no data set; give the number of classes"):
+        zoo.create_model("mynet")
+    with pytest.raises(UserError, match="depth: mynet has no such option; there are: num_classes, width"):
+        zoo.create_model("mynet", num_classes=3, depth=50)
+    replace(package / "mynet/spec.py", "Count | None = None", "Count | None = 12")
+    assert zoo.create_model("mynet").head.out_features == 12
 
 
 def test_names_that_a_spec_may_leave_out(package):
@@ -105,11 +145,21 @@ def test_mistakes(package):
         models.load_model_class("mynet", "paddle")
     with pytest.raises(UserError, match="there is no mynet/onnx.py"):
         models.require_graph("mynet")
-    (package / "mynet" / "spec.py").write_text("from nowhere import Arch\n")
+    replace(package / "mynet/torch.py", "from torch import nn", "import nowhere\nfrom torch import nn")
+    with pytest.raises(UserError, match="the model mynet of the package mynet cannot be imported: .*'nowhere'"):
+        zoo.create_model("mynet", num_classes=2)
+    replace(package / "mynet/torch.py", "import nowhere", "")
+    replace(package / "mynet/torch.py", "class Model", "class Net")
+    with pytest.raises(UserError, match="mynet/torch.py has no class Model"):
+        models.load_model_class("mynet", "torch")
+    replace(package / "mynet/spec.py", "num_classes: Count | None = None", "classes: int = 2")
+    with pytest.raises(UserError, match="mynet/spec.py lacks the field num_classes of Arch, with a default"):
+        models.load_spec("mynet")
+    spec = package / "mynet/spec.py"
+    replace(spec, spec.read_text(), "from nowhere import Arch\n")
     with pytest.raises(UserError, match="the model mynet of the package mynet cannot be imported: .*'nowhere'"):
         models.load_spec("mynet")
-    (package / "mynet" / "spec.py").write_text("Arch = None\n")
-    importlib.invalidate_caches()
+    replace(spec, spec.read_text(), "Arch = None\n")
     with pytest.raises(UserError, match="mynet/spec.py lacks shapes; define"):
         models.load_spec("mynet")
 
