@@ -2,7 +2,7 @@
 # make setup     .venv with all three frameworks, for CPUs     make test-all  every test, as CI runs them
 # make lint      ruff and mypy                                 make clean     remove .venv and .venv-*
 # make setup-gpu FRAMEWORK=torch                               .venv-torch for NVIDIA GPUs; or paddle, mindspore
-# make test-card GPU builds of PyTorch and MindSpore without a GPU (.venv-card; x86-64 Linux with gcc)
+# make test-card GPU builds of PyTorch and MindSpore without a GPU (.venv-card; x86-64 Linux with gcc, Python 3.11)
 # make gpu-check what a GPU can show in ten minutes, in one archive; ARGS="--minutes 30"
 PYTHON ?= $(or $(shell for v in 3.11 3.12 3.13; do python$$v -c "" 2>/dev/null && echo python$$v && break; done),\
     $(error Python 3.11, 3.12 or 3.13 is needed: make $@ PYTHON=/path/to/python3))
