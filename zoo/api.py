@@ -289,7 +289,7 @@ def _arch_and_weights(
         return arch, _initialize(spec, arch, seed)
     if pretrained == "imagenet":
         return _from_imagenet(found, spec, wanted, seed, options)
-    pretrained = resolve(os.fspath(pretrained))
+    pretrained = recorded.resolve_pointer(resolve(os.fspath(pretrained)))
     if has_averages(pretrained):
         print(averages_note(pretrained), file=sys.stderr)
     record = recorded.read(pretrained)
@@ -304,7 +304,8 @@ def _arch_and_weights(
         found, {**of_weights, **found.options, **options}, outputs if outputs and num_classes is None else wanted
     )
     is_fresh = spec.is_head if num_classes not in (None, outputs) else lambda _: False
-    return arch, merge(_initialize(spec, arch, seed), tensors, is_fresh, pretrained)
+    hint = "" if outputs else "\n  no classifier: num_classes=N adds one of N classes"
+    return arch, merge(_initialize(spec, arch, seed), tensors, is_fresh, pretrained, hint)
 
 
 def _from_imagenet(

@@ -149,7 +149,7 @@ VIDEO = {"non_local": True, "shift_place": "blockres"}
     ],
 )
 def test_limits_of_video_models(origin, options, parts):
-    found = origins.notes("tsm", origin, {**VIDEO, **options}, {}, False, "canonical")
+    found = origins.notes("tsm", origin, {**VIDEO, **options}, {}, True, "canonical")
     assert len(found) == len(parts)
     assert all(part in note for part, note in zip(parts, found))
 

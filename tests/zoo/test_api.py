@@ -90,7 +90,7 @@ def test_a_checkpoint_gives_its_weights_and_outputs(tmp_path):
 
 def test_weights_of_another_model(tmp_path):
     path, _ = api_cases.write_checkpoint(tmp_path)
-    with pytest.raises(UserError, match="last is a resnet, but tsm_r18 is a tsm; choose another name or file"):
+    with pytest.raises(UserError, match="step-00000004 is a resnet, but tsm_r18 is a tsm; choose another name or file"):
         zoo.numpy_weights("tsm_r18", pretrained=path, width=8)
     with pytest.raises(UserError, match="does not match this model") as error:
         zoo.numpy_weights("resnet34", pretrained=path, width=8)

@@ -354,6 +354,8 @@ def _restore(cfg: Config, job: Job, run: str | None, print_line: weights.Print, 
 
 def _start(cfg: Config, job: Job, print_line: weights.Print, eval_only: bool) -> tuple[weights.Tensors, str]:
     """Return the tensors of a new run, with moving averages where the plan has them, and the origin of the weights."""
+    if cfg.weights:
+        cfg = replace(cfg, weights=recorded.resolve_pointer(cfg.weights))
     arguments = job.spec, job.arch, job.trainer.params, job.val_set.classes
     if not (eval_only and job.plan.ema and cfg.weights and checkpoint.has_averages(cfg.weights)):
         tensors, origin = weights.initial(cfg, *arguments, print_line)

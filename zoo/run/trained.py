@@ -21,8 +21,8 @@ from zoo.tasks import load_task
 from zoo.trainer import load_backend, load_onnx_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.world import Launch
-from zoo.weights import files, onnx_file
-from zoo.weights.match import require_match
+from zoo.weights import files, onnx_file, recorded
+from zoo.weights.match import require_match, require_usable
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Trained:
     """A checkpoint or an exported model.
 
     Attributes:
-        path: of the checkpoint's folder or the .onnx file, as the user gave it.
+        path: of the checkpoint's folder or the .onnx file.
         raw: whether the weights of the last update count, also where there is their moving average.
         record: of the checkpoint: `classes`, `step`.
         cfg: its recipe, changed by the user's options.
@@ -72,7 +72,7 @@ class Trained:
         A class matrix has a row per class and may be larger than the memory; the first row is read.
 
         Raises:
-            UserError: the file is not readable, or has other tensors than the model.
+            UserError: the file is not readable, has other tensors than the model, or those of a diverged run.
         """
         rows: dict[str, files.RowRange] = {}
         if self.spec.SHARDED_PARAMETERS:
@@ -80,6 +80,7 @@ class Trained:
             rows = {key: (shapes[key][0], 0, 1) for key in self.spec.SHARDED_PARAMETERS if key in shapes}
         tensors = files.read(self.file, rows)[0]
         require_match(tensors, self.spec.shapes(self.arch), self.path)
+        require_usable(tensors, self.path)
         return tensors
 
     def load(self, scores: bool = False) -> TrainedModel:
@@ -128,7 +129,7 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
     Raises:
         UserError: there is no checkpoint or its record is incomplete, or an option is wrong.
     """
-    path = weights.resolve(path)
+    path = recorded.resolve_pointer(weights.resolve(path))
     record, entries = weights.read_recipe(path)
     flags = {"device": loader.Entry(device, "--device")}
     if framework or not onnx_file.is_onnx(path):

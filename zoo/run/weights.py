@@ -361,7 +361,7 @@ def _merge(
     path: str,
     print_line: Print,
 ) -> dict[str, np.ndarray]:
-    hint = "\n  another number of classes? -o fresh_head=true starts with a new classifier"
+    hint = "\n  no classifier, or another number of classes? -o fresh_head=true starts with a new classifier"
     merged = merge(initialized, tensors, is_fresh, path, hint)
     fresh = sum(map(is_fresh, initialized))
     print_line(f"weights: {len(initialized) - fresh} tensors from {path}, {fresh} newly initialized")

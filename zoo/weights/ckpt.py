@@ -16,6 +16,7 @@ import numpy as np
 
 from zoo.data.errors import UserError
 from zoo.data.parsing import parsing
+from zoo.weights import foreign
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
@@ -30,7 +31,7 @@ CRC = b"crc_num"
 CRC_SIZE = len(CRC) + 10
 MAX_DIMS = 32  # of MindSpore less, of numpy before version 2
 MAX_TENSORS = 100_000
-REMEDY = "copy or save it again"
+REMEDY = "download, copy or save it again"
 
 
 def parse_message(message: memoryview, fixed: bool = False) -> Iterator[tuple[int, Value]]:
@@ -102,6 +103,7 @@ def read(path: str) -> dict[str, np.ndarray]:
     Raises:
         UserError: The file is truncated, damaged or of another type, or holds no tensors.
     """
+    foreign.refuse(path)
     with parsing(f"{path} is not a complete checkpoint of MindSpore", REMEDY):
         with open(path, "rb") as file:
             content = file.read()

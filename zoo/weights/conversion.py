@@ -30,7 +30,7 @@ NOT_IN_TENSORS = {  # model -> options that change the computation in evaluation
 
 
 def infer_classifier(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return depth, num_classes, width and non_local of a ResNet or TSM.
+    """Return depth, width and non_local of a ResNet or TSM and, if it has a classifier, num_classes.
 
     Raises:
         UserError: The tensors are not those of a ResNet.
@@ -41,14 +41,15 @@ def infer_classifier(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def infer_mobilenet(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return num_classes and width of a TSM on MobileNetV2.
+    """Return width and, with a classifier, num_classes of a TSM on MobileNetV2.
 
     Raises:
-        UserError: The tensors are not those of a classifier.
+        UserError: The tensors are not those of such a network.
     """
     shapes = {name: array.shape for name, array in tensors.items()}
-    _require(shapes, "classifier", {"conv1.weight": 4, "fc.weight": 2})
-    return {"num_classes": shapes["fc.weight"][0], "width": shapes["conv1.weight"][0]}
+    has_head = any(name.startswith("fc.") for name in shapes)
+    _require(shapes, "classifier", {"conv1.weight": 4, **({"fc.weight": 2} if has_head else {})})
+    return {**({"num_classes": shapes["fc.weight"][0]} if has_head else {}), "width": shapes["conv1.weight"][0]}
 
 
 def infer_segmenter(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -221,9 +222,9 @@ def expected_shapes(model: str, options: Mapping[str, Any]) -> dict[str, tuple[i
     if model == "resnet" and options.pop("non_local"):
         raise UserError("a resnet has no non-local blocks; give --model tsm")
     spec = load_spec(model)
-    is_backbone = options.get("num_classes") is None  # of a face recognition model
+    is_backbone = "num_classes" not in options
     try:
-        arch = spec.Arch(**{**options, "num_classes": 1} if is_backbone else options)
+        arch = spec.Arch(**{"num_classes": 2, **options})
     except ValueError as error:
         raise UserError(f"there is no such {model}: {error}; give other options with -o") from None
     return {name: shape for name, shape in spec.shapes(arch).items() if not (is_backbone and spec.is_head(name))}

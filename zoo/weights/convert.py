@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.data.errors import UserError
+from zoo.models import load_spec
 from zoo.models.arcface.spec import HEAD_WEIGHT
-from zoo.weights import conversion, faces, files, layouts, names, origins, recorded
-from zoo.weights.match import MatchReport, match_state_dict
+from zoo.weights import backbones, conversion, faces, files, layouts, names, origins, recorded
+from zoo.weights.match import MatchReport, match_state_dict, require_usable
 
 Tensors = Mapping[str, np.ndarray]
 TARGET_EXTENSIONS = {  # by --to
@@ -60,11 +61,15 @@ def convert(
     source = source._replace(tensors=unwrapped)
     if left_out:
         print_line(f"{path}: left out of the names: {left_out}")
+    if wanted.origin in backbones.ORIGINS:
+        inner, left_out = backbones.extract(source.tensors, path)
+        source = source._replace(tensors=inner)
+        if left_out:
+            print_line(f"{path}: only the ResNet in it is converted, without {left_out}")
     origin = names.detect(source.tensors) if wanted.origin == "auto" else wanted.origin
     record = recorded.read(path) if origin == "canonical" else recorded.NOTHING
     model = wanted.model or conversion.default_model(origin, source.tensors, record.model)
-    has_head = HEAD_WEIGHT in source.tensors
-    check_flags(path, wanted, model, origin, has_head)
+    check_flags(path, wanted, model, origin, HEAD_WEIGHT in source.tensors)
 
     user_options = conversion.user_options(wanted.override, model)
     tensors: Tensors
@@ -78,6 +83,7 @@ def convert(
     report = match_state_dict(tensors, conversion.expected_shapes(model, options))
     print_line(str(report))
     check_report(report, path)
+    require_usable(tensors, path)
     if origin == "canonical":  # a checkpoint of an exact run holds float64
         wide = {name: array for name, array in tensors.items() if array.dtype == np.float64}
         tensors = {**tensors, **{name: array.astype(np.float32) for name, array in wide.items()}}
@@ -94,6 +100,7 @@ def convert(
         options["shift_direction"] = "past" if wanted.keep_direction else "future"
         options["shift_div"] = wanted.shift_div or conversion.DEFAULT_SHIFT_DIV
     data = record.data or origins.data_settings(model, origin, options)
+    has_head = any(map(load_spec(model).is_head, tensors))
     of_source = recorded.entry(path, source.metadata, "notes", list)
     notes = [*of_source, *notes, *origins.notes(model, origin, options, data, has_head, wanted.to)]
     for note in notes:

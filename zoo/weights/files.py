@@ -15,7 +15,7 @@ from safetensors import deserialize, safe_open
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
-from zoo.weights import ckpt, onnx_file
+from zoo.weights import ckpt, foreign, onnx_file
 
 RECORD, DIGEST_KEY = "checkpoint.json", "sha256"  # DIGEST_KEY -> digests by the name of the file
 TORCH, PADDLE, MINDSPORE = (".pth", ".pt", ".pth.tar", ".bin"), ".pdparams", ".ckpt"
@@ -225,6 +225,7 @@ def refuse_existing(path: str) -> None:
 
 
 def _read_header(path: str) -> dict[str, Any]:
+    foreign.refuse(path)
     with parsing(f"{path} {DAMAGED}", REMEDY):
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")

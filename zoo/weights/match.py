@@ -1,4 +1,4 @@
-"""The strict comparison of tensors with the parameters and statistics of a model."""
+"""The strict comparison of tensors with the parameters and statistics of a model, and a check of their values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -65,6 +65,25 @@ def require_match(tensors: Mapping[str, Any], expected: Mapping[str, Sequence[in
         raise UserError(f"{path} does not match this model:\n{report}{hint}")
 
 
+def require_usable(tensors: Mapping[str, np.ndarray], path: str) -> None:
+    """Raise UserError for tensors of a diverged run: NaN, infinity, or running variances below 0.
+
+    Args:
+        tensors: by canonical name.
+        path: of the file that holds the tensors.
+    """
+    filled = {name: tensor for name, tensor in tensors.items() if tensor.dtype.kind == "f" and tensor.size}
+    not_finite = [name for name, tensor in filled.items() if not np.isfinite([tensor.min(), tensor.max()]).all()]
+    negative = [name for name, tensor in filled.items() if name.endswith("running_var") and tensor.min() < 0]
+    for names, problem in ((not_finite, "NaN or infinity"), (negative, "variances below 0")):
+        if names:
+            more = f" and {len(names) - 1} more tensors" if names[1:] else ""
+            raise UserError(
+                f"{path} holds {problem} in {names[0]}{more}, as a run that diverged leaves them; take an earlier "
+                "checkpoint, or download the file again"
+            )
+
+
 def merge(
     initialized: Mapping[str, np.ndarray],
     tensors: Mapping[str, np.ndarray],
@@ -82,9 +101,10 @@ def merge(
         hint: end of the message.
 
     Raises:
-        UserError: the file's tensors are not exactly the others.
+        UserError: the file's tensors are not exactly the others, or those of a diverged run.
     """
     expected = {name: array.shape for name, array in initialized.items() if not is_fresh(name)}
     loaded = {name: array for name, array in tensors.items() if not is_fresh(name)}
     require_match(loaded, expected, path, hint)
+    require_usable(loaded, path)
     return {**initialized, **loaded}

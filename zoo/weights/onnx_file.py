@@ -19,6 +19,7 @@ from zoo.data.errors import UserError
 from zoo.data.fields import Checked, Deviations, Natural, NotNegative, Range
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
+from zoo.weights import foreign
 from zoo.weights.ckpt import Value, parse_message
 
 FORMAT, FORMAT_VERSION = "vision-zoo", "1"
@@ -249,9 +250,10 @@ def read(path: str) -> OnnxFile:
     """
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file")
+    foreign.refuse(path)
     with parsing(f"{path} cannot be read", "name an .onnx file of tools/export.py"):
         content = regular.read(path)
-    with parsing(f"{path} is no ONNX file that is read here", "export the checkpoint again"):
+    with parsing(f"{path} is no ONNX file that is read here", "download it or export the checkpoint again"):
         properties = _check(memoryview(content))
     return OnnxFile(path, content, OnnxMetadata.from_properties(properties, path))
 

@@ -95,7 +95,7 @@ def notes(
         origin: One of names.ORIGINS.
         options: All known options of the model.
         data: Settings of the data section that repeat its preprocessing.
-        has_head: Whether the file holds the classifier weight of a face recognition model.
+        has_head: Whether there is a classifier.
         target: Names that are written: canonical, torchvision or paddle.
     """
     found = _needs(model, options, data, has_head, origin)
@@ -113,8 +113,8 @@ def _needs(model: str, options: Mapping[str, Any], data: Mapping[str, Any], has_
             f"the tensors do not show {', '.join(unknown)}: the recipe must have them as the model was trained; with "
             "-o KEY=VALUE they are stored in the file, and a run uses them"
         )
-    if model == "arcface" and not has_head:
-        found.append("no classifier weight: a run that fine-tunes or evaluates the model needs -o fresh_head=true")
+    if not has_head:
+        found.append("no classifier: zoo finetune initializes one; zoo train does with -o fresh_head=true")
     if "antialias" in data:
         library, subject = "Pillow" if data["antialias"] else "OpenCV", "frames" if model == "tsm" else "images"
         option = " and ".join(f"data.{key}={json.dumps(value)}" for key, value in data.items())

@@ -17,7 +17,7 @@ import numpy as np
 from zoo.data.errors import UserError
 from zoo.data.formats import safe_pickle
 from zoo.data.parsing import parsing
-from zoo.weights import ckpt
+from zoo.weights import ckpt, foreign
 from zoo.weights.ckpt import parse_message, widen
 
 EXTENSION = ".pdparams"
@@ -31,6 +31,7 @@ VARIABLE_DTYPES = {0: "b1", 1: "i2", 2: "i4", 3: "i8", 4: "f2", 5: "f4", 6: "f8"
 
 def read(path: str) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name; see `parse`."""
+    foreign.refuse(path)
     with parsing(f"{path} cannot be read"), open(path, "rb") as file:
         return parse(file, path)
 

@@ -20,6 +20,7 @@ from zoo.data.errors import UserError
 from zoo.data.formats import safe_pickle
 from zoo.data.formats.safe_pickle import AllowedCall, OrderedDict
 from zoo.data.parsing import parsing
+from zoo.weights import foreign
 from zoo.weights.ckpt import widen
 
 FREE_BYTES, EXPANSION = 16 << 20, 8  # limit of the tensors: the first, and so many times the size of the file
@@ -88,8 +89,12 @@ def read(path: str, entry: str | None = None) -> tuple[dict[str, np.ndarray], di
     Raises:
         UserError: The file is damaged, needs code to be run, or holds anything but named dense tensors.
     """
+    foreign.refuse(path, is_archive=True)
     problem = f"{path} is refused: it is damaged, or holds more than tensors, which would mean running code from it"
-    with parsing(problem, "if you trust it, load it elsewhere and save only its state_dict"), open(path, "rb") as file:
+    with (
+        parsing(problem, "download it again; if you trust it, load it elsewhere and save only its state_dict"),
+        open(path, "rb") as file,
+    ):
         size = os.path.getsize(path)
         content, storages = (_read_archive if zipfile.is_zipfile(path) else _read_legacy)(file, size)
         state_dict, metadata = _select(content, entry)
@@ -106,7 +111,10 @@ def _arrays(
     for name, value in state_dict.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             kind = type(value).__name__
-            raise UserError(f"{path}: the entry {str(name)[:99]!r} is a {kind}, not a tensor; save a state_dict")
+            remedy = (
+                "save it alone, if it is the state_dict you want" if isinstance(value, dict) else "save a state_dict"
+            )
+            raise UserError(f"{path}: the entry {str(name)[:99]!r} is a {kind}, not a tensor; {remedy}")
         flat = storages(value.storage)
         bytes_left -= math.prod(value.size) * flat.itemsize
         if bytes_left < 0:

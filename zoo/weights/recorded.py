@@ -23,20 +23,24 @@ DATA_KEYS = ("segments", "size", "antialias", "reduce", "mean", "std", "normalis
 
 
 def resolve_pointer(path: str) -> str:
-    """Return the folder that a file names, as a link would lead to it, and of a run its best checkpoint, or the last.
+    """Return the folder that a link or a file names, and of a run its best checkpoint, or the last.
 
-    Copies to file systems without links, and some archives, turn a link into a file with the name of its target. Any
-    other path is returned as it is.
+    A run that goes on moves its links: whoever reads several files of a checkpoint resolves its path once. Copies to
+    file systems without links, and some archives, turn a link into a file with the name of its target. Any other path
+    is returned as it is.
     """
     for name in ("best", "last"):
         checkpoint = os.path.join(path, "checkpoints", name)
         if os.path.exists(checkpoint):
             return resolve_pointer(checkpoint)
     try:
-        if not os.path.isfile(path) or os.path.getsize(path) > MAX_SIZE:
+        if os.path.islink(path):
+            name = os.readlink(path)
+        elif os.path.isfile(path) and os.path.getsize(path) <= MAX_SIZE:
+            with open(path, encoding="ascii") as file:
+                name = file.read().strip()
+        else:
             return path
-        with open(path, encoding="ascii") as file:
-            name = file.read().strip()
     except (OSError, ValueError):
         return path
     folder = os.path.join(os.path.dirname(path), name)

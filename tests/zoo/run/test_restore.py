@@ -1,6 +1,7 @@
 """Warnings of a run about the weights that it starts from."""
 
 import json
+import os
 import re
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import zoo
 from tests.zoo import api_cases
 from tests.zoo.weights.state_dicts import small_resnet
 from zoo.data.datasets import kinetics, synthetic
@@ -16,12 +18,13 @@ from zoo.models.arcface import spec as arcface
 from zoo.models.resnet import spec as resnet_spec
 from zoo.models.tsm import spec
 from zoo.optim import sgd
-from zoo.run import resume, weights
-from zoo.run.checkpoint import UPDATE, latest, save_checkpoint
+from zoo.run import resume, trained, weights
+from zoo.run.checkpoint import UPDATE, latest, load_record, save_checkpoint
 from zoo.trainer import state, update
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.protocol import Param
 from zoo.weights import files
+from zoo.weights.convert import Wanted, convert
 
 
 def warnings(path, data):
@@ -60,7 +63,9 @@ def test_a_checkpoint_of_another_size_is_told_in_one_line(tmp_path):
     lines = start_from(path, resnet_spec.Arch(18, 3, 8))
     assert lines[-1].startswith("weights: 102 tensors from")
     for arch, key in ((resnet_spec.Arch(34, 3, 8), "depth=18"), (resnet_spec.Arch(18, 3, 16), "width=8")):
-        with pytest.raises(UserError, match=f"last.* is for model.{key}, the recipe has [0-9]+; give -o") as error:
+        with pytest.raises(
+            UserError, match=f"step-00000004.* is for model.{key}, the recipe has [0-9]+; give -o"
+        ) as error:
             start_from(path, arch)
         assert len(str(error.value).splitlines()) == 1
 
@@ -144,3 +149,47 @@ def test_running_statistics_of_the_loss_are_resumed_start_anew_or_are_dropped(tm
     loaded, (line,) = resumed(str(tmp_path / "new"), params)
     assert loaded.keys() == set(state.shapes(params, PLAN))
     assert re.search(r"no running statistics: those in .*new.* are dropped \(objective/batch_mean", line)
+
+
+@pytest.mark.parametrize(
+    "name, value, problem",
+    [
+        ("layer3.0.conv1.weight", np.nan, "NaN or infinity in layer3.0.conv1.weight"),
+        ("fc.bias", -np.inf, "NaN or infinity in fc.bias"),
+        ("bn1.running_var", -1e-3, "variances below 0 in bn1.running_var"),
+    ],
+)
+def test_weights_of_a_diverged_run_are_refused_by_all_who_read_them(tmp_path, name, value, problem):
+    tensors = {key: array.copy() for key, array in small_resnet().items()}
+    tensors[name].flat[-1] = value
+    files.write(str(tmp_path / "a.safetensors"), tensors)
+    path = api_cases.save(tmp_path, "resnet50_demo", ["model.depth=18", "model.width=2"], tensors, api_cases.CLASSES)
+    arch = resnet_spec.Arch(18, 3, 2)
+    for read in (
+        lambda: convert(str(tmp_path / "a.safetensors"), str(tmp_path / "b.safetensors"), Wanted(), print),
+        lambda: start_from(str(tmp_path / "a.safetensors"), arch),
+        lambda: start_from(path, arch),
+        lambda: trained.read(path, None, "cpu", []).tensors,
+        lambda: zoo.numpy_weights("resnet18", pretrained=path, width=2),
+    ):
+        with pytest.raises(UserError, match=f"holds {problem}, as a run that diverged leaves them"):
+            read()
+    assert not (tmp_path / "b.safetensors").exists()
+
+
+def test_a_diverged_classifier_does_no_harm_to_a_new_one(tmp_path):
+    tensors = {**small_resnet(), "fc.bias": np.full(3, np.nan, np.float32)}
+    files.write(str(tmp_path / "a.safetensors"), tensors)
+    assert zoo.numpy_weights("resnet18", pretrained=tmp_path / "a.safetensors", width=2, num_classes=5)
+
+
+def test_a_link_that_moves_gives_record_and_weights_of_one_checkpoint(tmp_path):
+    path, first = api_cases.write_checkpoint(tmp_path, seed=3)
+    run = os.path.dirname(os.path.dirname(path))
+    found = trained.read(run, None, "cpu", [])
+    second = zoo.numpy_weights("resnet18", width=8, num_classes=3, seed=4)
+    record = load_record(path)
+    save_checkpoint(run, 8, second, record, 2)
+    assert np.array_equal(found.tensors["conv1.weight"], first["conv1.weight"]) and found.record["step"] == 4
+    assert found.path == os.path.join(run, "checkpoints/step-00000004")
+    assert trained.read(run, None, "cpu", []).record["step"] == 8

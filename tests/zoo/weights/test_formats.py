@@ -318,8 +318,8 @@ def test_a_checksum_detects_a_damaged_byte(tmp_path):
 @pytest.mark.parametrize(
     "content, reason",
     [
-        (b"", "no tensors"),
-        (b"not a checkpoint", "not a complete checkpoint"),
+        (value("a", (), "str", b""), "no tensors"),
+        (b"\xff a checkpoint", "not a complete checkpoint"),
         (field(1, field(2, b"")), "without a name"),
         (field(2, b""), "field 2 where"),
         (value("a", (2,), "Float32", bytes(4)), "1 elements for a tensor of shape (2,)"),

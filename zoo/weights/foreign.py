@@ -1,0 +1,91 @@
+"""Files that are named like weights and are something else, such as the page that a download site sent instead."""
+
+import codecs
+import re
+import zipfile
+
+from zoo.data.errors import UserError
+
+HEAD = 512  # bytes to look at
+TAR = 257  # offset of the name of the format
+PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype|html|head|body|\?xml|!--|script|error)", re.IGNORECASE)
+CONTROL = re.compile(rb"[^\t\n\r\x20-\x7e\x80-\xff]")
+AGAIN = "download it again"
+UNPACK = "unpack it, and give the file of weights in it"
+BEGINNINGS = {  # of a file -> what it is
+    b"\x1f\x8b": f"a gzip archive; {UNPACK}",
+    b"BZh": f"a bzip2 archive; {UNPACK}",
+    b"\xfd7zXZ": f"an xz archive; {UNPACK}",
+    b"\x28\xb5\x2f\xfd": f"a zstd archive; {UNPACK}",
+    b"7z\xbc\xaf\x27\x1c": f"a 7z archive; {UNPACK}",
+    b"Rar!": f"a RAR archive; {UNPACK}",
+    b"\x89HDF": "an HDF5 file, as Keras and MATLAB write; save the weights in PyTorch, Paddle or MindSpore",
+    b"\x93NUMPY": "an array of numpy; save a state_dict",
+    b"GGUF": "a GGUF file of a language model; give weights of a vision model",
+    b"\x89PNG": "an image (PNG); give a file of weights",
+    b"\xff\xd8\xff": "an image (JPEG); give a file of weights",
+    b"%PDF": "a PDF document; give a file of weights",
+}
+
+
+def refuse(path: str, is_archive: bool = False) -> None:
+    """Raise UserError, with the remedy, if a file is empty, a page, a text, an archive or another known format.
+
+    Args:
+        path: of a file; one that cannot be opened is left to its reader.
+        is_archive: whether the weights are a ZIP archive, as those of PyTorch.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(HEAD)
+    except OSError:
+        return
+    found = _what(path, head, is_archive)
+    if found:
+        raise UserError(f"{path} holds no weights: it is {found}")
+
+
+def _what(path: str, head: bytes, is_archive: bool) -> str | None:
+    if not head:
+        return f"empty; {AGAIN}"
+    if not head.strip(b"\0"):
+        return f"nothing but zeros, as a download that was cut leaves them; {AGAIN}"
+    if head.startswith(b"version https://git-lfs.github.com/spec/"):
+        return "a pointer of Git LFS, which stands for the file; get that with `git lfs pull`, or download it"
+    if PAGE.match(head):
+        return f"a page (HTML or XML), such as a login or an error of the site; {AGAIN}, from its direct address"
+    if head[TAR : TAR + 5] == b"ustar":
+        return f"a tar archive; {UNPACK}"
+    if head.startswith(b"PK"):
+        return _what_archive(path, is_archive)
+    if head[8:10] == b'{"' and not path.endswith(".safetensors"):
+        return "a safetensors file; give it a name that ends in .safetensors"
+    text = head.strip()
+    if not CONTROL.search(head) and _is_utf8(head):
+        kind = "JSON" if text[:1] in (b"{", b"[") else "text"
+        return f"{kind} that begins with {text[:40].decode(errors='replace')!r}, such as an error of the site; {AGAIN}"
+    return next((what for beginning, what in BEGINNINGS.items() if head.startswith(beginning)), None)
+
+
+def _is_utf8(head: bytes) -> bool:
+    """Return whether bytes are UTF-8, of which the last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _what_archive(path: str, is_archive: bool) -> str | None:
+    if not zipfile.is_zipfile(path):
+        return f"the beginning of a ZIP archive or of a file of PyTorch; {AGAIN}, to its end"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return None  # its reader says why
+    if not any(name.endswith("data.pkl") for name in names):
+        return f"a ZIP archive of {len(names)} files, such as {', '.join(names[:2])}; {UNPACK}"
+    if any("/code/" in name for name in names):
+        return "a program (TorchScript); load it with torch.jit.load, and save its state_dict()"
+    return None if is_archive else "a file of PyTorch (torch.save); give it a name that ends in .pth"
