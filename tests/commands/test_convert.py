@@ -3,12 +3,15 @@
 import argparse
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
-from tests.helpers.conversions import assert_equal, converted, refused, run
+import zoo
+from tests.helpers.conversions import assert_equal, converted, refused, run, source
 from tests.zoo.weights.state_dicts import (
     as_mindspore,
     as_paddle,
@@ -74,6 +77,26 @@ def test_there_and_back_to_paddle(tmp_path, capsys):
     restored, metadata = files.read(str(tmp_path / "back.safetensors"))
     assert metadata["origin"] == "paddle_vision" and metadata["model"] == "resnet"
     assert_equal(restored, tensors)
+
+
+def test_a_file_of_paddle(tmp_path):
+    assert run(source(tmp_path, small_resnet()), tmp_path / "new/out.pdparams", "--to", "paddle") == 0
+    tensors, _ = files.read(str(tmp_path / "new/out.pdparams"))
+    assert_equal(tensors, as_paddle(small_resnet()))
+    assert run(tmp_path / "new/out.pdparams", tmp_path / "back.safetensors") == 0
+    assert_equal(files.read(str(tmp_path / "back.safetensors"))[0], small_resnet())
+
+
+@pytest.mark.slow
+def test_paddle_loads_it(tmp_path):
+    tensors = zoo.numpy_weights("resnet18", num_classes=7)
+    assert run(source(tmp_path, tensors), tmp_path / "a.pdparams", "--to", "paddle") == 0
+    code = (
+        "import paddle, sys; model = paddle.vision.models.resnet18(num_classes=7); state = paddle.load(sys.argv[1]); "
+        "assert model.set_state_dict(state) == ([], []); fc = model.fc.weight.numpy(); print(fc.shape, float(fc.sum()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "a.pdparams"], capture_output=True, text=True)
+    assert done.stdout == f"(512, 7) {float(tensors['fc.weight'].T.copy().sum())}\n", done.stderr
 
 
 @pytest.mark.parametrize("flags, classes", [((), 1000), (("-o", "num_classes=1001"), 1001)])

@@ -3,7 +3,6 @@
 import argparse
 
 from zoo import program
-from zoo.commands.new_file import require_new
 from zoo.data.errors import UserError
 from zoo.run import cli
 from zoo.weights import conversion, files, names
@@ -44,6 +43,7 @@ examples
   %(prog)s ms1mv3_arcface_r50/backbone.pth --out r50.safetensors
   %(prog)s plsc/output/119 --out plsc50.safetensors --head
   %(prog)s runs/resnet50_imagenet/checkpoints/best/model.safetensors --out resnet50.pth --to torchvision
+  %(prog)s runs/resnet50_imagenet/checkpoints/best/model.safetensors --out resnet50.pdparams --to paddle
 
 Exit codes: 0 done, 2 nothing written."""
 
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     extensions = TARGET_EXTENSIONS[arguments.to]
     if not arguments.out.endswith(extensions):
         raise UserError(f"--out {arguments.out}: the name must end in {' or '.join(extensions)}")
-    require_new(arguments.out, "--out")
+    files.refuse_existing(arguments.out)
     flags = {field: getattr(arguments, field) for field in Wanted._fields}
     convert(arguments.source, arguments.out, Wanted(**flags), print)
     return 0
@@ -69,7 +69,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
         metavar="IN",
         help=f"one of {', '.join(files.EXTENSIONS)}, or a folder of PLSC; no code is run from it",
     )
-    add("--out", metavar="FILE", required=True, help=".safetensors; with --to torchvision also .pth; it must not exist")
+    add(
+        "--out",
+        metavar="FILE",
+        required=True,
+        help=".safetensors, .pth with --to torchvision, .pdparams with --to paddle; a new file",
+    )
     add("--model", choices=tuple(conversion.OPTIONS), help="default: the model that files of this origin usually hold")
     add("--origin", choices=("auto", *names.ORIGINS), default="auto", help="default: detected from the names")
     add(

@@ -9,14 +9,14 @@ import numpy as np
 from zoo.data.errors import UserError
 from zoo.models import load_spec
 from zoo.models.arcface.spec import HEAD_WEIGHT
-from zoo.weights import backbones, conversion, faces, files, layouts, names, origins, recorded
+from zoo.weights import backbones, conversion, faces, files, layouts, names, origins, pdparams, recorded
 from zoo.weights.match import MatchReport, match_state_dict, require_usable
 
 Tensors = Mapping[str, np.ndarray]
 TARGET_EXTENSIONS = {  # by --to
     "canonical": (".safetensors",),
     "torchvision": (".safetensors", ".pth"),
-    "paddle": (".safetensors",),
+    "paddle": (files.PADDLE, ".safetensors"),
 }
 FROM_CANONICAL: dict[str, Callable[[Tensors], Tensors]] = {  # by --to
     "canonical": dict,
@@ -149,9 +149,12 @@ def check_report(report: MatchReport, source: str) -> None:
 
 
 def save(path: str, tensors: Tensors, metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file, or a plain state dict of PyTorch if the name ends in .pth."""
+    """Write a safetensors file, or a state dict of PyTorch (.pth) or Paddle (.pdparams), which have no metadata."""
     if path.endswith(".safetensors"):
         files.write(path, tensors, metadata)
+        return
+    if path.endswith(files.PADDLE):
+        pdparams.write(path, tensors)
         return
     import torch
 

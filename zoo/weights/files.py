@@ -198,12 +198,15 @@ def storage_order(tensors: Mapping[str, Any]) -> list[str]:
 def atomic_write(path: str) -> Iterator[str]:
     """Give a temporary path that is renamed to `path` when the block succeeds and removed when it fails.
 
+    Its folder is made if it is missing.
+
     Raises:
         UserError: `path` exists already, or its folder cannot be written.
     """
     refuse_existing(path)
     temporary = f"{path}.{os.getpid()}.part"  # the process id: ranks may write the same file
     try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Readers for Paddle's files; Paddle is not needed and no code is run.
+"""Paddle's files; Paddle is not needed and no code is run.
 
 A .pdparams is a pickle of numpy arrays by name. A variable of Paddle 1, or of a later static graph, has a binary file
 of its own: u32 version 0; u64 number of LoD levels, 0 of a weight; u32 version 0; i32 size of
@@ -8,8 +8,10 @@ a protocol buffer message {type = 1; repeated dimension = 2}; the elements in ro
 import gzip
 import io
 import math
+import pickle
 import struct
 import tarfile
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,10 +19,11 @@ import numpy as np
 from zoo.data.errors import UserError
 from zoo.data.formats import safe_pickle
 from zoo.data.parsing import parsing
-from zoo.weights import ckpt, foreign
+from zoo.weights import ckpt, files, foreign
 from zoo.weights.ckpt import parse_message, widen
 
 EXTENSION = ".pdparams"
+PROTOCOL = 4  # of pickles, as paddle.save has it
 MAX_ARCHIVE_SIZE = 1 << 30  # bytes of an archive when decompressed; the published ones have less than a fifth of it
 WRAPPER_KEYS = ("state_dict", "model")  # entries of a training checkpoint that hold the tensors
 DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
@@ -70,6 +73,17 @@ def parse(file: BinaryIO, path: str) -> dict[str, np.ndarray]:
     distinct = {id(array): array for array in arrays.values()}  # names may share an array, which is widened once
     widened = {key: widen(array, array.dtype == BFLOAT16) for key, array in distinct.items()}
     return {name: widened[id(array)] for name, array in arrays.items()}
+
+
+def write(path: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write arrays as paddle.save writes a state dict, completely or not at all.
+
+    Raises:
+        UserError: The file exists already or cannot be written.
+    """
+    content = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
+    with files.atomic_write(path) as temporary, open(temporary, "wb") as file:
+        pickle.dump(content, file, PROTOCOL)
 
 
 def _unwrap(content: Any) -> Any:
