@@ -43,11 +43,13 @@ class Entry(NamedTuple):
 
     Attributes:
         outdated: whether it was written for another data set or model than the recipe names now.
+        written_for: the data set, model, loss or optimizer that the recipe named then; "" if it names the same.
     """
 
     value: Any
     origin: str
     outdated: bool = False
+    written_for: str = ""
 
 
 Entries = dict[str, Entry]  # dotted key -> entry
@@ -96,19 +98,23 @@ def merge(entries: Entries, changes: Entries) -> Entries:
     nulls = {key for key, entry in changes.items() if entry.value is None}
     sections = {key.split(".")[0] for key in changes if "." in key}
     outdated = {
-        section
+        section: str(_name(name, entries))
         for section in sections
         if (name := f"{section}.name") in changes and _name(name, entries) not in (None, changes[name].value)
     }
     for variant in VARIANTS:
         if variant in changes and (variant not in entries or entries[variant].value != changes[variant].value):
-            outdated.add(variant.split(".")[0])
+            outdated[variant.split(".")[0]] = str(_name(variant, entries) or DEFAULT)
     kept = {
-        key: entry._replace(outdated=entry.outdated or key.split(".")[0] in outdated)
+        key: _outdated(entry, outdated[section]) if (section := key.split(".")[0]) in outdated else entry
         for key, entry in entries.items()
         if key.split(".")[0] not in nulls and not (key in sections and entry.value is None)
     }
     return {**kept, **changes}
+
+
+def _outdated(entry: Entry, written_for: str) -> Entry:
+    return entry._replace(outdated=True, written_for=entry.written_for or written_for)
 
 
 def find_recipe(name: str, folder: str = "", chain: tuple[str, ...] = ()) -> str:
@@ -187,6 +193,7 @@ def build(entries: Entries, lookups: Mapping[str, Lookup]) -> tuple[Config, Entr
     known = _known_keys(sections, lookups)
     entries = {key: entry for key, entry in entries.items() if not entry.outdated or key in known}
     _check_keys(entries, known, lookups, sections)
+    _check_inherited(entries, lookups, sections)
     resolved: Entries = {}
     values: dict[str, Any] = {
         field.name: _settings(sections[field.name], f"{field.name}.", entries, resolved)
@@ -357,6 +364,21 @@ def _check_keys(
         other = owner[0](sections[section], name) if owner else ""
         hint = f"; it belongs to {other}" if other else suggestion(key, known)
         raise UserError(f"{_location(key, entry)}unknown key{of_owner}{hint}")
+
+
+def _check_inherited(entries: Entries, lookups: Mapping[str, Lookup], sections: Mapping[str, type]) -> None:
+    """Raise UserError for a value that was chosen for another owner of its section, where their defaults differ."""
+    for key, entry in entries.items():
+        section, _, name = key.partition(".")
+        if not entry.written_for or name not in getattr(sections.get(section), "chosen_anew", ()):
+            continue
+        (owner, *_), settings_class = lookups[section][:2]
+        usual = getattr(sections[section], name)
+        if usual != getattr(settings_class(entry.written_for), name):
+            raise UserError(
+                f"{_location(key, entry)}{entry.value} was chosen for {owner}={entry.written_for}; give {key} for "
+                f"{entries[owner].value}, for example -o {key}={usual:g}"
+            )
 
 
 def _sort_key(resolved: Entries) -> Callable[[str], tuple[bool, int, bool]]:

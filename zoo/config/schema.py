@@ -175,10 +175,12 @@ class Optim(Checked):
     Attributes:
         name: of the optimizer.
         slots: its tensors per parameter, such as a momentum.
+        chosen_anew: keys whose value for one optimizer is none for another with another default.
     """
 
     name: ClassVar[str]
     slots: ClassVar[tuple[str, ...]]
+    chosen_anew: ClassVar[tuple[str, ...]] = ("lr",)
 
     lr: NotNegative = 0.1  # at a global batch of base_batch; scaled linearly with the global batch
     base_batch: Count | None = 256  # null: lr is that of any global batch
@@ -198,7 +200,8 @@ class Optim(Checked):
     update: Literal["step", "epoch"] = "step"  # epoch: the learning rate is constant within an epoch
     warmup: Duration = field(default=Duration.parse("0 steps"))  # linear, from warmup_start * lr
     warmup_start: NotNegative = 0.0
-    warmup_offset: Literal[0, 1] = 0  # 1: the warm-up is one step (or epoch) ahead, so its last one has the whole lr
+    warmup_offset: Literal[0, 1] | None = None  # 1: the warm-up is one step (or epoch) ahead, so its last one has the
+    # whole lr; null: 1 if the rate would be 0 throughout an epoch (update epoch, warmup_start 0), else 0
     weight_decay: NotNegative = 1e-4
     groups: tuple[GroupRule, ...] = ()  # factors of learning rate and weight decay by patterns of parameter names
     clip_norm: Positive | None = None  # maximum L2 norm of the gradient over all parameters

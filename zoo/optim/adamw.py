@@ -12,7 +12,7 @@ from functools import cached_property
 from math import log
 from typing import Annotated, Any, ClassVar
 
-from zoo.data.fields import Positive, Range
+from zoo.data.fields import NotNegative, Positive, Range
 from zoo.optim import base
 
 
@@ -23,6 +23,7 @@ class Settings(base.Settings):
     name: ClassVar[str] = "adamw"
     slots: ClassVar[tuple[str, ...]] = ("mean", "square")
 
+    lr: NotNegative = 0.001
     beta1: Annotated[float, Range(0, 1, below=True)] = 0.9
     beta2: Annotated[float, Range(0, 1, below=True)] = 0.999
     eps: Positive = 1e-8

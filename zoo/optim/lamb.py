@@ -10,7 +10,7 @@ norm of a parameter, over all ranks if it is sharded; with Partial FC of the row
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from zoo.data.fields import Positive
+from zoo.data.fields import NotNegative, Positive
 from zoo.optim import adamw
 
 
@@ -20,6 +20,7 @@ class Settings(adamw.Settings):
 
     name: ClassVar[str] = "lamb"
 
+    lr: NotNegative = 0.0025  # that of the paper's ResNet-50 with 512 images, 0.005
     eps: Positive = 1e-6
 
     def direction(self, math, weight, gradient, slots, decay, applied) -> Any:

@@ -12,7 +12,7 @@ it is sharded; with Partial FC of the rows that the update uses.
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from zoo.data.fields import Positive, Range
+from zoo.data.fields import NotNegative, Positive, Range
 from zoo.optim import base
 
 
@@ -23,6 +23,7 @@ class Settings(base.Settings):
     name: ClassVar[str] = "lars"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
 
+    lr: NotNegative = 0.3  # as in SimCLR (arXiv:2002.05709)
     momentum: Annotated[float, Range(0, 1, below=True)] = 0.9
     trust_coefficient: Positive = 0.001
     eps: Positive = 1e-8

@@ -129,12 +129,14 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
     counts epochs instead of steps.
 
     Raises:
-        UserError: the warm-up is as long as the run, or optim.update needs whole epochs and the recipe has others.
+        UserError: the warm-up is as long as the run, optim.update needs whole epochs and the recipe has others, or the
+            whole first epoch has a rate of 0.
     """
     peak = base_lr(optim, clock.global_batch)
     length, warmup = _whole_epochs(optim, train) if optim.update == "epoch" else _steps(optim, clock)
     shape = SCHEDULES[optim.schedule]
     last = length - (optim.min_lr_at == "last_step")
+    offset = warmup_offset(optim)
 
     def position(step: int) -> int:
         return math.floor(clock.epochs(step)) if optim.update == "epoch" else step
@@ -148,10 +150,25 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
     def lr(step: int) -> float:
         if position(step) < warmup:
             start = optim.warmup_start * peak
-            return start + (peak * factor(warmup) - start) * (position(step) + optim.warmup_offset) / warmup
+            return start + (peak * factor(warmup) - start) * (position(step) + offset) / warmup
         return peak * factor(position(step))
 
     return lr
+
+
+def warmup_offset(optim: Optim) -> int:
+    """Return by how many steps or epochs the warm-up is ahead: where it counts epochs, the first one must not be lost.
+
+    Raises:
+        UserError: it would be.
+    """
+    is_lost = bool(optim.update == "epoch" and optim.warmup.value and not optim.warmup_start)
+    if is_lost and optim.warmup_offset == 0:
+        raise UserError(
+            "optim.warmup_offset: with 0, optim.update=epoch has a learning rate of 0 throughout the first epoch; "
+            "give -o optim.warmup_offset=1, or an optim.warmup_start above 0"
+        )
+    return int(is_lost) if optim.warmup_offset is None else optim.warmup_offset
 
 
 def _steps(optim: Optim, clock: Clock) -> tuple[int, int]:

@@ -68,6 +68,43 @@ def test_keys_of_a_schedule_and_of_an_optimizer(tmp_path):
     assert (config.optim.name, config.optim.pct_start, config.optim.div_factor) == ("adamw", 0.5, 25.0)
 
 
+RATE = SMALL + "optim: {lr: 0.2}\n"
+
+
+def merged(tmp_path, text, *changes):
+    """Return the learning rate of a recipe to which changes are applied one after the other."""
+    entries = loader.read(write(tmp_path, text))
+    for pairs in changes:
+        entries = loader.merge(entries, loader.overrides(pairs))
+    return loader.build(entries, FIND)[0].optim.lr
+
+
+def test_a_learning_rate_that_was_chosen_for_another_optimizer_is_refused(tmp_path):
+    """By an override, in a recipe with a base, and through several of them; that of plain SGD is that of Nesterov's."""
+    for name, usual in (("adamw", "0.001"), ("lamb", "0.0025"), ("lars", "0.3")):
+        message = message_of(merged, tmp_path, RATE, [f"optim.name={name}"])
+        assert message.endswith(
+            f"optim.lr: 0.2 was chosen for optim.name=sgd; give optim.lr for {name}, for example -o optim.lr={usual}"
+        ) and message.startswith(str(tmp_path / "r.yaml"))
+    assert merged(tmp_path, RATE, ["optim.name=sgd_nesterov"]) == merged(tmp_path, RATE, ["optim.name=sgd"]) == 0.2
+    assert (
+        merged(tmp_path, RATE, ["optim.name=adamw", "optim.lr=0.1"]) == merged(tmp_path, RATE, ["optim.lr=0.1"]) == 0.1
+    )
+    assert merged(tmp_path, RATE, ["optim.name=adamw"], ["optim.lr=0.01"]) == 0.01
+    adamw = ["optim.name=adamw", "optim.lr=0.01"]
+    assert "0.01 was chosen for optim.name=adamw" in message_of(merged, tmp_path, RATE, adamw, ["optim.name=sgd"])
+    assert merged(tmp_path, RATE, ["optim.name=adamw"], ["optim.name=sgd"]) == 0.2
+    write(tmp_path, RATE, "base.yaml")
+    child = "base: base.yaml\noptim: {name: adamw}\n"
+    assert "base.yaml" in message_of(merged, tmp_path, child)
+    assert merged(tmp_path, child, ["optim.lr=3"]) == 3
+
+
+def test_every_optimizer_has_a_learning_rate_of_its_own(tmp_path):
+    rates = {name: merged(tmp_path, SMALL, [f"optim.name={name}"]) for name in optim.OPTIMIZERS}
+    assert rates == {"sgd": 0.1, "sgd_nesterov": 0.1, "adamw": 0.001, "lars": 0.3, "lamb": 0.0025}
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

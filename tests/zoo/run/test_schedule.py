@@ -195,6 +195,22 @@ def test_a_learning_rate_that_changes_once_per_epoch():
     assert got == [0.5] * 3 + [0.75] * 2 + [1] * 5
 
 
+def test_a_warm_up_by_epochs_has_no_epoch_without_a_learning_rate():
+    """As in NVIDIA's ResNet-50, (epoch + 1) / 4; with a first value as timm's warmup_lr_init and PyTorch's LinearLR."""
+    epochs = dict(lr=1.0, base_batch=50, update="epoch", schedule="constant", warmup=Duration.parse("4 epochs"))
+    train = Train(epochs=6, batch=50)
+    assert (
+        rates(train, 100, **epochs)[::2]
+        == rates(train, 100, **epochs, warmup_offset=1)[::2]
+        == [*[0.25, 0.5, 0.75, 1, 1, 1]]
+    )
+    with_start = rates(train, 100, **epochs, warmup_start=0.1)
+    assert with_start[::2] == with_start[1::2] == pytest.approx([0.1, 0.325, 0.55, 0.775, 1, 1])
+    assert rates(train, 100, **{**epochs, "update": "step"})[:3] == [0, 0.125, 0.25]
+    with pytest.raises(UserError, match="rate of 0 throughout the first epoch; give -o optim.warmup_offset=1"):
+        rates(train, 100, **epochs, warmup_offset=0)
+
+
 def test_a_warm_up_that_is_one_step_ahead():
     ahead = dict(lr=1.0, base_batch=8, warmup=Duration.parse("4 steps"), warmup_offset=1)
     assert rates(Train(steps=6, batch=8), 100, schedule="constant", **ahead) == [0.25, 0.5, 0.75, 1, 1, 1]
