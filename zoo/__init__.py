@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     )
     from zoo.data.errors import UserError
     from zoo.frameworks import FRAMEWORKS
+    from zoo.stream import Batches, batches
 
 __all__ = [
     "FRAMEWORKS",
+    "Batches",
     "Classification",
     "Face",
     "Loaded",
@@ -28,6 +30,7 @@ __all__ = [
     "Segmentation",
     "UserError",
     "__version__",
+    "batches",
     "create_model",
     "list_models",
     "load",

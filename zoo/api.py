@@ -28,12 +28,14 @@ from zoo.predict.urls import is_url
 from zoo.run import trained
 from zoo.run.checkpoint import has_averages, model_file
 from zoo.run.weights import averages_note, resolve
+from zoo.stream import Batches, batches
 from zoo.trainer import load_backend
 from zoo.weights import files, imagenet, onnx_file, recorded, registry
 from zoo.weights.match import merge
 
 __all__ = [
     "FRAMEWORKS",
+    "Batches",
     "Classification",
     "Face",
     "Loaded",
@@ -41,6 +43,7 @@ __all__ = [
     "Run",
     "Segmentation",
     "UserError",
+    "batches",
     "create_model",
     "list_models",
     "load",

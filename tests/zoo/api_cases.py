@@ -13,6 +13,7 @@ from zoo.config import loader
 from zoo.models import load_model_class, named
 from zoo.run import cli
 from zoo.run.checkpoint import save_checkpoint
+from zoo.trainer import load_backend
 
 SMALL = {  # of each model: options, and an input
     "resnet18": ({"width": 8}, (2, 3, 32, 32)),
@@ -178,3 +179,53 @@ def case_a_run_trains_in_this_process_again_and_again(backend):
             assert {**metrics, "seconds": 0} == {**run.metrics, "seconds": 0}
         finished = zoo.Run(None, resume=first.folder).train()
         assert finished.metrics["loss"] == first.metrics["loss"] and finished.folder == first.folder
+
+
+def case_batches_are_those_of_a_run(backend):
+    """Bytes that the trainer of a run gets; tensors as models take them."""
+    settings = {
+        "data.name": "synthetic",
+        "data.kind": "clip",
+        "data.size": 32,
+        "data.segments": 2,
+        "data.num_classes": 4,
+        "data.train_samples": 14,
+        "data.val_samples": 8,
+        "data.workers": 0,
+        "data.mixup": 0.5,
+        "data.cutmix": 1.0,
+        "model.width": 8,
+        "train.epochs": None,
+        "train.steps": 3,
+        "train.batch": 4,
+        "train.accumulate": 2,
+        "optim.warmup": "0 steps",
+        "device": "cpu",
+        "seed": 5,
+    }
+    trainer, given = load_backend(backend.FRAMEWORK).Trainer, []
+    to_device = trainer.to_device
+
+    def record(self, batch, *images):
+        if "valid" in batch:
+            given.append(batch)
+        return to_device(self, batch, *images)
+
+    trainer.to_device = record
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            zoo.Run("tsm_demo", settings, framework=backend.FRAMEWORK, out=f"{folder}/run").train()
+    finally:
+        trainer.to_device = to_device
+    arrays = list(zoo.batches("tsm_demo", settings, dropout_masks=True))
+    assert len(arrays) == len(given) == 6 and {"soft_label", "dropout"} < arrays[0].keys()
+    for expected, batch in zip(given, arrays):
+        assert batch.keys() == expected.keys()
+        assert all(np.array_equal(batch[name], expected[name]) for name in batch)
+    batches = zoo.batches("tsm_demo", settings, framework=backend.FRAMEWORK)
+    for number, tensors in enumerate(batches):
+        assert tensors.keys() == arrays[number].keys() - {"dropout"}
+        found = {name: tensor.numpy() for name, tensor in tensors.items()}
+        clip = (arrays[number]["video"] / 255 - batches.fields[0].mean) / batches.fields[0].std
+        assert found["video"].dtype == np.float32 and np.abs(found["video"] - np.moveaxis(clip, -1, -3)).max() < 1e-6
+        assert all(np.array_equal(found[name], arrays[number][name]) for name in found if name != "video")

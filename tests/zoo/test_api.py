@@ -1,5 +1,6 @@
 """The Python API: names, weights and errors; the cases of api_cases.py in every framework."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -195,11 +196,23 @@ def test_imagenet_weights(monkeypatch, tmp_path):
         zoo.numpy_weights("iresnet18", pretrained="imagenet")
 
 
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/predicting.md").read_text(encoding="utf-8"), re.M | re.S)
+LOOPS = {block.split()[1]: block for block in EXAMPLES if "zoo.batches(" in block}  # by framework
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not all(map(importlib.util.find_spec, LOOPS)), reason="compares all three frameworks")
+def test_loops_of_the_docs_have_the_same_loss(tmp_path):
+    losses = {}
+    for framework, code in LOOPS.items():
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        losses[framework] = float(done.stdout.splitlines()[-1].split()[0])
+    assert losses.keys() == {"torch", "paddle", "mindspore"} and np.ptp([*losses.values()]) < 1e-4, losses
+
+
 def test_the_examples_of_the_docs_run(tmp_path):
-    blocks = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs/predicting.md").read_text(encoding="utf-8"), re.M | re.S
-    )
-    blocks = [block for block in blocks if "import onnxruntime" not in block]  # which test_export.py runs
+    blocks = [block for block in EXAMPLES if "onnxruntime" not in block and block not in LOOPS.values()]
     assert len(blocks) == 6
     scenes, faces = api_cases.write_other_checkpoints(tmp_path)
     for name, path in (("resnet50", api_cases.write_checkpoint(tmp_path)[0]), ("deeplabv3plus", scenes)):

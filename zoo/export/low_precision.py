@@ -22,6 +22,7 @@ from zoo.run.evaluation import evaluate
 from zoo.run.pipeline import DecodedStream
 from zoo.run.trained import Trained
 from zoo.trainer import load_onnx_backend
+from zoo.trainer.pixels import normalize
 from zoo.trainer.world import Launch
 from zoo.weights.onnx_file import OnnxMetadata
 
@@ -111,7 +112,7 @@ def quantize(reference: Reference, splits: Splits) -> Any:
     """
     source, shape = reference.source, reference.shape
     pixels = for_calibration(source, splits.train)
-    normalized = [np.ascontiguousarray(proof.normalize(source, batch)) for batch in pixels]
+    normalized = [normalize(batch, source.fields[0]) for batch in pixels]
     plain = assembly.build(source, shape, False)
     quantized = to_int8(assembly.build(source, shape, False, folded=True), normalized)
     facts = dict(protocol="", precision="int8", opset=plain.opset_import[0].version, max_difference=0.0)

@@ -14,7 +14,7 @@ from zoo.run.job import build_trainer
 from zoo.run.trained import Trained
 from zoo.tasks import classify
 from zoo.trainer import load_backend
-from zoo.trainer.pixels import channels_first, scale_and_offset
+from zoo.trainer.pixels import normalize
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import Trainer
 from zoo.trainer.world import Launch
@@ -96,19 +96,10 @@ def runner(source: Trained, session: Any, with_preprocessing: bool) -> Forward:
     """Return the function that computes the graph's output for pixels, uint8 (N, ..., 3)."""
 
     def run(pixels: np.ndarray) -> np.ndarray:
-        inputs = np.ascontiguousarray(pixels if with_preprocessing else normalize(source, pixels))
+        inputs = np.ascontiguousarray(pixels) if with_preprocessing else normalize(pixels, source.fields[0])
         return session.run(None, {assembly.INPUT: inputs})[0]
 
     return run
-
-
-def normalize(source: Trained, pixels: np.ndarray) -> np.ndarray:
-    """Return the input of a graph that takes normalized pixels: float32, channels first."""
-    constants = scale_and_offset(source.fields[0])
-    assert constants is not None, "the model's input are pixels"
-    scale, offset = constants
-    normalized = pixels.astype(np.float32) * scale + offset
-    return normalized.transpose(channels_first(pixels.ndim))
 
 
 def difference(found: np.ndarray, expected: np.ndarray, kind: str) -> float:
@@ -197,7 +188,7 @@ def _values(source: Trained, model: Any, layers: dict[str, Any], pixels: np.ndar
     names = [name for name in types if name in layers or name in inputs]
     model.graph.output.extend(types[name] for name in names)
     session = start(model.SerializeToString())
-    x = np.ascontiguousarray(normalize(source, pixels))
+    x = normalize(pixels, source.fields[0])
     return dict(zip(names, session.run(names, {assembly.INPUT: x})))
 
 

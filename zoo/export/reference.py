@@ -12,6 +12,7 @@ from zoo.export.proof import Forward, Row
 from zoo.models import load_frame_builder
 from zoo.predict.stream import shapes_of
 from zoo.run.trained import Trained
+from zoo.trainer.pixels import normalize
 from zoo.trainer.protocol import Trainer
 from zoo.weights.onnx_file import State
 
@@ -175,7 +176,7 @@ class StreamReference(Reference):
         for t in range(max(pixels.shape[1], MIN_FRAMES) if len(pixels) == 1 else pixels.shape[1]):
             frame = np.ascontiguousarray(pixels[:, t % pixels.shape[1]])
             expected, theirs = proof.forward_frame(self.trainer, self.source, frame, theirs)
-            x = frame if self.with_preprocessing else np.ascontiguousarray(proof.normalize(self.source, frame))
+            x = frame if self.with_preprocessing else normalize(frame, self.source.fields[0])
             feeds = {assembly.INPUT: x, **{state.input: array for state, array in zip(self.states, ours)}}
             found, *ours = session.run(None, feeds)
             outputs.append(found)

@@ -7,6 +7,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, amp, nn
 from mindspore import dtype as mstype
 
+from zoo.data.batch import Batch
 from zoo.data.errors import UserError
 from zoo.trainer.plan import Plan
 
@@ -35,6 +36,11 @@ def is_statistic(name: str) -> bool:
 def _canonical_name(name: str) -> str:
     *cells, last = [part for part in name.split(".") if part != "bn2d"]  # BatchNorm3d contains a BatchNorm2d
     return ".".join([*cells, CANONICAL.get(last, last)])
+
+
+def to_tensors(batch: Batch) -> dict[str, Tensor]:
+    """Return the arrays of a batch as tensors; whole numbers have 32 bits."""
+    return {name: Tensor(array.astype(np.int32) if array.dtype == np.int64 else array) for name, array in batch.items()}
 
 
 def load_arrays(model: nn.Cell, tensors: Mapping[str, np.ndarray]) -> None:

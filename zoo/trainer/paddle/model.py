@@ -17,6 +17,7 @@ import paddle
 from paddle import nn
 from paddle.autograd import PyLayer
 
+from zoo.data.batch import Batch
 from zoo.trainer.paddle import batchnorm, cpu_layers, fp64
 from zoo.trainer.paddle.world import World
 from zoo.trainer.plan import Mode, Plan
@@ -57,6 +58,11 @@ def to_numpy(tensor: paddle.Tensor, transpose: bool) -> np.ndarray:
 def copy_into(tensor: paddle.Tensor, array: np.ndarray, transpose: bool) -> None:
     """Copy an array of canonical layout into a tensor."""
     tensor.set_value(np.asarray(array.T if transpose else array, order="C"))
+
+
+def to_tensors(batch: Batch) -> dict[str, paddle.Tensor]:
+    """Return the arrays of a batch as tensors on the default device."""
+    return {name: paddle.to_tensor(array) for name, array in batch.items()}
 
 
 @paddle.no_grad()

@@ -25,6 +25,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from zoo.data.batch import Batch
 from zoo.trainer.plan import Mode, Plan
 from zoo.trainer.torch import batchnorm, cpu_layers
 from zoo.trainer.torch.world import World
@@ -52,6 +53,12 @@ def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     buffers = model.named_buffers()
     tensors.update((name, buffer) for name, buffer in buffers if not name.endswith("num_batches_tracked"))
     return tensors
+
+
+def to_tensors(batch: Batch) -> dict[str, torch.Tensor]:
+    """Return the arrays of a batch as tensors on the default device."""
+    device = torch.get_default_device()
+    return {name: torch.from_numpy(np.require(array, requirements="W")).to(device) for name, array in batch.items()}
 
 
 @torch.no_grad()
