@@ -82,6 +82,8 @@ def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> 
     for parameter in model.parameters():  # one by one, because Module.to refuses 3-D convolutions
         if plan.mode.channels_last and parameter.dim() == 4:
             parameter.data = parameter.data.to(memory_format=torch.channels_last)
+        if torch.empty_like(parameter, device="meta").stride() != parameter.stride():
+            parameter.data = parameter.data.clone()  # with gaps, fused optimizers would take other elements of memory
     is_cpu = world.torch_device.type == "cpu"
     is_eager_fp32 = is_cpu and plan.mode.compute == "fp32" and not plan.mode.compile
     if plan.mode.channels_last and plan.mode.compute != "fp64" and is_cpu:

@@ -91,15 +91,15 @@ def adamw(spec: Any, groups: Sequence[Group], finite: torch.Tensor, applied: tor
 
 
 def in_memory_order(tensor: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return the elements of a tensor in the order of the weight's in memory, of which a view is made if possible."""
-    if weight.dim() == 4 and not weight.is_contiguous() and weight.is_contiguous(memory_format=torch.channels_last):
-        tensor = tensor.permute(0, 2, 3, 1)
-    return tensor.reshape(-1)
+    """Return a view of a tensor with the axes in the order of the weight's in memory, such as channels last."""
+    if weight.is_contiguous():
+        return tensor
+    return tensor.permute(sorted(range(weight.dim()), key=weight.stride, reverse=True))
 
 
-def joined(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return tensors as one; not a copy of a single one, which may be the rows of millions of classes."""
-    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+def flattened(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return tensors as one vector; not a copy of a single one, which may be the rows of millions of classes."""
+    return tensors[0].reshape(-1) if len(tensors) == 1 else torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 @dataclass(frozen=True)
@@ -261,13 +261,14 @@ class Optimizer:
         if not is_fp64:  # in place, as fused kernels do
             torch._foreach_div_(group.gradients, torch.where(finite, group.divisor, 1))
         targets = [list(map(in_memory_order, tensors, group.weights)) for tensors in (group.weights, *group.slots)]
-        gradient = joined(list(map(in_memory_order, group.gradients, group.weights)))
+        gradient = flattened(list(map(in_memory_order, group.gradients, group.weights)))
         if is_fp64:  # rounded once, as in every framework
             gradient = gradient * math.rounded(1 / group.divisor)
-        old = [joined(tensors) for tensors in targets]
+        old = [flattened(tensors) for tensors in targets]
         step, slots = spec.direction(math, old[0], gradient, tuple(old[1:]), group.weight_decay, applied)
         for tensors, before, value in zip(targets, old, (old[0] - group.lr * step, *slots), strict=True):
-            torch._foreach_copy_(tensors, torch.where(finite, value, before).split(math.sizes))
+            parts = torch.where(finite, value, before).split(math.sizes)
+            torch._foreach_copy_(tensors, [part.view(tensor.shape) for part, tensor in zip(parts, tensors)])
 
     def _send_weights(self) -> None:
         """Send the parameters that this rank has updated, as one tensor, and receive those of the others."""
