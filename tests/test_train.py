@@ -90,6 +90,25 @@ def test_the_log_satisfies_airank(undisturbed_run):
 
 
 @pytest.mark.slow
+def test_a_train_event_has_the_mean_loss_since_the_last_one_also_after_a_resume(clips, undisturbed_run, tmp_path):
+    single = {event["step"]: event["loss"] for event in events(undisturbed_run[0]) if event["event"] == "train"}
+    settings = dict(train__log_every="5 steps", train__keep_checkpoints=24)
+    folder = tmp_path / "run"
+    assert run_here(command(clips, "--out", folder, **settings)).returncode == 0
+    for name in os.listdir(folder / "checkpoints"):  # as if killed after step 13
+        if not name.startswith("step-") or name > "step-00000013":
+            path = folder / "checkpoints" / name
+            path.unlink() if path.is_symlink() else shutil.rmtree(path)
+    first, resumed = events(folder), run_here(command(clips, "--resume", folder, **settings))
+    assert resumed.returncode == 0, resumed.stderr
+    for found in (first, history(str(folder))):
+        means = {event["step"]: event["loss"] for event in found if event["event"] == "train"}
+        expected = {last: np.mean([single[step] for step in range(begin, last + 1)])
+                    for begin, last in ((1, 5), (6, 10), (11, 15), (16, 20), (21, 24))}  # fmt: skip
+        assert means == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(clips, undisturbed_run, tmp_path):
     again = run_here(command(clips, "--out", tmp_path / "again", "--max-steps", 24, data__workers=1))
     assert again.returncode == 0, again.stderr
@@ -348,7 +367,10 @@ def test_a_run_that_diverges_stops_and_names_the_tensor(clips, tmp_path):
             "--out",
             tmp_path / "run",
             optim__lr=1e38,
+            optim__warmup="0 steps",
             train__max_consecutive_skips=3,
+            train__save_every="10 epochs",
+            train__eval_every="10 epochs",
             train__epochs=50,
         )
     )
@@ -359,6 +381,15 @@ def test_a_run_that_diverges_stops_and_names_the_tensor(clips, tmp_path):
     last = [event for event in events(tmp_path / "run") if event["event"] == "train"][-1]
     assert last["consecutive_skips"] >= 3 and last["grad_norm"] is None and "grad nan" in done.stdout
     assert f"step {last['step']} is not saved" in done.stdout  # its running statistics are not finite
+
+
+def test_a_run_that_diverges_at_its_end_fails_and_saves_nothing_that_is_not_finite(clips, tmp_path):
+    settings = dict(optim__lr=1e38, optim__warmup="0 steps", train__epochs=1, train__save_every="1 epoch")
+    done = run_here(command(clips, "--out", tmp_path / "run", **settings))
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "step 4 is not saved, because nothing can go on from it: not finite are bn1.running_mean" in done.stdout
+    assert "the last 3 updates, up to step 4" in done.stderr and "best " not in done.stdout
+    assert not list((tmp_path / "run").glob("checkpoints/step-*"))
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ from zoo.logs import journal
 from zoo.logs.journal import Journal
 from zoo.trainer import sharding
 from zoo.trainer.protocol import Param, Trainer
-from zoo.trainer.state import EMA_PREFIX
+from zoo.trainer.state import EMA_PREFIX, not_finite, shortened
 from zoo.weights import files, recorded
 from zoo.weights.files import RECORD, DamagedFile
 
@@ -44,6 +44,10 @@ EVALUATION, PROGRESS, DATA = "evaluation.json", "progress.json", "data_record.sa
 MAX_STEP = 1 << 53
 MESSAGE_BYTES = 1 << 23  # rank 0 holds three messages at once while it writes
 Tensors = Mapping[str, np.ndarray | files.StreamedTensor]
+
+
+class NotFinite(Exception):
+    """A state that nothing can go on from; the argument names the tensors."""
 
 
 def path_of(run: str, step: int) -> str:
@@ -111,11 +115,15 @@ def save_shared(
 
     Returns:
         The folder of the checkpoint on rank 0, None on the other ranks.
+
+    Raises:
+        NotFinite: on all ranks; nothing has been written.
     """
     sharded = {param.name: param for param in trainer.params if param.rows}
-    if group.rank and not sharded and not trainer.gathers_state:
-        return None
-    state = trainer.state_dict()
+    state = trainer.state_dict() if not group.rank or sharded or trainer.gathers_state else {}
+    names = [name for of_rank in group.all_gather(not_finite(state)) for name in of_rank]
+    if names:
+        raise NotFinite(shortened(list(dict.fromkeys(names))))
     if group.rank and not sharded:
         return None
     tensors: Mapping[str, np.ndarray | files.StreamedTensor] = state

@@ -21,6 +21,7 @@ from zoo.run.cli import Request
 from zoo.run.job import Job
 from zoo.run.pipeline import Prefetcher
 from zoo.tasks import TaskMetric
+from zoo.trainer.protocol import StepOutput
 
 if TYPE_CHECKING:
     from zoo.logs.console import Console
@@ -86,6 +87,52 @@ class WaitMeter:
             threads=self._stream.threads,
             cores=self._cores,
         )
+
+
+class MeanLoss:
+    """Mean loss of this rank's updates since the last `train` event.
+
+    Their results stay on the device until the mean is needed, so that no update waits.
+
+    Args:
+        read: waits for the result of an update.
+        carried: of every rank of the run's last process the sum of the losses since then, and the number of updates.
+        rank, size: of this process; if there were others, rank 0 takes over the sum of all.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[StepOutput], dict[str, float]],
+        carried: Sequence[tuple[float, int]] = (),
+        rank: int = 0,
+        size: int = 1,
+    ):
+        self._read = read
+        self._results: list[StepOutput] = []
+        self._last: dict[str, float] = {}
+        self._sum, self._count = 0.0, carried[0][1] if carried else 0
+        if len(carried) == size:
+            self._sum = carried[rank][0]
+        elif rank == 0:
+            self._sum = sum(losses for losses, _ in carried)
+
+    def add(self, result: StepOutput) -> None:
+        """Count an update that has been launched."""
+        self._results.append(result)
+
+    def so_far(self) -> tuple[float, int]:
+        """Wait for the updates; return the sum of their losses and their number."""
+        for result in self._results:
+            self._last = self._read(result)
+            self._sum, self._count = self._sum + self._last["loss"], self._count + 1
+        self._results.clear()
+        return self._sum, self._count
+
+    def take(self) -> tuple[dict[str, float], float]:
+        """Return the result of the last update and the mean loss, and begin the next interval."""
+        total, count = self.so_far()
+        self._sum, self._count = 0.0, 0
+        return self._last, total / count
 
 
 class Measured(NamedTuple):

@@ -42,10 +42,12 @@ class Progress:
     Attributes:
         evaluations: accuracy by step, in order; NaN where it was not finite.
         unreadable: items of the data that could not be read and have not been mended since.
+        losses: of every rank the sum of the losses since the last `train` event, and the number of these updates.
     """
 
     evaluations: dict[int, float] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
+    losses: list[tuple[float, int]] = field(default_factory=list)
 
     def best(self) -> float | None:
         """Return the best finite accuracy so far, None without one."""
@@ -77,7 +79,8 @@ class Progress:
 
     def content(self) -> bytes:
         """Return the progress as JSON."""
-        values = {"evaluations": list(self.evaluations.items()), "unreadable": sorted(self.unreadable)}
+        evaluations, unreadable = list(self.evaluations.items()), sorted(self.unreadable)
+        values = {"evaluations": evaluations, "unreadable": unreadable, "losses": self.losses}
         return journal.json_text(values, indent=1).encode()
 
 
@@ -221,8 +224,14 @@ def parse_progress(path: str) -> Progress:
     """Read a file with the `content` of a progress. Raises UserError if it cannot be read."""
     with parsing(f"{path} cannot be read", "restore it from a copy, or go on from another checkpoint"):
         values = regular.load_json(path)
-        evaluations = {int(step): math.nan if value is None else float(value) for step, value in values["evaluations"]}
-        return Progress(evaluations, set(map(str, values["unreadable"])))
+        evaluations = {int(step): _number(value) for step, value in values["evaluations"]}
+        losses = [(_number(total), int(count)) for total, count in values.get("losses", [])]  # older ones lack it
+        return Progress(evaluations, set(map(str, values["unreadable"])), losses)
+
+
+def _number(value: Any) -> float:
+    """Return a number of a JSON file, where those that are not finite are null."""
+    return math.nan if value is None else float(value)
 
 
 def progress_of_events(events: Sequence[Event], files_of: FilesOf) -> Progress:

@@ -1,5 +1,6 @@
 """One run of train.py: what the loop does beside the step."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,15 +14,16 @@ from zoo.run import checkpoint, facts, monitor, resume, stopping
 from zoo.run.cli import Request
 from zoo.run.evaluation import Evaluations
 from zoo.run.job import Job
-from zoo.run.monitor import WARM_UP, Meters, RunProfile, Visualizer
+from zoo.run.monitor import WARM_UP, MeanLoss, Meters, RunProfile, Visualizer
 from zoo.run.pipeline import DecodedStream, Loading, Prefetcher
 from zoo.run.stopping import BadSampleTracker, EvaluationStopped, StepReports, StopSignal
-from zoo.trainer import state
 from zoo.trainer.protocol import DeviceBatch, StepOutput
 
 if TYPE_CHECKING:
     from zoo.data.loaders.dali_device import DeviceDecoder
     from zoo.logs.console import Console
+
+DIVERGED = "Lower optim.lr, warm up, or train in fp32"
 
 
 @dataclass
@@ -69,7 +71,6 @@ class Run:
     def __post_init__(self) -> None:
         self.config, self.progress = self.request.config, self.job.data.verdict.progress
         self._early_end: tuple[str, str | None] | None = None  # why the run ends before its last step: name, message
-        self._is_finite = True  # weights and running statistics, as far as is known
         self._error: UserError | None = None  # of all ranks alike; raised when the step has been saved
         self._reports = StepReports(self.job.group, self.stop_signal)
         self._prefetcher: Prefetcher | None = None
@@ -123,11 +124,12 @@ class Run:
             self._fail(error)
             raise
 
-    def poll(self, done: int) -> bool:
+    def poll(self, done: int, output: StepOutput) -> bool:
         """Exchange signals, unreadable samples and errors of reading between all ranks; return whether to stop.
 
         They are exchanged every so many steps (zoo/run/stopping.py), and before anything is saved.
         """
+        self._losses.add(output)
         self._meters.add_update()
         self.console.tick(done)
         settings = self.config.train
@@ -151,39 +153,35 @@ class Run:
         """Return whether something periodic is due after `done` updates; after the last one everything is."""
         return done == self.last_step or self.job.clock.due(every, done)
 
-    def log(self, done: int, output: StepOutput) -> bool:
-        """Add a `train` event; return whether to stop: too many updates in a row had no finite gradient."""
+    def log(self, done: int) -> bool:
+        """Add a `train` event; return whether to stop, because the last updates had no finite gradient."""
         job = self.job
-        values = job.trainer.read(output)
-        measured = self._meters.read(values["loss"])
-        values["loss"] = measured.loss
+        values, loss = self._losses.take()
+        measured = self._meters.read(loss)
         epoch, lr = float(job.clock.epochs(done)), job.lr(done - 1)
-        profiled = self.profile.read()
-        self.journal.add("train", step=done, epoch=epoch, lr=lr, **values, **measured.fields, **profiled)
+        fields = {**values, "loss": measured.loss, **measured.fields, **self.profile.read()}
+        self.journal.add("train", step=done, epoch=epoch, lr=lr, **fields)
         if measured.cause:
             name, message, interval = measured.cause
             self.journal.add("data_wait", step=done, cause=name, message=message, **interval._asdict())
-        if values["consecutive_skips"] >= self.config.train.max_consecutive_skips:
+        skips, loss = int(values["consecutive_skips"]), sum(job.group.all_gather(values["loss"]))
+        has_diverged = skips and done == self.last_step and not math.isfinite(loss)
+        if skips >= self.config.train.max_consecutive_skips or has_diverged:
             report = groups.nonfinite_report(job.group, job.trainer)
-            values["loss"] = job.group.all_gather(values["loss"])[0]  # the sum
-            self._is_finite = state.is_finite_but_gradients(report)
             self._error = UserError(
-                f"no finite gradient in the last {values['consecutive_skips']:.0f} updates, up to step {done} "
-                f"(loss {values['loss']}, lr {lr:g}, loss scale {values['scale']:g}); {report}. "
-                "Lower optim.lr, warm up, or train in fp32"
+                f"no finite gradient in the last {skips} updates, up to step {done} (loss {loss:g}, lr {lr:g}, "
+                f"loss scale {values['scale']:g}); {report}. {DIVERGED}"
             )
         return self._error is not None
 
-    def save(self, done: int) -> None:
-        """Save a checkpoint, unless it is known that the weights or running statistics are not finite."""
-        if not self._is_finite:
-            self.console.print(f"step {done} is not saved, because nothing can be continued from these numbers")
-            return
+    def save(self, done: int) -> bool:
+        """Save a checkpoint; return whether to stop, because its tensors are not finite: then none is written."""
         job = self.job
         self._meters.pause()
         job.trainer.sync_batch_stats()
         job.group.set_status(f"saving step {done}")
         self.journal.sync()  # a checkpoint on the disk has its events there, too
+        self.progress.losses = job.group.all_gather(self._losses.so_far())
         record = {
             **self.facts,
             "classes": job.class_names,
@@ -192,11 +190,18 @@ class Run:
             "loader": self.loading.loader,
         }
         keep = self.config.train.keep_checkpoints
-        with self.console.activity("saving"):
-            beside = job.data.verdict.files() if self.folder else {}
-            path = checkpoint.save_shared(job.group, job.trainer, self.folder, done, record, keep, beside)
+        try:
+            with self.console.activity("saving"):
+                beside = job.data.verdict.files() if self.folder else {}
+                path = checkpoint.save_shared(job.group, job.trainer, self.folder, done, record, keep, beside)
+        except checkpoint.NotFinite as error:
+            message = f"step {done} is not saved, because nothing can go on from it: not finite are {error}"
+            self.console.print(message)
+            self._error = self._error or UserError(f"{message}. {DIVERGED}")
+            return True
         self.journal.add("save", step=done, path=path)
         self._meters.resume()
+        return False
 
     def evaluate(self, done: int) -> bool:
         """Evaluate the checkpoint that was saved after `done` updates; return whether it, or a signal, ends the run."""
@@ -305,6 +310,8 @@ class Run:
         )
         decoded = DecodedStream(stream, self.decoder, stream.batches, first)
         self._prefetcher = Prefetcher(decoded, job.trainer, accumulate)
+        carried = job.group.all_gather(self.progress.losses)[0]  # that of rank 0 counts
+        self._losses = MeanLoss(job.trainer.read, carried, job.group.rank, job.group.size)
         self._meters = Meters(job, self.batches, monitor.WaitMeter(stream, self.batches, self.loading.cores))
         self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable)
 

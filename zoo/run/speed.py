@@ -111,11 +111,11 @@ def measure(run: Run, window: Window, turns_at: str | None = None) -> None:
     for step in run.steps():
         output = trainer.step(run.batches.take(), lr(step), step)
         done, timed = step + 1, step + 1 - window.drop  # updates; of them those that are timed
-        if run.poll(done):
+        if run.poll(done, output):
             run.finish()
             return
         if done < window.steps and run.due(log_every, done):
-            run.log(done, output)
+            run.log(done)
         if timed > 0:
             clock.end_update()
         if timed >= 0 and (timed % block == 0 or timed == window.count):
@@ -125,7 +125,7 @@ def measure(run: Run, window: Window, turns_at: str | None = None) -> None:
             if turns:
                 turns.wait()  # after the last block too: the others have not finished theirs
             clock.start()
-    run.log(window.steps, output)
+    run.log(window.steps)
     _log(run, window, clock)
     run.finish()
 

@@ -29,11 +29,11 @@ def train(run: Run) -> None:
     for step in run.steps():
         output = trainer.step(run.take(step), lr(step), step)
         done = step + 1  # updates
-        stop = run.poll(done)
+        stop = run.poll(done, output)
         if stop or run.due(settings.log_every, done):
-            stop = run.log(done, output) or stop
+            stop = run.log(done) or stop
         if stop or run.due(settings.save_every, done) or run.due(settings.eval_every, done):
-            run.save(done)  # before the evaluation: nothing can be lost in it
+            stop = run.save(done) or stop  # before the evaluation: nothing can be lost in it
         if run.due(settings.eval_every, done) and not stop:
             stop = run.evaluate(done)
         if stop:

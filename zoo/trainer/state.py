@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from zoo.trainer import update
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Param, Shard
@@ -93,15 +95,17 @@ def nonfinite_report(
         "running statistics": [param.name for param in nonfinite if param.is_statistic],
         "gradients of": [name for name, grad in gradients.items() if grad is not None and not is_finite(grad)],
     }
-    parts = [f"{kind} {_list(names)}" for kind, names in kinds.items() if names]
+    parts = [f"{kind} {shortened(names)}" for kind, names in kinds.items() if names]
     return f"not finite: {'; '.join(parts)}" if parts else "all finite"
 
 
-def is_finite_but_gradients(report: str) -> bool:
-    """Return whether the weights and running statistics are finite by the report of one or several ranks."""
-    return not any(f"not finite: {kind} " in report for kind in ("weights", "running statistics"))
+def not_finite(tensors: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the keys of a state dict whose tensors are not finite."""
+    extremes = {key: (array.min(initial=0), array.max(initial=0)) for key, array in tensors.items()}  # NaN if one is
+    return [key for key, numbers in extremes.items() if not np.isfinite(numbers).all()]
 
 
-def _list(names: Sequence[str]) -> str:
+def shortened(names: Sequence[str]) -> str:
+    """Return some names, the first ones of many."""
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more

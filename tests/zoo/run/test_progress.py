@@ -47,11 +47,14 @@ def test_a_run_ends_with_the_evaluation_that_reaches_the_limit():
 
 
 def test_its_file_gives_it_again(tmp_path):
-    path, written = tmp_path / "progress.json", Progress({3: 0.5, 6: math.nan}, {"b", "\udcff.jpg"})
+    path, written = (
+        tmp_path / "progress.json",
+        Progress({3: 0.5, 6: math.nan}, {"b", "\udcff.jpg"}, [(0.1, 3), (math.inf, 3)]),
+    )
     path.write_bytes(written.content())
     found = parse_progress(str(path))
     assert list(found.evaluations) == [3, 6] and math.isnan(found.evaluations[6]) and found.best() == 0.5
-    assert found.unreadable == written.unreadable
+    assert found.unreadable == written.unreadable and found.losses[0] == (0.1, 3) and math.isnan(found.losses[1][0])
     path.write_text("[]")
     with pytest.raises(UserError, match="progress.json cannot be read"):
         parse_progress(str(path))

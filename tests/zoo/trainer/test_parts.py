@@ -237,10 +237,7 @@ def test_a_report_names_a_few_of_many():
     )
 
 
-def test_tensors_of_whose_report_one_can_go_on():
-    """Those of which only the gradients are not finite, on all ranks."""
-    gradients = report(a=1.0, gradients={"a": np.nan})
-    assert state.is_finite_but_gradients("all finite") and state.is_finite_but_gradients(f"{gradients}; {gradients}")
-    for broken in (report(a=np.nan), report(a=1.0, mean_stat=np.nan, gradients={"a": np.nan})):
-        assert not state.is_finite_but_gradients(broken)
-        assert not state.is_finite_but_gradients(f"{gradients}; {broken}")
+def test_keys_of_a_state_that_is_not_finite():
+    rows = {"a": [1.0, np.inf], "b": [0.0, 3e38], "ema/a": [np.nan, 1.0], "optimizer/momentum/a": [-np.inf], "c": []}
+    arrays = {key: np.array(values, np.float32) for key, values in rows.items()}
+    assert state.not_finite(arrays) == ["a", "ema/a", "optimizer/momentum/a"]
