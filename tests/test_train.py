@@ -343,7 +343,7 @@ def test_a_stopped_evaluation_is_made_up_for(clips, undisturbed_run, tmp_path, m
     """A SIGTERM in the last step of an epoch saves without evaluating; the resumed run has every evaluation."""
     poll = Run.poll
     with monkeypatch.context() as patch:
-        stop = lambda run, done: (done == 4 and signal.raise_signal(signal.SIGTERM), poll(run, done))[1]  # noqa: E731
+        stop = lambda run, done, output: (done == 4 and signal.raise_signal(signal.SIGTERM), poll(run, done, output))[1]  # noqa: E731
         patch.setattr(Run, "poll", stop)
         folder = tmp_path / "run"
         done = run_here(command(clips, "--out", folder))

@@ -120,6 +120,7 @@ def settings() -> dict:
         "samples": SAMPLES,
         "accumulate": 1,
         "sharded": [],
+        "without_gradient": [],
     }
 
 

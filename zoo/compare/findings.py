@@ -59,7 +59,7 @@ def judge(proofs: Records, rounded: Records, mixed: Records | None = None) -> Ve
     for records in (rounded, mixed or {}):  # what only the run's own precision reaches
         findings = findings or _of_all(records, optimizer_findings) + _of_all(records, average_findings)
         findings = findings or _rounding_findings(proofs, records, rounded if records is mixed else {})
-    return Verdict(findings, found)
+    return Verdict(findings + _without_gradient(rounded), found)
 
 
 def _of_all(records: Records, find: Callable[[str, Record], list["Finding"]]) -> list["Finding"]:
@@ -114,6 +114,23 @@ def average_findings(title: str, record: Record) -> list[Finding]:
         f"{cause} ({causes.some([name for name in deviating if deviating[name]['cause'] == cause])})" for cause in found
     ]
     return [Finding((title,), what, tuple(record.files["average"]), "; ".join(named))]
+
+
+def _without_gradient(records: Records) -> list[Finding]:
+    """Return a finding for parameters that get no gradient from the recipe's own initial weights."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for title, record in records.items():
+        found.setdefault(tuple(record.settings["without_gradient"]), []).append(title)
+    return [
+        Finding(
+            ("every framework",) if len(titles) == len(records) else tuple(titles),
+            f"from the recipe's initial weights, the gradient of {causes.some(names)} is 0 in every update",
+            tuple(_module_files(records[titles[0]], names[0])),
+            "layers around it, or it itself, start at values such as zeros that let no gradient through",
+        )
+        for names, titles in found.items()
+        if names
+    ]
 
 
 def _missing_gradients(proofs: Records) -> Finding | None:

@@ -6,7 +6,7 @@ It does not follow the recipe's schedule: every update has the schedule's larges
 
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,15 +45,17 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         weights: initial weights and running statistics, by canonical name.
         batches: this rank's micro-batches of UPDATES updates.
     """
-    lr, weights = peak_lr(job), _varied(weights)
+    lr, first, weights = peak_lr(job), weights, _varied(weights)
     trainer = _trainer(job, cfg, compute)
+    device_batches = [trainer.to_device(batch) for batch in batches]
+    without_gradient = _without_gradient(trainer, with_averages(first, job.plan), device_batches, lr)
     trainer.load_state_dict(with_averages(weights, job.plan))
     result = empty(job.framework, compute, _settings(job, cfg, weights, batches[0], lr))
     result.files.update(_files(trainer, cfg.task))
     for param in trainer.params:
         if param.is_statistic:
             result.add(f"initial/{param.name}", weights[param.name])
-    device_batches = [trainer.to_device(batch) for batch in batches]
+    result.settings["without_gradient"] = without_gradient
     accumulate = job.plan.accumulate
     output = _add_passes(result, job, trainer, device_batches[0], "")
     if job.plan.accumulate == job.group.size == 1 and not result.settings["sharded"]:
@@ -75,6 +77,26 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     if limit is not None and min(norms) <= limit:
         _add_clipped_update(result, job, cfg, weights, device_batches[:accumulate], lr)
     return result
+
+
+def _without_gradient(
+    trainer: Any, weights: Mapping[str, np.ndarray], device_batches: Sequence[DeviceBatch], lr: float
+) -> list[str]:
+    """Return the parameters whose gradients are exactly 0 in UPDATES updates from the recipe's own initial weights.
+
+    In fp32 alone, whose results hold for the other precisions. The trainer gets its state back.
+    """
+    if trainer.mode.compute != "fp32":
+        return []
+    state = {key: np.array(value) for key, value in trainer.state_dict().items()}
+    trainer.load_state_dict(weights)
+    accumulate, still = trainer.plan.accumulate, None
+    for number in range(UPDATES):
+        trainer.step(device_batches[number * accumulate : (number + 1) * accumulate], lr, number)
+        zero = {name for name, gradient in trainer.gradients().items() if not gradient.any()}
+        still = zero if still is None else still & zero
+    trainer.load_state_dict(state)
+    return sorted(still or ())
 
 
 def large_lr(job: Job) -> float:

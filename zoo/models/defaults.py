@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.models.initializers import Initializer, kaiming_normal, uniform
+from zoo.models.initializers import Initializer, kaiming_normal, uniform, zeros
 
 TASK = "classify"
 SHARDED_PARAMETERS: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ def initializer(arch: Any, name: str, shape: Sequence[int]) -> Initializer:
     """Return He normal for weights, uniform within 1/sqrt(fan-in) for the classifier's, ones and zeros for vectors."""
     if len(shape) > 1:
         return uniform(math.prod(shape[1:]) ** -0.5) if is_head(name) else kaiming_normal(shape)
-    return Initializer("ones" if name.endswith((".weight", ".running_var")) else "zeros")
+    return Initializer("ones") if name.endswith((".weight", ".running_var")) else zeros(name)
 
 
 def lr_and_decay_scale(arch: Any, name: str) -> tuple[float, float]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zoo.data.errors import UserError
+
 ROWS_PER_BLOCK = 4096  # each block of rows has its own seed, so that a rank can draw its rows of a sharded matrix alone
 
 
@@ -26,6 +28,21 @@ class Initializer:
 def constant(value: float) -> Initializer:
     """Return an initializer that fills a tensor with `value`."""
     return Initializer("constant", value)
+
+
+def zeros(name: str) -> Initializer:
+    """Return zeros for a bias or a running mean.
+
+    Raises:
+        UserError: of any other tensor: a layer of zeros may never learn, and a scale of 0 hides what it scales.
+    """
+    kind = name.rpartition(".")[2]
+    if "bias" in kind or kind == "running_mean":
+        return Initializer("zeros")
+    raise UserError(
+        f"{name}: `initializer` in the model's spec.py has no rule for this tensor, and zeros, from which it may never "
+        "learn, are for biases; add a rule"
+    )
 
 
 def normal(std: float) -> Initializer:

@@ -195,3 +195,14 @@ def test_an_optimizer_that_is_wrong_in_the_precision_of_the_run_alone():
     fp64, _ = proofs.make(proofs.RIGHT)
     (finding,) = judge(fp64, proofs.planted(momentum=0.8)[1]).findings
     assert finding.titles == ("paddle",) and "the momentum is 0.8 instead of 0.9" in finding.cause
+
+
+def test_parameters_without_a_gradient_from_the_initial_weights():
+    fp64, fp32 = proofs.make(proofs.RIGHT)
+    for record in fp32.values():
+        record.settings["without_gradient"] = ["fc.bias", "fc.weight"]
+    (finding,) = judge(fp64, fp32).findings
+    assert finding.titles == ("every framework",) and finding.places == ("torch/model.py",)
+    assert "initial weights, the gradient of fc.bias, fc.weight is 0" in finding.what
+    fp32["torch"].settings["without_gradient"] = []
+    assert judge(fp64, fp32).findings[0].titles == ("paddle", "mindspore")

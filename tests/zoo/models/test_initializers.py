@@ -9,9 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zoo.data.errors import UserError
+from zoo.models import defaults
 from zoo.models.deeplabv3plus import spec as deeplab
-from zoo.models.initializers import ROWS_PER_BLOCK, Initializer, initialize, kaiming_normal, normal, uniform
+from zoo.models.initializers import ROWS_PER_BLOCK, Initializer, initialize, kaiming_normal, normal, uniform, zeros
 from zoo.models.resnet import spec as resnet
+from zoo.models.tsm import spec as tsm
+from zoo.models.tsm_mobilenet_v2 import spec as mobilenet
 
 INITIALIZERS = [normal(0.5), uniform(0.5), Initializer("zeros"), Initializer("ones")]
 NUM_ROWS = 2 * ROWS_PER_BLOCK + 700
@@ -102,3 +106,21 @@ def test_a_deeplab_s_classifiers_start_small():
     shapes = deeplab.shapes(arch)
     small = {name for name, shape in shapes.items() if deeplab.initializer(arch, name, shape) == normal(0.01)}
     assert small == {"head.classifier.weight", "aux.classifier.weight"}
+
+
+@pytest.mark.parametrize("name", ["fc.bias", "bn1.running_mean", "attention.in_proj_bias", "lstm.bias_ih_l0"])
+def test_biases_and_running_means_start_at_zeros(name):
+    assert zeros(name) == Initializer("zeros")
+
+
+@pytest.mark.parametrize("spec", [resnet, tsm, mobilenet, deeplab], ids=lambda spec: spec.__name__.split(".")[-2])
+@pytest.mark.parametrize("name, shape", [("layer1.0.gamma", (8,)), ("layer1.0.se.fc1.weight", (4, 8)), ("scale", ())])
+def test_a_tensor_without_a_rule_is_an_error_and_no_layer_of_zeros(spec, name, shape):
+    with pytest.raises(UserError, match=f"^{name}: `initializer` .* no rule for this tensor"):
+        spec.initializer(spec.Arch(), name, shape)
+
+
+def test_in_packages_vectors_that_are_no_weights_or_biases_need_a_rule():
+    with pytest.raises(UserError, match=r"^block\.layer_scale: "):
+        defaults.initializer(None, "block.layer_scale", (8,))
+    assert defaults.initializer(None, "block.se.fc1.weight", (4, 8)).distribution == "normal"

@@ -12,7 +12,7 @@ from typing import Literal
 from zoo.data.batch import DropoutMask, Field
 from zoo.data.fields import Checked, Count, Share
 from zoo.models import flops as counting
-from zoo.models.initializers import Initializer, constant, kaiming_normal, normal, uniform
+from zoo.models.initializers import Initializer, constant, kaiming_normal, normal, uniform, zeros
 from zoo.models.resnet import spec as resnet
 
 TASK = "face"
@@ -180,7 +180,7 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
     if name.endswith("prelu.weight"):
         return constant(0.25)
     if is_norm(name):
-        return Initializer("ones") if name.endswith((".weight", ".running_var")) else Initializer("zeros")
+        return Initializer("ones") if name.endswith((".weight", ".running_var")) else zeros(name)
     if arch.is_plsc:
         return Initializer("zeros") if name.endswith(".bias") else kaiming_normal(shape)
     return uniform(arch.features**-0.5) if name.startswith("fc.") else normal(0.1)

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, NamedTuple
 from zoo.data.batch import DropoutMask, Field
 from zoo.data.fields import Checked, Count, Range, Share
 from zoo.models import flops as counting
-from zoo.models.initializers import Initializer, kaiming_normal, normal
+from zoo.models.initializers import Initializer, kaiming_normal, normal, zeros
 from zoo.models.resnet import spec as resnet
 
 TASK = "segment"
@@ -241,7 +241,7 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
         return Initializer("zeros")
     if len(shape) < 4:
         is_one = name.endswith("running_var") or (is_norm(name) and name.endswith(".weight"))
-        return Initializer("ones" if is_one else "zeros")
+        return Initializer("ones") if is_one else zeros(name)
     if arch.variant == "paddleseg":
         inputs = shape[0] if ".depthwise." in name else shape[1]
         return normal((2 / (inputs * shape[2] * shape[3])) ** 0.5)

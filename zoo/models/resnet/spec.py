@@ -17,7 +17,7 @@ from typing import Annotated, Literal, NamedTuple
 from zoo.data.batch import DropoutMask, Field
 from zoo.data.fields import Checked, Count, Range
 from zoo.models import flops as counting
-from zoo.models.initializers import Initializer, kaiming_normal, normal, uniform
+from zoo.models.initializers import Initializer, kaiming_normal, normal, uniform, zeros
 
 TASK = "classify"
 SHARDED_PARAMETERS: tuple[str, ...] = ()
@@ -187,7 +187,7 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
         return Initializer("ones")
     if len(shape) >= 4:
         return kaiming_normal(shape) if arch.conv_init == "fan_out" else normal((2 / math.prod(shape[1:])) ** 0.5)
-    return Initializer("zeros")
+    return zeros(name)
 
 
 def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
@@ -195,7 +195,7 @@ def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
     exempt = {
         "weights": is_norm(name) or name.endswith(".bias"),
         "all": False,
-        "all_but_bn": name.split(".")[-2].startswith("bn"),
+        "all_but_bn": name.split(".")[-2:][0].startswith("bn"),
     }
     return 1.0, 0.0 if exempt[arch.decay] else 1.0
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from zoo.data.batch import DropoutMask, Field
 from zoo.data.fields import Checked, Count, Range, Share
 from zoo.models import flops as counting
-from zoo.models.initializers import Initializer, kaiming_normal, normal
+from zoo.models.initializers import Initializer, kaiming_normal, normal, zeros
 from zoo.models.tsm.spec import check_causal
 
 TASK = "classify"
@@ -197,7 +197,7 @@ def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
         return normal(0.001)
     if name.endswith(".running_var") or (is_norm(name) and name.endswith(".weight")):
         return Initializer("ones")
-    return kaiming_normal(shape) if len(shape) == 4 else Initializer("zeros")
+    return kaiming_normal(shape) if len(shape) == 4 else zeros(name)
 
 
 def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
@@ -221,4 +221,4 @@ def not_pretrained(name: str) -> bool:
 
 def is_norm(name: str) -> bool:
     """Return whether a tensor belongs to a batch normalization."""
-    return name.split(".")[-2].startswith("bn")
+    return name.split(".")[-2:][0].startswith("bn")
