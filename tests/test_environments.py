@@ -141,3 +141,7 @@ def test_make_names_the_pythons(tmp_path):
     assert [f"3.{minor}" for minor in range(8, 20) if f"3.{minor}" in supported] == list(pins.PYTHONS)
     for page in ("README.md", "docs/getting-started.md"):
         assert "Linux, Python 3.11, 3.12 or 3.13" in (ROOT / page).read_text()
+
+
+def test_ci_runs_the_fast_tests_without_avx_512_too():
+    assert "ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 make test\n" in (ROOT / ".ci/run").read_text()
