@@ -125,7 +125,7 @@ def test_what_cannot_run_is_named_and_the_rest_goes_on(bench, tmp_path, capsys):
         "mindspore": ("skipped", extras.missing("mindspore"), 0),
     }
     out = capsys.readouterr().out
-    assert f"{extras.install_command('mindspore')}\n  tsm_demo mindspore fp32 1x1 batch 16" in out
+    assert f"{extras.how_to_install('mindspore')}\n  tsm_demo mindspore fp32 1x1 batch 16" in out
     assert "failed: tsm_demo paddle fp32 1x1 batch 16: out of memory" in out
     fake.failures = {}
     assert run("-c", TSM, "-n", "3") == 0 and len(fake.started) == 4

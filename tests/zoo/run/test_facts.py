@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from tests.helpers import processes
 from tests.helpers.training import command, events
@@ -109,7 +110,7 @@ def test_a_run_records_what_it_is_and_goes_on_to_record_what_changes(tmp_path):
     assert begin["command"] == sys.argv and re.match(r"2\.\d+", begin["framework_version"])
     (host,) = begin["hosts"]
     assert host["ranks"] == [0] and host["environment"]["OMP_NUM_THREADS"] == "1" and host["accelerators"] == []
-    assert host["memory_bytes"] > 1 << 28 and host["cores"] >= 1 and host["libraries"]["cuda"] is None
+    assert host["memory_bytes"] > 1 << 28 and host["cores"] >= 1 and host["libraries"]["cuda"] == torch.version.cuda
 
     trains = [event for event in events(folder) if event["event"] == "train"]
     for train, waits in zip(trains, (1, 1), strict=True):
