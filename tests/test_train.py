@@ -95,14 +95,17 @@ def test_a_train_event_has_the_mean_loss_since_the_last_one_also_after_a_resume(
     settings = dict(train__log_every="5 steps", train__keep_checkpoints=24)
     folder = tmp_path / "run"
     assert run_here(command(clips, "--out", folder, **settings)).returncode == 0
+    stopped = tmp_path / "stopped"
+    assert run_here(command(clips, "--out", stopped, "--max-steps", 13, **settings)).returncode == 0
+    assert run_here(command(clips, "--resume", stopped, **settings)).returncode == 0
     for name in os.listdir(folder / "checkpoints"):  # as if killed after step 13
         if not name.startswith("step-") or name > "step-00000013":
             path = folder / "checkpoints" / name
             path.unlink() if path.is_symlink() else shutil.rmtree(path)
     first, resumed = events(folder), run_here(command(clips, "--resume", folder, **settings))
     assert resumed.returncode == 0, resumed.stderr
-    for found in (first, history(str(folder))):
-        means = {event["step"]: event["loss"] for event in found if event["event"] == "train"}
+    for found in (first, history(str(folder)), history(str(stopped))):
+        means = {event["step"]: event["loss"] for event in found if event["event"] == "train" and event["step"] != 13}
         expected = {last: np.mean([single[step] for step in range(begin, last + 1)])
                     for begin, last in ((1, 5), (6, 10), (11, 15), (16, 20), (21, 24))}  # fmt: skip
         assert means == pytest.approx(expected, rel=1e-12)
@@ -374,7 +377,7 @@ def test_a_run_that_diverges_stops_and_names_the_tensor(clips, tmp_path):
             train__epochs=50,
         )
     )
-    assert done.returncode == 2 and "no finite gradient in the last 3 updates" in done.stderr
+    assert done.returncode == 2 and "no finite gradient in the last 3 updates, from step 2 to 4" in done.stderr
     assert "not finite: running statistics" in done.stderr and "gradients of conv1.weight" in done.stderr
     assert "Traceback" not in done.stderr
     assert "NaN" not in (tmp_path / "run" / "events.jsonl").read_text()
@@ -388,7 +391,7 @@ def test_a_run_that_diverges_at_its_end_fails_and_saves_nothing_that_is_not_fini
     done = run_here(command(clips, "--out", tmp_path / "run", **settings))
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "step 4 is not saved, because nothing can go on from it: not finite are bn1.running_mean" in done.stdout
-    assert "the last 3 updates, up to step 4" in done.stderr and "best " not in done.stdout
+    assert "the last 3 updates, from step 2 to 4" in done.stderr and "best " not in done.stdout
     assert not list((tmp_path / "run").glob("checkpoints/step-*"))
 
 

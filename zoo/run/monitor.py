@@ -90,13 +90,13 @@ class WaitMeter:
 
 
 class MeanLoss:
-    """Mean loss of this rank's updates since the last `train` event.
+    """Mean loss of this rank's updates since the last multiple of train.log_every.
 
     Their results stay on the device until the mean is needed, so that no update waits.
 
     Args:
         read: waits for the result of an update.
-        carried: of every rank of the run's last process the sum of the losses since then, and the number of updates.
+        carried: what `so_far` returned for every rank when the checkpoint was saved that the run goes on from.
         rank, size: of this process; if there were others, rank 0 takes over the sum of all.
     """
 
@@ -128,10 +128,11 @@ class MeanLoss:
         self._results.clear()
         return self._sum, self._count
 
-    def take(self) -> tuple[dict[str, float], float]:
-        """Return the result of the last update and the mean loss, and begin the next interval."""
+    def take(self, ends_interval: bool = True) -> tuple[dict[str, float], float]:
+        """Return the result of the last update and the mean loss; after the end of the interval, begin the next one."""
         total, count = self.so_far()
-        self._sum, self._count = 0.0, 0
+        if ends_interval:
+            self._sum, self._count = 0.0, 0
         return self._last, total / count
 
 

@@ -42,7 +42,7 @@ class Progress:
     Attributes:
         evaluations: accuracy by step, in order; NaN where it was not finite.
         unreadable: items of the data that could not be read and have not been mended since.
-        losses: of every rank the sum of the losses since the last `train` event, and the number of these updates.
+        losses: of every rank the sum of the losses in the present interval of train.log_every, and the number of updates.
     """
 
     evaluations: dict[int, float] = field(default_factory=dict)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from zoo.data.loaders.dali_device import DeviceDecoder
     from zoo.logs.console import Console
 
-DIVERGED = "Lower optim.lr, warm up, or train in fp32"
-
 
 @dataclass
 class Run:
@@ -156,7 +154,8 @@ class Run:
     def log(self, done: int) -> bool:
         """Add a `train` event; return whether to stop, because the last updates had no finite gradient."""
         job = self.job
-        values, loss = self._losses.take()
+        ends_interval = job.clock.due(self.config.train.log_every, done)  # else the checkpoint carries it on
+        values, loss = self._losses.take(ends_interval)
         measured = self._meters.read(loss)
         epoch, lr = float(job.clock.epochs(done)), job.lr(done - 1)
         fields = {**values, "loss": measured.loss, **measured.fields, **self.profile.read()}
@@ -165,12 +164,12 @@ class Run:
             name, message, interval = measured.cause
             self.journal.add("data_wait", step=done, cause=name, message=message, **interval._asdict())
         skips, loss = int(values["consecutive_skips"]), sum(job.group.all_gather(values["loss"]))
-        has_diverged = skips and done == self.last_step and not math.isfinite(loss)
-        if skips >= self.config.train.max_consecutive_skips or has_diverged:
+        is_lost = skips and (not math.isfinite(loss) or values["skipped"] >= done)
+        if skips >= self.config.train.max_consecutive_skips or (is_lost and done == self.last_step):
             report = groups.nonfinite_report(job.group, job.trainer)
             self._error = UserError(
-                f"no finite gradient in the last {skips} updates, up to step {done} (loss {loss:g}, lr {lr:g}, "
-                f"loss scale {values['scale']:g}); {report}. {DIVERGED}"
+                f"no finite gradient in the last {skips} updates, from step {done - skips + 1} to {done} "
+                f"(loss {loss:g}, lr {lr:g}, loss scale {values['scale']:g}); {report}. {self._remedy}"
             )
         return self._error is not None
 
@@ -197,11 +196,15 @@ class Run:
         except checkpoint.NotFinite as error:
             message = f"step {done} is not saved, because nothing can go on from it: not finite are {error}"
             self.console.print(message)
-            self._error = self._error or UserError(f"{message}. {DIVERGED}")
+            self._error = self._error or UserError(f"{message}. {self._remedy}")
             return True
         self.journal.add("save", step=done, path=path)
         self._meters.resume()
         return False
+
+    @property
+    def _remedy(self) -> str:
+        return f"Lower optim.lr{', warm up, or train in fp32' if self.job.plan.mode.is_mixed else ' or warm up'}"
 
     def evaluate(self, done: int) -> bool:
         """Evaluate the checkpoint that was saved after `done` updates; return whether it, or a signal, ends the run."""
@@ -354,7 +357,7 @@ class Run:
         evaluations, is_best = self.progress.evaluations, False
         if self.folder:
             best = checkpoint.find_best(self.folder, evaluations, before=done)
-            is_best = best is None or metrics["accuracy"] > best.accuracy
+            is_best = math.isfinite(metrics["accuracy"]) and (best is None or metrics["accuracy"] > best.accuracy)
             evaluations[done] = metrics["accuracy"]
             self._keep_progress()  # before the event, without which a resume repeats the evaluation
             checkpoint.save_evaluation(self.folder, done, metrics, is_best, self.config.train.keep_checkpoints)

@@ -19,6 +19,10 @@ def test_results_are_read_when_the_mean_is_needed():
     assert not seen and losses.take() == ({"loss": 1.0, "scale": 1.0}, 2.0)
     losses.add(7.0)
     assert losses.take()[1] == 7.0 and seen == [4.0, 1.0, 1.0, 7.0]
+    losses.add(5.0)
+    assert losses.take(ends_interval=False)[1] == 5.0
+    losses.add(1.0)
+    assert losses.take()[1] == 3.0
     losses.add(math.nan)
     assert math.isnan(losses.take()[1])
 
