@@ -10,7 +10,7 @@ protocol id, such as k400/8x1x1@224. Whatever changes the metric of the same wei
 import importlib
 from types import ModuleType
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, known_names
 
 MODULES = {
     "cityscapes": "zoo.data.datasets.cityscapes",
@@ -32,7 +32,7 @@ def find(name: str) -> ModuleType:
         UserError: There is no data set of this name; the message lists all names.
     """
     if name not in MODULES:
-        raise UserError(f"there is no data set {name!r}; choose one of {', '.join(names())}")
+        raise UserError(f"there is no data set {name!r}{known_names(name, names())}")
     return importlib.import_module(MODULES[name])
 
 

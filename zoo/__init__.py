@@ -1,5 +1,6 @@
 """A multi-framework vision model zoo. Importing this package imports no framework."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     """Import a name of the Python API when it is used: every process that reads data imports this package."""
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     from zoo import api
 
     return getattr(api, name)

@@ -70,6 +70,9 @@ def main(argv: list[str] | None = None) -> int:
     if group and argv[1:2] and argv[1] in HELP:
         print(usage(group))
         return 0
+    if group and not argv[1:]:
+        print(f"error: `zoo {argv[0]}` needs one of its commands: {', '.join(group)}", file=sys.stderr)
+        return 2
     asked = " ".join(argv[:2] if group else argv[:1])
     hint = similar_name(asked, group or [name.split()[0] for name in COMMANDS])
     print(f"error: there is no command `zoo {asked}`{hint or '; see zoo --help'}", file=sys.stderr)

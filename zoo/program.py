@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, similar_name
 
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent  # the checkout, or site-packages
@@ -28,9 +28,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError."""
-        options = [word.partition("=")[0] for word in message.split()]
-        renamed = [f"{word} is now {RENAMED[word]}" for word in options if word in RENAMED]
-        raise UserError("; ".join(renamed) or f"{message}; {self.prog} --help shows the options")
+        words = [word.partition("=")[0] for word in message.split()]
+        renamed = [f"{word} is now {RENAMED[word]}" for word in words if word in RENAMED]
+        unknown = words[2] if message.startswith("unrecognized arguments: ") else ""
+        hint = similar_name(unknown, self._option_string_actions) or f"; {self.prog} --help shows the options"
+        raise UserError("; ".join(renamed) or f"{message}{hint}")
 
 
 class Output(io.RawIOBase):

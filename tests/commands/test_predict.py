@@ -168,7 +168,7 @@ def test_unreadable_files_are_skipped_and_nothing_is_overwritten(image_model, tm
             "has no checkpoint.json, which holds the recipe and the class names; give",
         ),
         (["--weights", "{weights}/model.safetensors"], "such as {weights}"),
-        (["--weights", "nowhere"], "such as runs/tsm_demo/checkpoints/best"),
+        (["--weights", "nowhere"], "nowhere: there is no such file or folder of weights; zoo weights list shows"),
         (["--weights", "{weights}", "--top", "0"], "--top: must be at least 1"),
         (["--weights", "{weights}", "--out", "{run}"], "exists already and is not overwritten"),
         (["--weights", "{weights}", "--out", "{run}/config.yaml"], "exists already and is not overwritten"),

@@ -94,5 +94,5 @@ def test_every_data_set_has_settings_and_functions():
 
 
 def test_an_unknown_name():
-    with pytest.raises(UserError, match="no data set 'imagnet'; choose one of cityscapes, faces"):
+    with pytest.raises(UserError, match="no data set 'imagnet'; there are: cityscapes, .*; did you mean imagenet"):
         data.find("imagnet")

@@ -14,7 +14,7 @@ from zoo.config.convert import plain
 from zoo.config.loader import Entry
 from zoo.config.schema import Config
 from zoo.data.batch import Field
-from zoo.data.errors import UserError, similar_name
+from zoo.data.errors import UserError, similar_name, similar_path
 from zoo.data.parsing import parsing
 from zoo.models import Spec, initializers, load_spec
 from zoo.run.checkpoint import FOLDER, RECORD, has_averages, load_record, model_file
@@ -75,6 +75,9 @@ def read_recipe(path: str) -> tuple[dict[str, Any], loader.Entries]:
     """
     if onnx_file.is_onnx(path):
         return _parse(dict(onnx_file.read(path).metadata.record), path)
+    if not os.path.lexists(path):
+        listed = "; zoo weights list shows the published ones"
+        raise UserError(f"{path}: there is no such file or folder of weights{similar_path(path) or listed}")
     if not is_checkpoint(path):
         candidates = [os.path.dirname(path) or "."] + [os.path.join(path, FOLDER, link) for link in ("best", "last")]
         example = next(filter(is_checkpoint, candidates), EXAMPLE)

@@ -14,7 +14,7 @@ from zoo.bench.report.results import Result
 from zoo.bench.report.runs import COMPLETE, MIXED, Run, natural
 from zoo.bench.report.tables import Table
 from zoo.commands.new_file import add_json_argument, print_report, require_new
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, similar_path
 from zoo.table import csv_text
 from zoo.table import table as lines_of
 from zoo.templates import render
@@ -171,7 +171,8 @@ def read(paths: Sequence[str], target: float | None, samples: int | None) -> lis
         elif os.path.isfile(path):
             found.setdefault(os.path.realpath(path), logs.read(path, target, samples))
         else:
-            raise UserError(f"{path} does not exist; give the folder of a run, a folder above runs, or an AI-Rank log")
+            wanted = "; give the folder of a run, a folder above runs, or an AI-Rank log"
+            raise UserError(f"{path} does not exist{similar_path(path) or wanted}")
     return list(found.values())
 
 
