@@ -244,3 +244,13 @@ def case_embeddings_of_an_image_and_its_mirror_image(backend):
         assert views.shape == (2, 1 + flip, 3, 3, 4) and views.dtype == np.float32
         for view, source in zip(np.moveaxis(views, 1, 0), (images, images[:, :, ::-1])):
             np.testing.assert_array_equal(np.round(np.moveaxis(view, 1, -1)), source)
+
+
+def case_results_can_be_read_after_later_updates(backend):
+    """The mean loss of an interval is read at its end."""
+    batches = [random_batch(seed=seed) for seed in range(4)]
+    for mode in (*backend.FP32_MODES, *backend.SIXTEEN_BIT_MODES[:1]):
+        trainers = [make(backend, mode, loss_scale=2.0, dynamic_loss_scale=True) for _ in range(2)]
+        at_once = [update(trainers[0], batch, step=step) for step, batch in enumerate(batches)]
+        results = [trainers[1].step([trainers[1].to_device(batch)], 0.05, step) for step, batch in enumerate(batches)]
+        assert [trainers[1].read(result) for result in results] == at_once
