@@ -33,6 +33,7 @@ PREFIXES = (
     "FLAGS_",
     "GLOG_",
     "GLOO_",
+    "GOMP_",
     "HCCL_",
     "KMP_",
     "MKL_",
@@ -46,6 +47,7 @@ PREFIXES = (
     "TORCH_",
     "UCX_",
 )
+THREADS = "OMP_NUM_THREADS"
 NAMED = "ZOO_ENV"  # names that zoo launch --env was given, separated by commas
 HIDDEN = "(hidden)"  # in place of the value of a secret
 # The devices of one host: recorded, but not carried to other hosts unless they are named.
@@ -271,12 +273,30 @@ def prepare(group: Group) -> None:
     local = [index for index, (name, _) in enumerate(ranks) if name == mine[0]]
     share = host.core_share([ranks[index][1] for index in local], local.index(group.rank), host.cpu_quota())
     if share < len(mine[1]):
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int(share))))
+        os.environ.setdefault(THREADS, str(max(1, int(share))))
     if group.size == 1:
         return
     interface = interface_of(group.launch.local_address)
     if interface:  # without it, gloo takes the interface of the host name, which may be the loopback
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+
+
+def describe_threads(given: str | None, environ: Mapping[str, str]) -> str:
+    """Return how many threads compute on a CPU, and why.
+
+    Args:
+        given: OMP_NUM_THREADS before `prepare`, None if it was not set.
+        environ: after it.
+    """
+    cores, load = len(host.cores()), os.getloadavg()[0]
+    number = environ.get(THREADS)
+    text = f"threads: {number or cores}, "
+    text += (
+        f"as {THREADS} says" if given else f"the share of this process in {cores} cores" if number else "one per core"
+    )
+    if load > cores and number != "1":
+        text += f"; the load of this machine is {load:.0f}, at which small models are faster with {THREADS}=1"
+    return text
 
 
 def interface_of(address: str) -> str | None:

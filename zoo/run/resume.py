@@ -42,7 +42,7 @@ class Progress:
     Attributes:
         evaluations: accuracy by step, in order; NaN where it was not finite.
         unreadable: items of the data that could not be read and have not been mended since.
-        losses: of every rank the sum of the losses in the present interval of train.log_every, and the number of updates.
+        losses: of every rank the sum of the losses since the last multiple of train.log_every, and their number.
     """
 
     evaluations: dict[int, float] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.config import loader
 from zoo.data import cache
 from zoo.data.errors import UserError
+from zoo.distributed import environment
 from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
 from zoo.logs.lines import rank_lines
@@ -44,11 +45,14 @@ def start(request: Request) -> Iterator["Run"]:
     group = run = None
     lock = FolderLock()
     try:
+        threads = os.environ.get(environment.THREADS)
         group = join(request, os.environ)
         claimed = None if group.rank or request.eval_only else request.resume
         damaged = resume.claim(claimed, lock) if claimed else []
         request = request._replace(notes=[*request.notes, *group.all_gather(damaged)[0]])
         job = assemble(request, group)
+        if job.world.device.startswith("cpu"):
+            request.notes.append(environment.describe_threads(threads, os.environ))
         run = _open(request, job, lock)
         with run.journal:
             yield run

@@ -250,3 +250,21 @@ def test_threads_of_a_process(monkeypatch, ranks, rank, quota, threads):
     environment.prepare(group(*ranks, rank=rank))
     assert os.environ.get("OMP_NUM_THREADS") == threads
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+@pytest.mark.parametrize(
+    "given, number, load, expected",
+    [
+        (None, None, 0.5, "threads: 8, one per core"),
+        ("3", "3", 0.5, "threads: 3, as OMP_NUM_THREADS says"),
+        (None, "4", 8.0, "threads: 4, the share of this process in 8 cores"),
+        (None, None, 9.6, "threads: 8, one per core; the load of this machine is 10, at which small models are faster "
+                          "with OMP_NUM_THREADS=1"),
+        ("1", "1", 9.6, "threads: 1, as OMP_NUM_THREADS says"),
+    ],
+)  # fmt: skip
+def test_the_number_of_threads_is_explained(monkeypatch, given, number, load, expected):
+    monkeypatch.setattr(host, "cores", lambda: EIGHT)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    environ = {"OMP_NUM_THREADS": number} if number else {}
+    assert environment.describe_threads(given, environ) == expected
