@@ -2,6 +2,7 @@
 
 import math
 import typing
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, NamedTuple
 
@@ -14,6 +15,7 @@ class Range(NamedTuple):
         above, below: whether `low` itself is too little, and `high` itself too much.
         ordered: whether a tuple must not decrease.
         odd: whether the number must be odd.
+        of_pixels: whether they are levels of pixels, which other programs count from 0 to 255, and here from 0 to 1.
     """
 
     low: float = -math.inf
@@ -22,6 +24,7 @@ class Range(NamedTuple):
     ordered: bool = True
     odd: bool = False
     below: bool = False
+    of_pixels: bool = False
 
     def __str__(self) -> str:
         least = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
@@ -40,6 +43,13 @@ class Range(NamedTuple):
         not_too_much = value < self.high if self.below else value <= self.high
         return enough and not_too_much and math.isfinite(value) and (not self.odd or value % 2 == 1)
 
+    def remedy(self, values: Sequence[float]) -> str:
+        """Return the end of a message on numbers that are not within the limits; "" where none is known."""
+        if not self.of_pixels or not all(map(self._replace(high=255).holds, values)):
+            return ""
+        divided = [float(f"{value / 255:.4g}") for value in values]
+        return f"; pixels are from 0 to 1 here: divided by 255, this is {divided}"
+
 
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
@@ -54,7 +64,8 @@ Factors = Annotated[tuple[float, ...], Range(0, above=True, ordered=False)]
 Fractions = Annotated[tuple[float, float], Range(0, 1, above=True)]  # of an area, the smaller one first
 Ratios = Annotated[tuple[float, float], Range(0, 100, above=True)]  # aspect ratios, the smaller one first
 Sides = Annotated[tuple[int, int], Range(1, ordered=False)]  # height and width, in pixels
-Deviations = Annotated[tuple[float, float, float], Range(0, above=True, ordered=False)]  # of red, green and blue
+Means = Annotated[tuple[float, float, float], Range(0, 1, ordered=False, of_pixels=True)]  # of red, green and blue
+Deviations = Annotated[tuple[float, float, float], Range(0, 1, above=True, ordered=False, of_pixels=True)]  # likewise
 
 
 def check(settings: Any) -> None:
@@ -70,7 +81,7 @@ def check(settings: Any) -> None:
         values = value if isinstance(value, tuple) else (value,)
         numbers = [item for item in values if isinstance(item, (int, float)) and not isinstance(item, bool)]
         if not all(map(limits.holds, numbers)):
-            raise ValueError(f"{name}: must be {limits}, got {value!r}")
+            raise ValueError(f"{name}: must be {limits}, got {value!r}{limits.remedy(numbers)}")
         if limits.ordered and numbers != sorted(numbers):
             raise ValueError(f"{name}: must not decrease, got {value!r}")
 

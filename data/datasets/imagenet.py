@@ -18,7 +18,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import Count, Deviations, Fractions, HeldOut, Probability, Ratios
+from zoo.data.fields import Count, Deviations, Fractions, HeldOut, Means, Probability, Ratios
 from zoo.data.formats import images, layouts
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
@@ -71,7 +71,7 @@ class Settings(LoaderSettings):
     reduce: bool = True  # in training, decode large JPEG files at 1/2 to 1/8 where that loses nothing
     eval_size: Count | None = None  # of the center crop in an evaluation; default size
     eval_resize: int | None = None  # the shorter side before that crop; default 256 for 224, in proportion
-    mean: tuple[float, float, float] = IMAGENET_MEAN
+    mean: Means = IMAGENET_MEAN
     std: Deviations = IMAGENET_STD
 
     def __post_init__(self):

@@ -18,7 +18,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import Count, Deviations, HeldOut, Probability, Range, Shares
+from zoo.data.fields import Count, Deviations, HeldOut, Means, Probability, Range, Shares
 from zoo.data.formats import frame_folders, layouts, video
 from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import (
@@ -79,7 +79,7 @@ class Settings(LoaderSettings):
     eval_sampling: Literal["val", "test", "twice", "dense", "dense_val"] = "val"
     eval_crops: Literal[1, 3, 10] = 1
     eval_size: int | None = None  # default size; 256 with 3 crops is the paper's full-resolution test
-    mean: tuple[float, float, float] = IMAGENET_MEAN
+    mean: Means = IMAGENET_MEAN
     std: Deviations = IMAGENET_STD
 
     def __post_init__(self):

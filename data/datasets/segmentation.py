@@ -23,7 +23,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets.common import FileSplit, Protocol, set_name
 from zoo.data.errors import BadSample, UserError
 from zoo.data.extras import cv2
-from zoo.data.fields import Count, Deviations, Factors, Range, Sides
+from zoo.data.fields import Count, Deviations, Factors, Means, Range, Sides
 from zoo.data.formats import images, masks
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms import pixels
@@ -47,7 +47,7 @@ class SegmentationSettings(LoaderSettings):
     photometric: bool = True  # change brightness, contrast, saturation and hue in training
     augment: Steps | None = None  # augmentations in place of flip and photometric (docs/data.md); null: these
     eval_scales: Factors = (1.0,)  # scales at which every image is evaluated
-    mean: tuple[float, float, float] = IMAGENET_MEAN
+    mean: Means = IMAGENET_MEAN
     std: Deviations = IMAGENET_STD
     checked_masks: Count = 40  # of each split, read before a run starts
     void_masks: bool = False  # whether a mask may contain nothing but 0 and 255

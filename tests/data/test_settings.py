@@ -9,7 +9,7 @@ import pytest
 from zoo import data
 from zoo.data import fields
 from zoo.data.dataset import LoaderSettings
-from zoo.data.datasets import cityscapes, faces, imagenet, synthetic
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics, synthetic
 from zoo.data.demo import motion, portraits, shapes, streets
 from zoo.data.errors import UserError
 from zoo.data.fields import Annotated, Count, Fractions, Range, Sides
@@ -84,6 +84,24 @@ def test_annotations_are_checked(values, message):
 def test_impossible_values_name_their_key(module, values, key):
     with pytest.raises(ValueError, match=f"^{key}"):
         module.Settings(**values)
+
+
+@pytest.mark.parametrize(
+    "key, values, divided",
+    [
+        ("mean", (123.675, 116.28, 103.53), [0.485, 0.456, 0.406]),  # mmsegmentation's, of pixels up to 255
+        ("std", (58.395, 57.12, 57.375), [0.229, 0.224, 0.225]),
+        ("std", (0.2, 0.0, 0.2), None),
+        ("mean", (-0.1, 0.5, 0.5), None),
+    ],
+)
+@pytest.mark.parametrize("module", [imagenet, kinetics, cityscapes])
+def test_a_normalization_of_pixels_up_to_255_is_refused(module, key, values, divided):
+    with pytest.raises(ValueError) as caught:
+        module.Settings(**{key: values})
+    assert str(caught.value).startswith(f"{key}: must be ")
+    assert str(caught.value).endswith(f"divided by 255, this is {divided}" if divided else f"got {values}")
+    module.Settings(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
 
 def test_every_data_set_has_settings_and_functions():

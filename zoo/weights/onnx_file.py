@@ -12,11 +12,11 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 from zoo.config.convert import convert
 from zoo.data.errors import UserError
-from zoo.data.fields import Checked, Deviations, Natural, NotNegative, Range
+from zoo.data.fields import Checked, Deviations, Means, Natural, NotNegative
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.weights import foreign
@@ -76,7 +76,7 @@ class Input(Section):
     name: str
     layout: Literal["NCHW", "NTCHW", "NHWC", "NTHWC"]
     dtype: Literal["float32", "uint8"]
-    mean: Annotated[tuple[float, float, float], Range(ordered=False)]
+    mean: Means
     std: Deviations
     normalized: bool
     color_order: Literal["RGB"] = "RGB"
