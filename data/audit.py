@@ -22,6 +22,7 @@ MAX_LISTED, MAX_NAMED = 10, 3  # problems in a message, files in a line
 FILES = 20_000  # of a split whose sizes are asked for, unless `deep`
 CONTENTS = 2_000  # training files that are read then, because a validation file has their name and size
 TINY = 64  # bytes; no image or video is smaller
+MOST = 0.5  # of the classes
 SMALL, LARGE = 1024, 16384  # bytes; suspicious where the others are large in the median
 
 
@@ -36,7 +37,11 @@ class Inventory(NamedTuple):
         labels: int64 (samples,), -1 for a label that cannot be read; None where samples have no class of their own, or
             where counting them would take too long.
         uncounted: why there are no labels, for the log; "" where samples have none.
-        pixels: of every class, int64 (classes,), where all masks were read; None otherwise.
+        pixels: of every class and, last, of ignored ones in `masks` masks, int64 (classes + 1,); None where none were
+            looked at.
+        masks: how many were looked at; fewer than there are samples only where these show all classes, or too many to
+            go on.
+        held: what these masks hold, for messages.
         may_miss: whether classes without a sample are normal here, because the data do not decide what classes there
             are: the recipe or a fixed list does.
         singles_are_normal: whether many classes have one sample, as identities do.
@@ -50,6 +55,8 @@ class Inventory(NamedTuple):
     labels: np.ndarray | None = None
     uncounted: str = ""
     pixels: np.ndarray | None = None
+    masks: int = 0
+    held: str = ""
     may_miss: bool = False
     singles_are_normal: bool = False
 
@@ -61,7 +68,7 @@ class Inventory(NamedTuple):
     def counts(self) -> np.ndarray | None:
         """Return the samples of every class, or the pixels: int64 (classes,); None if neither is known."""
         if self.labels is None:
-            return self.pixels
+            return self.pixels[:-1] if self.pixels is not None and self.masks == self.samples else None
         known = self.labels[(self.labels >= 0) & (self.labels < len(self.classes))]
         return np.bincount(known, minlength=len(self.classes))
 
@@ -104,10 +111,11 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
     if alike and not problems:  # the problems name what differs between the splits
         warnings.append(f"classes whose names look alike: {_first(alike)}")
     if train.pixels is not None and val.pixels is not None:
-        unseen = np.flatnonzero((train.pixels > 0) & (val.pixels == 0)).tolist()
-        if unseen:
-            names = [train.class_name(label) for label in unseen]
-            warnings.append(f"classes that no validation mask shows: {_first(names)}")
+        is_in, counts = train.pixels[:-1] > 0, val.counts()
+        if not (train.may_miss or problems or is_in.all()):
+            warnings.append(f"classes that none of {train.masks} training masks shows: {_named(train, ~is_in)}")
+        if counts is not None and (is_in & (counts == 0)).any():
+            warnings.append(f"classes that no validation mask shows: {_named(train, is_in & (counts == 0))}")
     warnings += [*check_sizes("training", train, deep), *check_sizes("validation", val, deep)]
     same = len(train_set) == len(val_set) and train.name(0) == val.name(0)  # an evaluation without training samples
     copies, limit = ([], "") if same else find_copies(train, val, deep)
@@ -146,6 +154,8 @@ def check_classes(train: Inventory, val: Inventory) -> list[str]:
 
     A training split is compared with its validation split where both have labels; otherwise it is looked at alone.
     """
+    if train.pixels is not None:
+        return [] if train.may_miss else check_masks(train, val)
     counts = train.counts()
     if counts is None:
         return []
@@ -154,8 +164,29 @@ def check_classes(train: Inventory, val: Inventory) -> list[str]:
         return [*strays, *_strays(val), *_differences((train, val))]
     if train.may_miss:
         return strays
-    what = "pixel in a training mask" if train.labels is None else "training sample"
-    return strays + [f"{train.class_name(label)}: no {what} (label {label})" for label in np.flatnonzero(counts == 0)]
+    return strays + [
+        f"{train.class_name(label)}: no training sample (label {label})" for label in np.flatnonzero(counts == 0)
+    ]
+
+
+def check_masks(train: Inventory, val: Inventory) -> list[str]:
+    """Return a line if classes are missing from training masks in a way that speaks for a mistake.
+
+    A list of names may have classes that these masks do not show. But values beyond the last one, or most of them, are
+    not left out by chance: names or values are shifted. Without names, the values of the masks are the classes.
+    """
+    assert train.pixels is not None
+    is_in, names = train.pixels[:-1] > 0, [train.class_name(label) for label in range(len(train.classes))]
+    is_numbered = names == [f"class {label}" for label in range(len(names))]
+    shows_last = is_in[-1] or (val.pixels is not None and val.pixels[-2] > 0)
+    by_chance = train.masks < train.samples or (shows_last and not is_numbered)
+    if is_in.all() or (by_chance and np.mean(is_in) >= MOST):
+        return []
+    remedy = "number the classes from 0 on without a gap, and write 255 for ignored pixels alone"
+    if not is_numbered:
+        remedy = f"by the names, 0 is {names[0]} and {len(names) - 1} is {names[-1]}"
+    missing = f"{_named(train, ~is_in)} of {len(names)} classes"
+    return [f"{missing}: no pixel in {train.masks} training masks, which hold {train.held}; {remedy}"]
 
 
 def check_sizes(title: str, inventory: Inventory, deep: bool = False) -> Iterator[str]:
@@ -319,6 +350,11 @@ def _table(train: Inventory, val: Inventory) -> str:
 def _first(names: Sequence[str]) -> str:
     """Return how many names there are, and the first ones: `7 (a, b, c ...)`."""
     return f"{len(names)} ({', '.join(names[:MAX_NAMED])}{' ...' if len(names) > MAX_NAMED else ''})"
+
+
+def _named(inventory: Inventory, chosen: np.ndarray) -> str:
+    """Return how many classes are chosen, bool (classes,), and the first ones."""
+    return _first([inventory.class_name(label) for label in np.flatnonzero(chosen).tolist()])
 
 
 def _base_name(inventory: Inventory, index: int) -> str:

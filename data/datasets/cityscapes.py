@@ -79,13 +79,11 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[Segmentati
             f"warning: {len(turned)} of the pairs that were looked at have an EXIF orientation, such as {turned[0]} or "
             "its image; it is ignored, and pixels are paired as they are stored"
         )
-    counts = [masks.validate(split_stats, label_map, len(classes)) for split_stats in stats]
-    pixels = [
-        of_classes[:-1] if len(of_masks) == len(of_split) else None
-        for of_classes, of_masks, of_split in zip(counts, stats, pairs)
-    ]
-    train = SegmentationSplit(settings, pairs[0], classes, label_map, True, tuple(notes), pixels=pixels[0])
-    val = SegmentationSplit(settings, pairs[-1], classes, label_map, False, pixels=pixels[-1])
+    pixels = [masks.validate(split_stats, label_map, len(classes)) for split_stats in stats]
+    train = SegmentationSplit(
+        settings, pairs[0], classes, label_map, True, tuple(notes), pixels=pixels[0], looked_at=len(stats[0])
+    )
+    val = SegmentationSplit(settings, pairs[-1], classes, label_map, False, pixels=pixels[-1], looked_at=len(stats[-1]))
     val.held_out = common.held_out(settings) if is_divided else ""
     return train, val
 

@@ -6,8 +6,7 @@ while one class dominates it, mirror, photometric distortion, padding. Resizing 
 
 import io
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, BinaryIO, NamedTuple
 
@@ -29,6 +28,7 @@ from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry
 
+MORE_MASKS = 2_000  # of a training split that are read to find all classes
 REDRAWS = 10  # of a crop that one class dominates; the last one is kept
 
 
@@ -75,7 +75,8 @@ class SegmentationSplit(FileSplit):
     other samples may differ.
 
     Args:
-        pixels: of every class, int64 (classes,), if all masks were read; else None.
+        pixels: of every class and, last, of ignored ones in masks that were looked at, int64 (classes + 1,).
+        looked_at: how many masks these are.
 
     Raises:
         UserError: the first image of an evaluation cannot be read.
@@ -91,8 +92,10 @@ class SegmentationSplit(FileSplit):
         notes: tuple[str, ...] = (),
         prepared: PreparedSplit | None = None,
         pixels: np.ndarray | None = None,
+        looked_at: int = 0,
     ):
-        self.label_map, self.pixels, self.notes = label_map, pixels, notes
+        self.label_map, self.notes, self.looked_at = label_map, notes, looked_at
+        self.pixels = np.zeros(len(classes) + 1, np.int64) if pixels is None else pixels
         # Arrays, because every worker process gets a copy and many small objects are slow to pickle.
         self.images, self.masks = (np.array([os.fsencode(path) for path in paths]) for paths in zip(*pairs))
         super().__init__(settings, classes, standard_steps(settings), training, prepared)
@@ -151,23 +154,49 @@ class SegmentationSplit(FileSplit):
         return {"image": Pending((encoded.content,), Geometry(size=(width, height))), "label": label}
 
     def inventory(self, deep: bool) -> Inventory:
-        """Return what the split holds, for checks; deep: whether all masks are read."""
+        """Return what the split holds, for checks; deep: whether all masks are read.
+
+        Otherwise, training masks are read until all classes have been seen, MORE_MASKS of them at most.
+
+        Raises:
+            UserError: masks do not agree (`masks.check_together`).
+        """
         fixed = self.classes == masks.TRAIN_CLASSES
-        counts = self._count_pixels() if deep else self.pixels
-        return Inventory(len(self), self.name, self.classes, self.file_size, self.digest, pixels=counts, may_miss=fixed)
+        is_known = fixed or self.settings.allow_missing_classes or bool(self.pixels[:-1].all())
+        if deep or (self.training and not is_known and self.looked_at < len(self)):
+            self.pixels, self.looked_at = self._count_pixels(deep)
+        files = len(self), self.name, self.classes, self.file_size, self.digest
+        held = masks.describe_values(self.pixels, self.classes)
+        return Inventory(*files, pixels=self.pixels, masks=self.looked_at, held=held, may_miss=fixed)
 
     def show(self, training: bool) -> None:
         self.fields = self._training_fields() if training else self._evaluation_fields()
         super().show(training)
 
-    def _count_pixels(self) -> np.ndarray:
-        """Count the pixels of every class in all masks that can be read: int64 (classes,)."""
-        values, counts = np.zeros(256, np.int64), np.zeros(256, np.int64)
-        for index in range(len(self)):
-            with suppress(BadSample):
-                values += np.bincount(masks.read_values(self._mask(index)).ravel(), minlength=256)
-        np.add.at(counts, self.label_map.table, values)
-        return counts[: len(self.classes)]
+    def _count_pixels(self, deep: bool) -> tuple[np.ndarray, int]:
+        """Count the pixels of classes in masks; return them, int64 (classes + 1,), and the number of these masks."""
+        indices = np.random.default_rng(0).permutation(len(self))[: None if deep else MORE_MASKS].tolist()
+        seen, looked_at, count = np.zeros(256, bool), 0, len(self.classes)
+
+        def stats() -> Iterator[masks.MaskStats]:
+            nonlocal looked_at
+            for one in masks.in_threads(self._look, indices):
+                looked_at += 1
+                if one is not None:
+                    yield one
+                    seen[self.label_map.table[one.counts > 0]] = True
+                if not deep and seen[:count].all():
+                    return
+
+        values = masks.check_together(stats(), self.settings.void_masks)
+        return masks.by_class(values, self.label_map, count), looked_at
+
+    def _look(self, index: int) -> masks.MaskStats | None:
+        """Count the values of a mask; None if it cannot be read."""
+        try:
+            return masks.look(self._mask(index), self.mask_path(index))
+        except BadSample:
+            return None
 
     def _read(self, index: int) -> tuple[images.EncodedImage, str | BinaryIO]:
         """Return the image, not decoded, and the mask as a path or an open file. Raises BadSample."""

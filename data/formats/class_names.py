@@ -8,6 +8,7 @@ from zoo.data.formats import regular
 from zoo.data.formats.lists import is_number, read_lines
 from zoo.data.parsing import parsing
 
+IGNORED = "__ignore__"  # LabelMe's name for what is neither a class nor background: -1, the first line of its lists
 WNID = re.compile(r"n\d{8}(\s|$)")  # WordNet id, which names ImageNet's classes and their folders
 
 
@@ -22,15 +23,21 @@ def read_names(path: str) -> tuple[str, ...]:
     """Read class names, one per line in the order of the labels, or lines `label name` in any order.
 
     Raises:
-        UserError: the file cannot be read or is empty.
+        UserError: the file cannot be read or is empty, or has a label for pixels of no class.
     """
     names = list(read_lines(path, "the class names").values())
+    names = names[1:] if names and names[0] in (IGNORED, f"-1 {IGNORED}") else names
     if not names:
         raise UserError(f"{path}: no class names in this file; write one per line, in the order of the labels")
     pairs = [name.split(None, 1) for name in names]
     numbered = all(len(pair) == 2 and is_number(pair[0]) for pair in pairs)
     if numbered and sorted(int(pair[0]) for pair in pairs) == list(range(len(pairs))):
         names = [name for _, name in sorted((int(number), name) for number, name in pairs)]
+    if IGNORED in names:
+        raise UserError(
+            f"{path}: {IGNORED}, label {names.index(IGNORED)}, is no class; ignored pixels are 255 in masks: change "
+            "this value there, and leave the name out"
+        )
     return tuple(names)
 
 

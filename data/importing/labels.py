@@ -18,7 +18,7 @@ import numpy as np
 
 from zoo.data.errors import BadSample, UserError, printable
 from zoo.data.formats import images, regular
-from zoo.data.formats.class_names import read_names
+from zoo.data.formats.class_names import IGNORED, read_names
 from zoo.data.formats.lists import read_lines, walk
 from zoo.data.formats.splits import split_of, unsplit
 from zoo.data.importing import shapes
@@ -35,7 +35,6 @@ FORMATS = """\
   VOC       a folder with JPEGImages and SegmentationClass, and perhaps labelmap.txt or class_names.txt"""
 BOXES = "holds boxes of VOC, and a box is no mask; VOC's masks are PNG files in SegmentationClass"
 LABEL_FOLDERS = re.compile("annotations?|anns?|labels?|labelme|coco|json", re.IGNORECASE)  # beside those of the images
-IGNORED = "__ignore__"  # LabelMe's name for what is neither a class nor background
 VOC_CLASSES = (
     *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
     *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
@@ -276,7 +275,7 @@ def _open_voc(path: str) -> Labels:
         colors = {_packed([int(level) for level in row[1].split(",")]): _name(row[0]) for row in rows}
     else:
         names = read_names(list_of_names) if os.path.isfile(list_of_names) else VOC_CLASSES
-        colors = {_voc_color(value): name for value, name in enumerate(name for name in names if name != IGNORED)}
+        colors = {_voc_color(value): name for value, name in enumerate(names)}
     masks, pictures = (os.path.join(path, name) for name in ("SegmentationClass", "JPEGImages"))
     files = [(name, os.path.join(masks, name)) for name in sorted(os.listdir(masks)) if name.endswith(".png")]
     by_stem = {os.path.splitext(name)[0]: name for name in os.listdir(pictures)} if os.path.isdir(pictures) else {}

@@ -2,18 +2,18 @@
 
 import os
 
-import numpy as np
 import pytest
 
-from tests.data.datasets.test_cityscapes import STEMS, write_city
+from tests.data.datasets.test_cityscapes import STEMS, write_city, write_png
 from tests.helpers import layouts
 from tests.helpers.face_sets import PACK, write_set
 from tests.helpers.files import touch
 from tests.helpers.prepared import image_folders, serial_prepare
 from zoo.data import audit
 from zoo.data.audit import MAX_LISTED
-from zoo.data.datasets import synthetic
+from zoo.data.datasets import segmentation, synthetic
 from zoo.data.errors import UserError, nearest
+from zoo.data.formats import masks
 
 
 def examine(kind, root, deep=False, **keys):
@@ -67,19 +67,76 @@ def test_sound_folders_and_lists(tmp_path):
         assert problems(kind, tmp_path / kind / "folders") == problems(kind, tmp_path / kind / "lists") == []
 
 
-def test_a_class_that_no_mask_shows(tmp_path):
+def test_names_beyond_the_last_value_of_the_masks(tmp_path):
     layouts.scenes(tmp_path, names="road\nsky\ncar\ntruck\n")
-    assert problems("scene", tmp_path) == ["truck: no pixel in a training mask (label 3)"]
-    assert problems("scene", tmp_path, checked_masks=1) == []  # the other mask may show it
-    assert problems("scene", tmp_path, deep=True, checked_masks=1) == ["truck: no pixel in a training mask (label 3)"]
+    expected = (
+        "1 (truck) of 4 classes: no pixel in 2 training masks, which hold 0 road (43.8%), 2 car (40.6%) and 1 sky "
+        "(15.6%); by the names, 0 is road and 3 is truck"
+    )
+    assert problems("scene", tmp_path) == problems("scene", tmp_path, checked_masks=1) == [expected]
+    assert problems("scene", tmp_path, deep=True, checked_masks=1) == [expected]
+    with pytest.raises(UserError, match="allow_missing_classes=true"):
+        audit.lines(examine("scene", tmp_path))
+
+
+def test_a_name_that_training_masks_do_not_show_is_a_warning(tmp_path):
+    layouts.scenes(tmp_path, train=((0, 2), (0, 2)), names="road\nsky\ncar\n")
+    found = examine("scene", tmp_path)
+    assert (found.problems, found.warnings) == ([], ["classes that none of 2 training masks shows: 1 (sky)"])
+    layouts.scenes(tmp_path / "val", train=((0, 1), (0, 1)), names="road\nsky\ncar\n")  # whose masks show the last one
+    assert examine("scene", tmp_path / "val").warnings == ["classes that none of 2 training masks shows: 1 (car)"]
+
+
+@pytest.mark.parametrize(
+    "values, classes, held",
+    [
+        ((0, 128, 255), 129, "0 (37.5%), 128 (31.2%) and 255 for ignored (31.2%)"),  # levels for the eye
+        ((1, 2, 3), 4, "1 (37.5%), 2 (31.2%) and 3 (31.2%)"),
+        ((0, 2), 3, "0 (50.0%) and 2 (50.0%)"),
+    ],
+)
+def test_values_with_gaps_are_no_classes(values, classes, held, tmp_path):
+    layouts.scenes(tmp_path, train=[values] * 3, val=[values], names="")
+    (tmp_path / "classes.txt").unlink()
+    (line,) = problems("scene", tmp_path, num_classes=classes, checked_masks=1)
+    assert f"of {classes} classes: no pixel in 3 training masks, which hold {held}; number the classes from 0" in line
+    assert problems("scene", tmp_path, num_classes=classes, allow_missing_classes=True, deep=True) == [line]
+
+
+def test_masks_are_read_until_all_classes_were_seen(tmp_path, monkeypatch):
+    layouts.scenes(tmp_path, train=[(0, 1)] * 30 + [(2, 2)] + [(0, 1)] * 30)
+    read, looked = [], masks.look
+    monkeypatch.setattr(masks, "look", lambda file, path: read.append(path) or looked(file, path))
+    train, val = layouts.load("scene", tmp_path, checked_masks=2)
+    assert audit.examine(train, val).problems == [] and train.inventory(False).counts() is None
+    first = len(read)
+    train.inventory(False)
+    assert 3 < first == len(read) and val.looked_at == 1
+    monkeypatch.setattr(segmentation, "MORE_MASKS", 20)
+    (tmp_path / "masks/train/30.png").unlink()
+    (tmp_path / "images/train/30.jpg").unlink()
+    found = examine("scene", tmp_path, checked_masks=2)
+    assert (found.problems, found.warnings) == ([], ["classes that none of 20 training masks shows: 1 (car)"])
+    assert len(problems("scene", tmp_path, checked_masks=2, deep=True)) == 0  # a validation mask has the last value
+    (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in "abcdef"))
+    assert (
+        "4 (c, d, e ...) of 6 classes: no pixel in 20 training masks" in problems("scene", tmp_path, checked_masks=2)[0]
+    )
+
+
+def test_masks_that_do_not_agree_are_found_with_deep(tmp_path):
+    layouts.scenes(tmp_path, train=[(0, 1, 2)] * 5)
+    write_png(tmp_path, "masks/train/3.png", (0, 255))
+    assert problems("scene", tmp_path, checked_masks=2) == []
+    with pytest.raises(UserError, match="masks/train/3.png: holds nothing but 0 and 255"):
+        examine("scene", tmp_path, checked_masks=2, deep=True)
 
 
 def test_all_masks_are_counted_with_deep(tmp_path):
     layouts.scenes(tmp_path, train=((0, 1, 2), (0, 2), (1, 1)), val=((0, 1, 1), (0, 0)))
     train, val = layouts.load("scene", tmp_path, checked_masks=1)
-    assert train.inventory(False).pixels is None
-    counts = train.inventory(True).pixels
-    assert np.array_equal(counts, train.inventory(True)._replace(labels=None).counts())
+    assert train.inventory(False).counts() is None
+    counts = train.inventory(True).counts()
     assert counts.tolist() == [12 * (6 + 8), 12 * (5 + 16), 12 * (5 + 8)] and counts.sum() == 3 * 12 * 16
     found = audit.examine(train, val, deep=True)
     assert found.problems == [] and "classes that no validation mask shows: 1 (car)" in found.warnings

@@ -209,7 +209,7 @@ def _classes_of_masks(root: str) -> dict[str, Any]:
     """Return the number of classes of scenes without class names: what their masks hold; nothing for Cityscapes."""
     if os.path.isdir(os.path.join(root, "leftImg8bit")):
         return {}
-    found = cityscapes.load(cityscapes.Settings(root=root, num_classes=255))
-    counts = [split.inventory(deep=True).pixels for split in found]
+    found = cityscapes.load(cityscapes.Settings(root=root, num_classes=255, void_masks=True))
+    counts = [split.inventory(deep=True).counts() for split in found]
     largest = max(int(np.flatnonzero(pixels).max(initial=0)) for pixels in counts if pixels is not None)
     return {"num_classes": max(2, largest + 1)}

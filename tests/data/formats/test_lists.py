@@ -94,6 +94,17 @@ def test_names_with_and_without_numbers(tmp_path):
     assert read_names(write_list(tmp_path, "0\tx y\n1\tz\n")) == ("x y", "z")
 
 
+@pytest.mark.parametrize("content", ["__ignore__\n_background_\ncar\n", "-1 __ignore__\n0 _background_\n1 car\n"])
+def test_the_first_line_of_labelmes_labels_is_no_class(content, tmp_path):
+    assert read_names(write_list(tmp_path, content)) == ("_background_", "car")
+
+
+@pytest.mark.parametrize("content", ["0 __ignore__\n1 car\n", "car\n__ignore__\n", "__ignore__\n__ignore__\ncar\n"])
+def test_a_value_for_pixels_of_no_class_is_refused(content, tmp_path):
+    with pytest.raises(UserError, match="__ignore__, label [01], is no class; ignored pixels are 255"):
+        read_names(write_list(tmp_path, content))
+
+
 def test_names_that_begin_with_a_number(tmp_path):
     content = "2 people dancing\n10 pin bowling\n"  # the numbers are not 0 and 1, so they belong to the names
     assert read_names(write_list(tmp_path, content)) == ("2 people dancing", "10 pin bowling")

@@ -1,12 +1,13 @@
 """Masks of every PNG type, invalid masks, the scan before a run, and the labels and colors of Cityscapes."""
 
 import hashlib
+import io
 import struct
 import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import masks
@@ -279,3 +280,75 @@ def test_one_color_in_a_palette_says_that_indices_are_classes(tmp_path):
     image = Image.fromarray(RAMP % 3, "P")
     image.putpalette([9, 9, 9, 8, 8, 8, 7, 7, 7, 200, 0, 0])
     assert np.array_equal(masks.read_values(save(tmp_path / "x.png", image)), RAMP % 3)
+
+
+def areas(values, side=96):
+    """Return a mask of ellipses with these values on a background of the first."""
+    image, rng = Image.new("L", (side, side), values[0]), np.random.default_rng(3)
+    for number in range(12):
+        (left, top), size = rng.integers(0, side * 3 // 4, 2), rng.integers(side // 6, side // 2, 2)
+        box = (left, top, left + int(size[0]), top + int(size[1]))
+        ImageDraw.Draw(image).ellipse(box, fill=values[number % len(values)])
+    return image
+
+
+def blended(image, way):
+    if way == "JPEG":
+        image.save(buffer := io.BytesIO(), "JPEG", quality=85)
+        return Image.open(buffer)
+    return image.resize((120, 120), way)
+
+
+@pytest.mark.parametrize("way", [Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, "JPEG"])
+@pytest.mark.parametrize("values", [(0, 255), (0, 90, 200), tuple(range(0, 200, 11))])
+def test_values_that_are_blends_of_others_are_refused(values, way, tmp_path):
+    pairs = write_pairs(tmp_path, (0, 1), size=(120, 120))
+    save(tmp_path / pairs[0][1], areas(values).resize((120, 120), Image.Resampling.NEAREST))
+    masks.scan(str(tmp_path), [pairs], 9, True)
+    save(tmp_path / pairs[0][1], blended(areas(values, 120 if way == "JPEG" else 96), way))
+    message = user_error(masks.scan, str(tmp_path), [pairs], 9, True)
+    assert "masks/000.png: holds 0 (" in message and "other values; values along borders are blends" in message
+
+
+def test_random_values_and_thin_lines_are_no_blends(tmp_path):
+    rng, image = np.random.default_rng(0), Image.new("L", (120, 120))
+    for number in range(60):
+        ImageDraw.Draw(image).line(rng.integers(0, 120, 4).tolist(), fill=number % 12)
+    assert not masks.look(save(tmp_path / "a.png", image), "a").soft
+    assert not masks.look(save(tmp_path / "b.png", rng.integers(0, 19, (64, 64), np.uint8)), "b").soft
+
+
+COLORS = [(0, 0, 0), (192, 0, 0), (64, 128, 0), (128, 0, 128)]
+
+
+def palettes(root, *palettes):
+    """Write a mask of three values for each palette, a list of colors, and return the pairs."""
+    pairs = write_pairs(root, *[(0, 1)] * len(palettes))
+    for (_, mask), colors in zip(pairs, palettes):
+        image = Image.fromarray(RAMP % 3, "P")
+        image.putpalette([level for color in colors for level in color])
+        save(root / mask, image)
+    return pairs
+
+
+def test_a_color_with_two_indices_is_refused(tmp_path):
+    """As convert, oxipng and pngquant number the colors of each file anew."""
+    black, red, green, violet = COLORS
+    pairs = palettes(tmp_path, [black, red, green], [black, red, violet], [violet, red, black])
+    message = user_error(masks.scan, str(tmp_path), [pairs], 9)
+    assert "masks/002.png: the color (128, 0, 128) has index 0 in the palette, but 2 in that of" in message
+    assert "masks/001.png: a program such as convert" in message
+    masks.scan(str(tmp_path), [pairs[:2]], 9)
+    user_error(masks.scan, str(tmp_path), [pairs[:2], pairs[2:]], 9)  # of the other split
+
+
+@pytest.mark.parametrize(
+    "of_masks",
+    [
+        ([*COLORS[:2], COLORS[1], COLORS[0]], [*COLORS[:2], COLORS[1]]),  # repeated within one palette
+        (COLORS, [COLORS[0], (1, 2, 3), (4, 5, 6)]),
+        (COLORS, [*COLORS, COLORS[3]]),
+    ],
+)
+def test_colors_of_palettes_may_repeat_and_differ(of_masks, tmp_path):
+    masks.scan(str(tmp_path), [palettes(tmp_path, *of_masks)], 9)
