@@ -3,7 +3,6 @@
 Lists, folders and file sizes are looked at, a bounded number of them; with `deep` all of them, and contents too.
 """
 
-import csv
 import io
 import unicodedata
 from collections import defaultdict
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.data.errors import UserError, nearest
+from zoo.data.formats import csv_files
 
 TITLE = "data"
 KEY = "data.allow_missing_classes"
@@ -340,10 +340,9 @@ def _table(train: Inventory, val: Inventory) -> str:
     if left is None:
         return ""
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["label", "class", "train"] + ([] if right is None else ["val"]))
     columns = [column.tolist() for column in (left, right) if column is not None]
-    writer.writerows([label, train.class_name(label), *row] for label, row in enumerate(zip(*columns)))
+    rows = [[label, train.class_name(label), *row] for label, row in enumerate(zip(*columns))]
+    csv_files.write(file, [["label", "class", "train"] + ([] if right is None else ["val"]), *rows])
     return file.getvalue()
 
 

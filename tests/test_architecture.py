@@ -296,6 +296,12 @@ def test_nothing_is_executed_from_a_file():
     assert found == []
 
 
+def test_one_file_writes_csv():
+    """So that names of strangers are formulas in none."""
+    writers = [name for name in SHIPPED if re.search(r"csv\.(writer|DictWriter)", source(name))]
+    assert writers == ["data/formats/csv_files.py"]
+
+
 def test_unsafe_calls_are_found():
     text = (
         "eval('1')\nimport pickle\npickle.loads(x)\ntorch.load(f)\nnp.load(f, allow_pickle=True)\nrun(c, shell=True)\n"

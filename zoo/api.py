@@ -24,7 +24,7 @@ from zoo.predict.faces import Face
 from zoo.predict.predictors import Predictor
 from zoo.predict.results import Source, TrainedModel, count_frames, walk_inputs
 from zoo.predict.segment import Segmentation
-from zoo.predict.urls import is_url
+from zoo.predict.urls import is_url, shown_name
 from zoo.run import trained
 from zoo.run.checkpoint import has_averages, model_file
 from zoo.run.weights import averages_note, resolve
@@ -128,7 +128,7 @@ class Loaded:
         found = list(predict(self._predictor, self._load(), sources, options, **keywords))
         for index, result in enumerate(found):
             if isinstance(result, BadSample):
-                name = sources[index] if isinstance(sources[index], str) else f"array {index}"
+                name = shown_name(sources[index]) if isinstance(sources[index], str) else f"array {index}"
                 raise UserError(f"{name}: {result}")
         return found if several or isinstance(checked[0], list) else found[0]
 
@@ -259,7 +259,7 @@ def load(
         model = cast(Any, load_trained().trainer).session.runtime
     else:
         if found.is_averaged:
-            print(averages_note(path), file=sys.stderr)
+            print(averages_note(found.path), file=sys.stderr)
         model = _build(found.model, found.arch, found.cfg.framework, found.tensors)
     return Loaded(
         model=model,

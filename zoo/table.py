@@ -1,10 +1,11 @@
 """The tables that programs print and write: aligned text, Markdown, CSV."""
 
-import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from zoo.data.formats import csv_files
 
 EMPTY = "-"  # a cell without a value
 _NUMBER = re.compile(r"[-+]?[0-9]")
@@ -36,9 +37,7 @@ def table(rows: Iterable[Sequence[object]], columns: Sequence[str], *, markdown:
 def csv_text(rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> str:
     """Return a table in CSV: a header of keys, numbers in full precision, nothing where a value is not known."""
     file = io.StringIO()
-    writer = csv.DictWriter(file, keys, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    csv_files.write_columns(file, rows, keys)
     return file.getvalue()
 
 

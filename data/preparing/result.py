@@ -1,6 +1,5 @@
 """The result of a preparation, from the entries of all chunks: manifest, pack of faces, unreadable files, report."""
 
-import csv
 import io
 import json
 import os
@@ -13,7 +12,7 @@ import numpy as np
 
 from zoo.data import durable, host
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import recordio
+from zoo.data.formats import csv_files, recordio
 from zoo.data.formats.face_packs import read_bin
 from zoo.data.packs import inspection, manifest
 from zoo.data.packs.manifest import Info, Manifest
@@ -43,10 +42,9 @@ def write(out: str, job: Job, plan: Plan) -> None:
     sets, bad_images = _check_verification(job.root) if plan.media == "face" else ([], [])
     report = {**_report(job, plan, content), "unreadable": len(unreadable), "verification": sets}
     table = io.StringIO(newline="")
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(("split", "path", "label", "reason"))
     reasons = [*unreadable, *((sample, "no such file") for sample in plan.missing), *bad_images]
-    writer.writerows((sample.split, sample.name, sample.label, reason) for sample, reason in reasons)
+    rows = [(sample.split, sample.name, sample.label, reason) for sample, reason in reasons]
+    csv_files.write(table, [("split", "path", "label", "reason"), *rows])
     jobs.write_file(os.path.join(out, UNREADABLE), table.getvalue())
     if plan.classes:
         jobs.write_file(os.path.join(out, CLASSES), "".join(f"{name}\n" for name in plan.classes))

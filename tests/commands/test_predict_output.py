@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from functools import partial
+from hashlib import sha256
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from zoo.predict.results import Sample
 from zoo.run import trained
 
 pytestmark = pytest.mark.usefixtures("no_datasets")
+
+
+HIDDEN = "https://me:secret@h"
 
 
 @pytest.fixture
@@ -205,15 +209,26 @@ def test_files_by_address(image_model, photos, tmp_path, capsys):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         address = f"http://127.0.0.1:{server.server_port}"
-        files = [f"{address}/0.jpg?size=2", f"{address}/lost.jpg", photos / "1.jpg"]
-        code, record, _, errors = run_predict(capsys, tmp_path / "out", *files, "--weights", image_model[0])
+        files = [f"{address}/0.jpg?token=secret", f"{address}/lost.jpg", photos / "1.jpg", f"{HIDDEN}/2.jpg"]
+        code, record, lines, errors = run_predict(
+            capsys, tmp_path / "out", *files, "--weights", image_model[0], "--csv"
+        )
+        words = [*files[:3], f"{HIDDEN}/2.jpg?id=1", "--weights", image_model[0], "--out", tmp_path / "out"]
+        assert call_zoo("predict", *words) == 2 and "holds predictions of other files" in capsys.readouterr().err
         results = zoo.load(image_model[0]).predict([files[0], files[2]])
         with pytest.raises(zoo.UserError, match="lost.jpg: cannot be downloaded .HTTP Error 404"):
             zoo.load(image_model[0]).predict(files)
         server.shutdown()
         thread.join()
     assert code == 1 and "lost.jpg: cannot be downloaded (HTTP Error 404" in errors
-    assert [row["file"] for row in record["files"]] == list(map(str, files))
+    shown = [
+        f"{address}/0.jpg?sha256={sha256(b'?token=secret').hexdigest()[:8]}",
+        *map(str, files[1:3]),
+        "https://h/2.jpg",
+    ]
+    assert [row["file"] for row in record["files"]] == shown
+    written = [path.read_text() for path in (tmp_path / "out").iterdir()]
+    assert not any("secret" in text for text in (*lines, errors, *written))
     for row, result in zip((record["files"][0], record["files"][2]), results, strict=True):
         assert list(by_name(row)) == list(result.labels[:5])
 

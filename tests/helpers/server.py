@@ -1,18 +1,23 @@
 """A server of files over HTTP on this host, in place of the hosts that publish weights."""
 
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class FileServer(ThreadingHTTPServer):
-    """Serves `files`, contents by name, with ranges; `cut` bytes of the next answers end the connection after them."""
+    """Serves `files`, contents by name, with ranges; `cut` bytes of the next answers end the connection after them.
+
+    `redirects` are addresses by name; with `slow`, "headers" or "body", these come byte by byte.
+    """
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files, self.requests, self.cut, self.ranges = {}, [], [], True
+        self.redirects, self.slow = {}, None
         self.url = f"http://127.0.0.1:{self.server_port}/"
 
     def handle_error(self, request, client_address):
@@ -25,6 +30,12 @@ class _Handler(BaseHTTPRequestHandler):
         first = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-")
         first = int(first) if server.ranges else 0
         server.requests.append((self.path.lstrip("/"), first))
+        if self.path.lstrip("/") in server.redirects:
+            self.send_response(302)
+            self.send_header("Location", server.redirects[self.path.lstrip("/")])
+            return self.end_headers()
+        if server.slow:
+            return self.drip(b"HTTP/1.0 200 OK\r\n" + (b"\r\n" if server.slow == "body" else b"X: "))
         if content is None:
             return self.send_error(404)
         if first and first >= len(content):
@@ -34,6 +45,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         last = first + server.cut.pop(0) if server.cut else None
         self.wfile.write(content[first:last])
+
+    def drip(self, beginning):
+        """Send a beginning, then a byte every 20 ms for five seconds."""
+        self.wfile.write(beginning)
+        for _ in range(250):
+            self.wfile.write(b"x")
+            time.sleep(0.02)
 
     def log_message(self, *words):
         pass

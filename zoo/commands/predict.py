@@ -159,7 +159,7 @@ def predict(arguments: argparse.Namespace) -> int:
 
     def load() -> TrainedModel:
         if found.is_averaged:
-            print(averages_note(arguments.weights))
+            print(averages_note(found.path))
         return found.load(scores=arguments.explain is not None)
 
     request = Request(arguments.top, arguments.explain, labels_only=bool(stream))
@@ -174,14 +174,14 @@ def predict(arguments: argparse.Namespace) -> int:
     inputs = find_inputs(arguments.files, predictor.extensions, predictor.frame_template(found.cfg.data))
     if all(each.missing for each in inputs):
         for each in inputs:
-            report(*each)
+            report(each.name, each.missing)
         return 2
     model = load()
     try:
         recipe = {key: plain(entry.value) for key, entry in found.resolved.items()}
         wanted = {name: getattr(arguments, name) for name in ("top", "explain", "search")}
         head = {**recipe, **model.metadata, "sha256": files.sha256(found.file), **wanted}
-        rows = output.begin(out, head, [each.path for each in inputs])
+        rows = output.begin(out, head, [each.name for each in inputs])
         if rows:
             print(f"{out} has the predictions of {len(rows)} of {len(inputs)} files; going on")
         if album:
@@ -239,12 +239,12 @@ def predict_files(
     rows = []
     with open(os.path.join(out, output.ROWS), "a", encoding="utf-8", buffering=1) as file:
         found = batches.predict(predictor, model, sources, options, describe, first)
-        for (path, _), result in zip(inputs[first:], found):
+        for each, result in zip(inputs[first:], found):
             if isinstance(result, BadSample):
-                rows.append(report(path, str(result)))
+                rows.append(report(each.name, str(result)))
             else:
-                print(printable(f"{path}: {result[0]}"), flush=True)
-                rows.append({"file": path, **result[1]})
+                print(printable(f"{each.name}: {result[0]}"), flush=True)
+                rows.append({"file": each.name, **result[1]})
             file.write(json.dumps(rows[-1]) + "\n")
     return rows
 

@@ -9,7 +9,7 @@ from zoo import program
 from zoo.data.errors import UserError
 from zoo.run import hub
 from zoo.table import table
-from zoo.weights import registry
+from zoo.weights import files, registry
 
 EPILOG = """\
   list [PATTERN]    names that match a pattern of the shell, such as 'resnet50*'; of a single one all that is known
@@ -46,7 +46,14 @@ def main(argv: list[str]) -> int:
         entry = found[0]
         facts = {key: value for key, value in entry._asdict().items() if value}
         sha256 = f"begins with {entry.sha256}, which is checked" if entry.sha256 else "not published, not checked"
-        facts |= {"sha256": sha256, "path": registry.paths(entry)[0], "here": registry.is_at_hand(entry)}
+        path = registry.paths(entry)[0]
+        got = files.recorded_digest(path)
+        facts |= {
+            "sha256": sha256,
+            **({"sha256_got": got} if got else {}),
+            "path": path,
+            "here": registry.is_at_hand(entry),
+        }
         print(yaml.safe_dump(facts, sort_keys=False, width=110), end="")
         return 0
     here = {entry.name: "yes" if registry.is_at_hand(entry) else "" for entry in found}

@@ -1,12 +1,12 @@
 """The folder of predictions: a line of JSON per file, written as it goes, so that a killed call can go on."""
 
-import csv
 import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo.data.errors import UserError
+from zoo.data.formats import csv_files
 from zoo.data.parsing import parsing
 from zoo.predict.results import Row
 
@@ -79,9 +79,10 @@ def _whole_rows(path: str) -> list[Row]:
 def write_table(folder: str, rows: Sequence[Row]) -> None:
     """Write the most probable class of each file, of a scene the largest, as CSV."""
     with open(os.path.join(folder, TABLE), "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(("file", "label", "probability", "error"))
-        for row in rows:
-            ordered = row.get("predictions") or row.get("shares") or [dict.fromkeys(("label", "share"), "")]
-            label, share = ordered[0].values()
-            table.writerow((row["file"], label, share, row.get("error", "")))
+        csv_files.write(file, [("file", "label", "probability", "error"), *map(_table_row, rows)])
+
+
+def _table_row(row: Row) -> tuple[Any, ...]:
+    ordered = row.get("predictions") or row.get("shares") or [dict.fromkeys(("label", "share"), "")]
+    label, share = ordered[0].values()
+    return row["file"], label, share, row.get("error", "")

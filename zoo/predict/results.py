@@ -10,7 +10,7 @@ import numpy as np
 
 from zoo.config.schema import Config
 from zoo.data.formats.lists import walk
-from zoo.predict.urls import file_name, is_url
+from zoo.predict.urls import is_url, shown_name, without_secrets
 from zoo.trainer.protocol import Inference
 
 Source = str | np.ndarray  # a path, or decoded pixels: uint8 RGB (H, W, 3), of a video (n, H, W, 3)
@@ -83,12 +83,17 @@ class Input(NamedTuple):
     path: str
     missing: str = ""
 
+    @property
+    def name(self) -> str:
+        """As it is printed and written, without secrets."""
+        return shown_name(self.path)
+
 
 def output_stems(paths: Sequence[str]) -> list[str]:
     """Return a distinct file name for each path, without folder and extension: `name`, then `name-2` ..."""
     stems: dict[str, None] = {}
     for path in paths:
-        stem = Path(os.path.abspath(file_name(path))).stem
+        stem = Path(os.path.abspath(without_secrets(path) if is_url(path) else path)).stem
         if len(os.fsencode(stem)) > MAX_STEM:
             stem = os.fsencode(stem)[:MAX_STEM].decode(errors="ignore")
         numbered = (f"{stem}-{number}" for number in range(2, len(paths) + 2))

@@ -15,6 +15,7 @@ from zoo.data.errors import UserError
 from zoo.data.extras import av, cv2
 from zoo.data.formats import video
 from zoo.data.parsing import parsing
+from zoo.predict.urls import without_secrets
 
 CAMERA = re.compile(r"(?:/dev/video)?(\d+)")
 URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
@@ -83,11 +84,6 @@ def open_source(source: str, timeout: float) -> Source:
     return _open_file(source)
 
 
-def without_password(url: str) -> str:
-    """Return an address without user name, password and query, which may hold a key."""
-    return re.sub(r"(?<=://)[^/]*@", "", url).partition("?")[0]
-
-
 def stalled(name: str, timeout: float) -> UserError:
     """Return the error of a source that has sent no frame for `timeout` seconds."""
     return UserError(f"{name}: no frame for {timeout:g} s; check the source, or wait longer with --timeout")
@@ -104,7 +100,7 @@ def _open_file(path: str) -> Source:
 
 
 def _open_url(url: str, scheme: str, timeout: float) -> Source:
-    name = without_password(url)
+    name = without_secrets(url)
     if scheme not in PROTOCOLS:
         raise UserError(f"--stream {name}: {scheme}:// is not supported; give one of {', '.join(PROTOCOLS)}")
     options = {"format_whitelist": STREAM_FORMATS, "protocol_whitelist": PROTOCOLS[scheme], **LOW_LATENCY}

@@ -1,5 +1,6 @@
 """Files by http:// and https:// addresses, each downloaded for one prediction."""
 
+import hashlib
 import os
 import re
 import tempfile
@@ -11,6 +12,7 @@ from zoo.weights.download import TransferError, chunks
 
 SCHEMES = ("http://", "https://")
 MAX_BYTES = 1 << 30
+DEADLINE_S = 600.0
 
 
 def is_url(source: str) -> bool:
@@ -21,6 +23,19 @@ def is_url(source: str) -> bool:
 def file_name(source: str) -> str:
     """Return the path of a file, or an address without its query: both end in the name of the file."""
     return re.split("[?#]", source)[0] if is_url(source) else source
+
+
+def without_secrets(address: str) -> str:
+    """Return an address without user, password, query and fragment, which may hold a key."""
+    return re.split("[?#]", re.sub(r"(?<=://)[^/]*@", "", address))[0]
+
+
+def shown_name(source: str) -> str:
+    """Return a file's name as it is printed and written: of an address without secrets, with a digest of its query."""
+    if not is_url(source):
+        return source
+    query = source[len(file_name(source)) :]
+    return without_secrets(source) + (f"?sha256={hashlib.sha256(query.encode()).hexdigest()[:8]}" if query else "")
 
 
 @contextmanager
@@ -35,7 +50,7 @@ def local_path(source: str) -> Iterator[str]:
         return
     with tempfile.NamedTemporaryFile(suffix=os.path.splitext(file_name(source))[1]) as file:
         try:
-            for chunk in chunks(source):
+            for chunk in chunks(source, deadline_s=DEADLINE_S):
                 file.write(chunk)
                 if file.tell() > MAX_BYTES:
                     raise BadSample(f"has more than {MAX_BYTES >> 20} MiB; download it yourself first")

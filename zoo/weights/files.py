@@ -18,6 +18,7 @@ from zoo.data.parsing import parsing
 from zoo.weights import ckpt, foreign, onnx_file
 
 RECORD, DIGEST_KEY = "checkpoint.json", "sha256"  # DIGEST_KEY -> digests by the name of the file
+DIGEST_SUFFIX, MAX_RECORD = ".sha256", 1 << 12  # of the file beside one that has no record; its bytes
 TORCH, PADDLE, MINDSPORE = (".pth", ".pt", ".pth.tar", ".bin"), ".pdparams", ".ckpt"
 EXTENSIONS = (".safetensors", *TORCH, PADDLE, MINDSPORE)
 RowRange = tuple[int, int, int]  # number of rows of the whole tensor, first row, row after the last
@@ -43,25 +44,36 @@ def sha256(path: str) -> str:
 
 
 def check_digest(path: str, digest: str) -> None:
-    """Compare the digest of a file with the one that the checkpoint in its folder records, if there is one.
+    """Compare the digest of a file with the one that was recorded beside it, if there is one.
 
     Raises:
         DamagedFile: they differ.
     """
-    expected = _recorded_digest(os.path.join(os.path.dirname(path), RECORD), os.path.basename(path))
+    expected = recorded_digest(path)
     if expected not in (None, digest):
         raise DamagedFile(
-            f"{path} is damaged: its SHA-256 is {digest[:12]}..., but {RECORD} beside it has {str(expected)[:12]}...; "
-            "use another checkpoint, or copy this one again"
+            f"{path} is damaged: its SHA-256 is {digest[:12]}..., but {str(expected)[:12]}... was recorded beside it; "
+            "use another checkpoint, or copy or download this one again"
         )
 
 
-def _recorded_digest(path: str, name: str) -> str | None:
+def recorded_digest(path: str) -> str | None:
+    """Return the digest of a file as record_digest or a checkpoint records it; None without a record."""
+    record = os.path.join(os.path.dirname(path), RECORD)
     try:
         with parsing(path):
-            return str(regular.load_json(path)[DIGEST_KEY][name])
+            if os.path.exists(path + DIGEST_SUFFIX):
+                return regular.read(path + DIGEST_SUFFIX, MAX_RECORD).decode().split()[0]
+            return str(regular.load_json(record)[DIGEST_KEY][os.path.basename(path)])
     except UserError:
         return None  # no checkpoint, or one that is too old to have digests
+
+
+def record_digest(path: str, digest: str) -> None:
+    """Write the digest of a file beside it, as sha256sum does, unless one is recorded."""
+    if not os.path.exists(path + DIGEST_SUFFIX):
+        with atomic_write(path + DIGEST_SUFFIX) as temporary, open(temporary, "w", encoding="utf-8") as file:
+            file.write(f"{digest}  {os.path.basename(path)}\n")
 
 
 class TensorShape(NamedTuple):

@@ -3,8 +3,9 @@
 It is `weights` in $ZOO_HOME (zoo/data/home.py), or the folder that `weights_dir` of a recipe names:
 
 <folder>/resnet50-0676ba61.pth                     as published; downloaded, or placed there by hand
+                             .sha256               whole SHA-256 of what was got, which later uses compare
 <folder>/resnet50.tv_in1k_v1/model.safetensors     converted
-                             checkpoint.json       recipe that evaluates it; backbones have none
+                             checkpoint.json       recipe that evaluates it, SHA-256; backbones have .sha256 alone
 """
 
 import fcntl
@@ -24,7 +25,7 @@ from zoo.data.errors import UserError, similar_name
 from zoo.data.formats.masks import TRAIN_CLASSES
 from zoo.data.home import home
 from zoo.weights import convert, files, layouts, pdparams, recorded
-from zoo.weights.download import check_digits, download
+from zoo.weights.download import check_file, download
 
 TABLE = Path(__file__).with_suffix(".yaml")
 MODEL = "model.safetensors"
@@ -129,28 +130,41 @@ def _make(entry: Published, published: str, path: str) -> None:
     """Download and convert weights, unless another process has."""
     if not os.path.exists(path):
         download(entry.urls, published, entry.sha256, entry.mib)
+        digest = _check(entry, published)
         with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as temporary:
             os.mkdir(f"{temporary}/made")
-            _convert(entry, published, f"{temporary}/made")
+            _convert(entry, published, digest, f"{temporary}/made")
             os.rename(f"{temporary}/made", path)
+        files.record_digest(published, digest)
 
 
-def _convert(entry: Published, published: str, folder: str) -> None:
-    """Write the converted weights, and the record of those with a recipe, to a folder."""
-    remedy = f"remove it, and download it again from {entry.urls[0]}"
+def _check(entry: Published, published: str) -> str:
+    """Return the SHA-256 of a published file. Raises UserError if it is not the published one, or that of before."""
     try:
-        digest = check_digits(published, entry.sha256)
+        digest = check_file(published, entry.sha256, entry.mib)
+        if (before := files.recorded_digest(published)) not in (None, digest):
+            raise files.DamagedFile(f"its SHA-256 is {digest[:12]}... and was {str(before)[:12]}... at first")
     except files.DamagedFile as error:
+        record = f"{published}{files.DIGEST_SUFFIX}"
+        both = f" and {record}" if os.path.exists(record) else ""
+        remedy = f"remove it{both}, and download it again from {entry.urls[0]}"
         raise UserError(f"{published} is damaged: {error}; {remedy}") from None
+    return digest
+
+
+def _convert(entry: Published, published: str, digest: str, folder: str) -> None:
+    """Write the converted weights, and the record of those with a recipe, to a folder."""
     out = os.path.join(folder, MODEL)
     origin = {"weights": entry.name, "url": entry.urls[0], "licenses": json.dumps(dict(entry.licenses))}
     if entry.recipe is None:
+        remedy = f"remove it, and download it again from {entry.urls[0]}"
         archive = published.endswith(ARCHIVE)
         tensors = pdparams.read_archive(published, remedy) if archive else files.read(published)[0]
         tensors = layouts.to_canonical(tensors, entry.origin)
         if entry.variant != "mobilenet_v2":
             tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(RESNET_PREFIXES)}
         files.write(out, tensors, {"origin": entry.title, "file": entry.file, "sha256": digest, **origin})
+        files.record_digest(out, files.sha256(out))
         return
     base = loader.read(str(loader.SHIPPED_RECIPES / f"{entry.recipe}.yaml"))
     pairs = [f"{key}={json.dumps(value)}" for key, value in {"depth": entry.depth, **entry.options}.items()]

@@ -8,7 +8,7 @@ import pytest
 
 from zoo.data.errors import BadSample
 from zoo.predict import urls
-from zoo.predict.urls import file_name, is_url, local_path
+from zoo.predict.urls import file_name, is_url, local_path, shown_name, without_secrets
 from zoo.weights import download
 
 CONTENT = os.urandom(200_000)
@@ -59,6 +59,7 @@ def test_a_file_is_downloaded_and_removed(server):
         ("{server}/cut.jpg", "the connection ended too early"),
         ("{server}/silent.jpg", "cannot be downloaded .*timed out"),
         ("http://127.0.0.1:1/a.jpg", "cannot be downloaded .*refused"),
+        ("http://me:secret@host/a.jpg", r"cannot be downloaded \(addresses with a user or a password are not taken\)"),
         ("http://[/a.jpg", "cannot be downloaded .*; check the address"),
         ("{server}/a.jpg", "has more than 0 MiB; download it yourself first"),
     ],
@@ -69,6 +70,15 @@ def test_what_cannot_be_downloaded(server, address, message, monkeypatch):
         monkeypatch.setattr(urls, "MAX_BYTES", 1000)
     with pytest.raises(BadSample, match=message), local_path(address.format(server=server)):
         pytest.fail("it was downloaded")
+
+
+def test_secrets_in_addresses_are_not_shown():
+    assert without_secrets("rtsp://admin:p@ss@10.0.0.1:554/h264?token=1") == "rtsp://10.0.0.1:554/h264"
+    assert without_secrets("rtsp://admin:p?a#b@10.0.0.1/h264#token") == "rtsp://10.0.0.1/h264"
+    assert without_secrets("http://host/a@b.mp4") == "http://host/a@b.mp4"
+    assert shown_name("a?b=c.jpg") == "a?b=c.jpg" and shown_name("https://h/a.jpg") == "https://h/a.jpg"
+    first, second = (shown_name(f"https://me:pw@h/a.jpg?token={key}") for key in "ab")
+    assert first.startswith("https://h/a.jpg?sha256=") and first != second
 
 
 def test_names_of_addresses():

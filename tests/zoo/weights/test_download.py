@@ -4,12 +4,14 @@ import hashlib
 import os
 import re
 import socket
+import time
+import urllib.request
 
 import pytest
 
 from tests.helpers.server import serving
 from zoo.weights import download as module
-from zoo.weights.download import NotDownloaded, download
+from zoo.weights.download import NotDownloaded, TransferError, download
 
 CONTENT = os.urandom(700_000)
 DIGITS = hashlib.sha256(CONTENT).hexdigest()[:8]
@@ -44,7 +46,7 @@ def test_progress_is_shown_on_a_terminal(server, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr(module, "CHUNK_BYTES", 1 << 19)
     server.files["w.pth"] = bytes(3 << 20)
-    download([server.url + "w.pth"], str(tmp_path / "w.pth"), mib=3.1)
+    download([server.url + "w.pth"], str(tmp_path / "w.pth"), mib=3.0)
     first, *shown = re.split("[\r\n]", capsys.readouterr().err)
     assert first.startswith("downloading") and (shown[0], shown[-2:]) == (
         "w.pth: 0 of 3 MiB",
@@ -87,6 +89,82 @@ def test_a_wrong_hash(server, tmp_path):
     (tmp_path / "w.pth.part").write_bytes(b"another file")
     download([server.url + "w.pth", server.url + "mirror/w.pth"], str(path), DIGITS)
     assert path.read_bytes() == CONTENT and server.requests[1:] == [("w.pth", 12), ("mirror/w.pth", 0)]
+
+
+def test_without_a_hash_nothing_is_joined(server, tmp_path):
+    """Two answers could be of two files: each begins anew."""
+    server.files["mirror/w.pth"], server.cut = CONTENT[::-1], [300_000]
+    (tmp_path / "w.pth.part").write_bytes(CONTENT[:1000])
+    download([server.url + "w.pth", server.url + "mirror/w.pth"], str(tmp_path / "w.pth"))
+    assert (tmp_path / "w.pth").read_bytes() == CONTENT[::-1]
+    assert server.requests == [("w.pth", 0), ("mirror/w.pth", 0)]
+    server.cut = [300_000]
+    refused(tmp_path / "v.pth", server.url + "w.pth", digits="")
+    assert os.listdir(tmp_path) == ["w.pth"]
+
+
+@pytest.mark.parametrize("mib, problem", [(0.5, "it has more than 0.5 MiB"), (0.8, "it has 0.668 MiB, not 0.8")])
+def test_another_size_than_is_published(server, tmp_path, mib, problem):
+    with pytest.raises(NotDownloaded, match=problem):
+        download([server.url + "w.pth"], str(tmp_path / "w.pth"), DIGITS, mib)
+    assert os.listdir(tmp_path) == []
+    download([server.url + "w.pth"], str(tmp_path / "w.pth"), DIGITS, 0.668)
+
+
+def test_a_size_that_is_not_known_is_limited(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MAX_BYTES", 100_000)
+    assert "it has more than 0.1 MiB" in refused(tmp_path / "w.pth", server.url + "w.pth")
+
+
+@pytest.mark.parametrize(
+    "location, problem",
+    [
+        ("ftp://127.0.0.1/w.pth", "it leads to ftp://127.0.0.1, which is not followed from http"),
+        ("file:///etc/passwd", "HTTP Error 302: it leads to an address that is not followed"),
+        ("http://me:secret@127.0.0.1/w.pth", "it leads to http://127.0.0.1, which is not followed from http"),
+    ],
+)
+def test_redirects_that_are_not_followed(server, tmp_path, location, problem):
+    server.redirects["a"] = location
+    message = refused(tmp_path / "w.pth", server.url + "a")
+    assert problem in message and "secret" not in message
+
+
+def test_redirects_from_http_and_to_it(server, tmp_path):
+    server.redirects["a"] = server.url + "w.pth"
+    download([server.url + "a"], str(tmp_path / "w.pth"), DIGITS)
+    request = urllib.request.Request("https://host/a")
+    for newurl, is_followed in (("https://other/b", True), ("HTTPS://other/b", True), (server.url + "w.pth", False)):
+        try:
+            made = module._Redirects().redirect_request(request, None, 302, "Found", {}, newurl)
+        except TransferError as error:
+            assert not is_followed and str(error) == "it leads to http://127.0.0.1, which is not followed from https"
+        else:
+            assert is_followed and made.full_url == newurl
+
+
+@pytest.mark.parametrize("is_late_in", ["headers", "body"])
+def test_a_server_that_never_ends(server, tmp_path, monkeypatch, is_late_in):
+    """Which sends a byte now and then, so that no wait for the next one is long."""
+    server.slow = is_late_in
+    begin = time.monotonic()
+    with pytest.raises(TransferError, match="it takes more than 0.3 s"):
+        list(module.chunks(server.url + "w.pth", deadline_s=0.3))
+    assert time.monotonic() - begin < 3
+
+
+@pytest.mark.parametrize(
+    "address", ["http://me:secret@127.0.0.1/a", "https://secret@host/a?b", "http://h:po rt/secret"]
+)
+def test_messages_hold_no_secrets(address):
+    with pytest.raises(TransferError) as caught:
+        list(module.chunks(address))
+    assert "secret" not in str(caught.value)
+
+
+def test_names_with_blanks_and_umlauts(server):
+    server.files["gr%C3%BCn%20a.jpg?b=%20"] = b"image"
+    assert list(module.chunks(server.url + "grün a.jpg?b=%20")) == [b"image"]
 
 
 def test_an_absent_network(tmp_path, monkeypatch):

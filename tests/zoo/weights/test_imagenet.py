@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import pickle
+import shutil
 import tarfile
 
 import numpy as np
@@ -76,7 +77,7 @@ def stand_in(monkeypatch, variant, *hosts):
     """Put a small file in place of the published one into the table; return its bytes and its entry."""
     content, name = published(variant)
     entry = next(iter(imagenet.published(variant).values()))
-    entry = entry._replace(file=name, depth=depth_of(variant), hosts=hosts or entry.hosts)
+    entry = entry._replace(file=name, depth=depth_of(variant), hosts=hosts or entry.hosts, mib=None)
     monkeypatch.setattr(registry, "table", lambda: {entry.name: entry})
     return content, entry
 
@@ -94,7 +95,7 @@ def find(weights):
 
 
 def listed(folder):
-    return sorted(name for name in os.listdir(folder) if name != ".lock")
+    return sorted(name for name in os.listdir(folder) if name != ".lock" and not name.endswith(".sha256"))
 
 
 def test_hosts():
@@ -145,6 +146,27 @@ def test_a_damaged_file_is_refused(weights):
     with pytest.raises(UserError, match=f"{entry.file} is .*; remove it, and download it again from {server.url}"):
         find(weights)
     assert listed(folder) == [entry.file]
+
+
+def test_what_changes_after_its_first_use_is_refused(weights):
+    """Also a file without published digits: its whole hash is recorded when it is got."""
+    _, content, entry, folder, server = weights
+    server.files[entry.file] = content
+    path, _ = find(weights)
+    digest = hashlib.sha256(content).hexdigest()
+    assert (folder / f"{entry.file}.sha256").read_text() == f"{digest}  {entry.file}\n"
+    with open(path, "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"x")
+    with pytest.raises(UserError, match="model.safetensors is damaged: its SHA-256 is .*recorded beside it"):
+        files.read(path)
+    shutil.rmtree(os.path.dirname(path))
+    other = content + bytes(1)
+    (folder / entry.file).write_bytes(other)
+    is_named = "-" in entry.file
+    problem = f"begins with .*, not with {digest[:8]}" if is_named else f"and was {digest[:12]}... at first"
+    with pytest.raises(UserError, match=f"{problem}; remove it and {folder}/{entry.file}.sha256, and download"):
+        find(weights)
 
 
 def test_a_failed_download_names_the_file_to_place(weights):

@@ -44,7 +44,7 @@ def server(tmp_path, monkeypatch):
             file = f"files/{name.replace('.', '_')}-{hashlib.sha256(buffer.getvalue()).hexdigest()[:8]}.pth"
             found.files[file] = buffer.getvalue()
             entry = registry.find(name)
-            entries[name] = entry._replace(hosts=[f"{found.url}lost/", found.url], file=file, depth=depth)
+            entries[name] = entry._replace(hosts=[f"{found.url}lost/", found.url], file=file, depth=depth, mib=None)
         backbone = registry.find("resnet50_v1c.mmseg_in1k", is_backbone=True)
         monkeypatch.setattr(registry, "table", lambda: {**entries, backbone.name: backbone})
         yield found

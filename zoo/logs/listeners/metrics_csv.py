@@ -1,9 +1,9 @@
 """Numbers of a run as <run>/metrics.csv, for a spreadsheet: a row per `train` and `eval` event."""
 
-import csv
 import os
 
 from zoo.config.schema import Config
+from zoo.data.formats import csv_files
 from zoo.logs.journal import Event, Listener, history
 
 FILE = "metrics.csv"
@@ -33,9 +33,7 @@ class Table:
         )
         path = os.path.join(self.folder, FILE)
         with open(path + ".writing", "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, ["event", *names], extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(rows)
+            csv_files.write_columns(file, rows, ["event", *names])
         os.replace(path + ".writing", path)
 
 
