@@ -78,7 +78,7 @@ def test_a_checkpoint_is_a_recipe(checkpoint, suffix):
 def test_only_a_checkpoint_is_a_recipe(tmp_path):
     with pytest.raises(UserError, match="has no checkpoint.json"):
         cli.request(None, weights=str(tmp_path))
-    with pytest.raises(UserError, match="nowhere has no checkpoint.json"):
+    with pytest.raises(UserError, match="nowhere: there is no such file or folder of weights"):
         cli.request(None, weights="nowhere")
     with pytest.raises(UserError, match="no recipe: name one with -c"):
         cli.request(None)

@@ -173,7 +173,7 @@ def test_names_that_are_not_there(server, tmp_path, monkeypatch):
     for name, message in (
         ("resnet18.tv_in1k_v2", f"there are no published weights resnet18.tv_in1k_v2; did you mean {RESNET}"),
         ("resnet50_v1c.mmseg_in1k", "is a backbone: models that have it start from it with model.pretrained=imagenet"),
-        ("nothing", "nothing has no checkpoint.json"),
+        ("nothing", "nothing: there is no such file or folder of weights; zoo weights list shows"),
     ):
         with pytest.raises(UserError, match=message):
             trained.read(name, None, "cpu", [])
