@@ -31,6 +31,7 @@ CRC = b"crc_num"
 CRC_SIZE = len(CRC) + 10
 MAX_DIMS = 32  # of MindSpore less, of numpy before version 2
 MAX_TENSORS = 100_000
+MAX_NUMBER = 1 << 29  # above that of any field
 REMEDY = "download, copy or save it again"
 
 
@@ -42,12 +43,14 @@ def parse_message(message: memoryview, fixed: bool = False) -> Iterator[tuple[in
         fixed: whether numbers of fixed size are allowed, which are bytes too.
 
     Raises:
-        ValueError: The message is truncated or has a field of another wire type.
+        ValueError: The message is truncated or has a field of another wire type or an impossible number.
     """
     position = 0
     while position < len(message):
         key, position = _parse_varint(message, position)
         number, kind = key >> 3, key & 7
+        if not 0 < number < MAX_NUMBER:  # protobuf's own parser cuts a key to 32 bits, and would see another field
+            raise ValueError(f"a field of the number {number}")
         if kind == VARINT:
             value, position = _parse_varint(message, position)
             yield number, value

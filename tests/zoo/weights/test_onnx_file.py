@@ -1,12 +1,16 @@
 """Exported files: metadata survive a round trip; what is no complete graph of standard operators is refused."""
 
+import contextlib
 import json
+import random
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.onnx_cpp2py_export.shape_inference import infer_shapes
 
+from tests.campaign.fuzzing.mutations import mutate_bytes, varint
 from zoo.data.errors import UserError
 from zoo.weights import onnx_file
 from zoo.weights.onnx_file import Input, OnnxMetadata, Output, Weights
@@ -91,6 +95,8 @@ SPARSE = helper.make_sparse_tensor(external(), numpy_helper.from_array(np.zeros(
         (model(functions=[FUNCTION]), "it holds functions of its own"),
         (b"\x08\x01", "it holds no graph"),
         (b"\x3a\x00" + b"\x3a\x05abc", "it is truncated"),
+        (model().SerializeToString() + varint(1 << 32 | 25 << 3 | 2) + b"\0", "a field of the number 536870937"),
+        (b"\x02\x00", "a field of the number 0"),
         (b"\x13no file of this kind", "a field of wire type"),
         (b"\xff" * 100, "a number of more than 64 bits|it is truncated"),
         (b"\x38\x01", "a number where a message is expected"),
@@ -101,6 +107,103 @@ def test_what_is_refused(made, reason, tmp_path):
     path = write(tmp_path, made)
     with pytest.raises(UserError, match=f"a.onnx is no ONNX file that is read here .*({reason})"):
         onnx_file.read(path)
+
+
+def message_fields(descriptor):
+    return [field for field in descriptor.fields if field.message_type]
+
+
+def holds_graphs(descriptor, above=()):
+    """Return whether a kind of message has nodes or tensors somewhere below it, or is one."""
+    name = descriptor.full_name
+    inner = [] if name in above else [field.message_type for field in message_fields(descriptor)]
+    return name in ("onnx.NodeProto", "onnx.TensorProto") or any(holds_graphs(each, (*above, name)) for each in inner)
+
+
+def test_all_fields_that_hold_graphs_are_looked_into_or_refused():
+    """By the definitions of the installed onnx, so that a field of a newer version is noticed."""
+    kinds = {"model": onnx.ModelProto, "graph": onnx.GraphProto, "node": onnx.NodeProto}
+    kinds |= {"attribute": onnx.AttributeProto, "sparse": onnx.SparseTensorProto, "tensor": onnx.TensorProto}
+    assert kinds.keys() == onnx_file.MESSAGES.keys()
+    for kind, message in kinds.items():
+        fields = {
+            field.number: field for field in message_fields(message.DESCRIPTOR) if holds_graphs(field.message_type)
+        }
+        known = {*onnx_file.MESSAGES[kind], *(onnx_file.REFUSED if kind == "model" else ())}
+        assert {*fields} == known, kind
+        for number, inner in onnx_file.MESSAGES[kind].items():
+            assert fields[number].message_type is kinds[inner].DESCRIPTOR
+
+
+def refused_parts(message):
+    """Yield what is refused in a message, as another parser sees it."""
+    name = message.DESCRIPTOR.name
+    if name == "ModelProto":
+        yield from ["function"] * len(message.functions) + ["training"] * len(message.training_info)
+    if name == "NodeProto" and message.domain not in ("", "ai.onnx"):
+        yield message.domain
+    if name == "TensorProto" and (message.data_location == TensorProto.EXTERNAL or len(message.external_data)):
+        yield "external"
+    for field, value in message.ListFields():
+        if field.message_type:
+            for each in value if field.is_repeated else [value]:
+                yield from refused_parts(each)
+
+
+def views(content):
+    """Return the models that protobuf's parsers see in a file: ONNX Runtime's in C++, and Python's."""
+    found = []
+    for parse in (lambda: infer_shapes(content, False, False, False), lambda: content):
+        with contextlib.suppress(Exception):
+            found.append(onnx.load_from_string(parse()))
+    return found
+
+
+def field(rng, number, content):
+    """Return a field whose key may be longer than need be, or have more than 32 bits."""
+    key = (number << 3 | 2) + (rng.randrange(8) << 32) * (rng.random() < 0.5)
+    text = bytearray(varint(key))
+    if rng.random() < 0.1 and len(text) < 5:
+        text = bytearray([*text[:-1], text[-1] | 128, 0])
+    return bytes(text) + varint(len(content)) + content
+
+
+HIDDEN = [  # the fields on the way to what is refused, and its content
+    ((25,), FUNCTION.SerializeToString()),
+    ((20,), b"\n\0"),
+    ((7, 1), CUSTOM.SerializeToString()),
+    ((7, 5), external().SerializeToString()),
+    ((7, 15, 1), external().SerializeToString()),
+    ((7, 1, 5, 5), external().SerializeToString()),
+    ((7, 1, 5, 6, 1), CUSTOM.SerializeToString()),
+    ((7, 1, 7), b"com.microsoft"),
+    ((14,), b"\n\x05model\x12\x05other"),
+    ((14, 2), b"other"),
+]
+
+
+def test_protobuf_sees_nothing_that_is_refused_here(tmp_path):
+    """What is accepted has no hidden part, and the same metadata, for the parser of ONNX Runtime."""
+    rng, files, compared, accepted = random.Random(1), [m.SerializeToString() for m in (model(), model(IDENTITY))], 0, 0
+    for _ in range(3000):
+        content = rng.choice(files)
+        for _ in range(rng.choice((0, 1, 1, 2))):
+            path, hidden = rng.choice(HIDDEN)
+            for number in reversed(path):
+                hidden = field(rng, number, hidden)
+            content = content + hidden if rng.random() < 0.8 else hidden + content
+        if rng.random() < 0.3:
+            content = mutate_bytes(rng, content)
+        try:
+            properties = onnx_file._check(memoryview(content))
+        except ValueError:
+            continue
+        accepted += 1
+        for seen in views(content):
+            compared += 1
+            assert list(refused_parts(seen)) == []
+            assert {entry.key: entry.value for entry in seen.metadata_props} == properties
+    assert accepted > 300 and compared > 500
 
 
 def test_what_is_no_file(tmp_path):
