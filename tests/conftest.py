@@ -1,6 +1,8 @@
 """Fixtures of several folders: demo demo_sets, and runs that several tests compare with."""
 
 import os
+import sys
+import tempfile
 from functools import cache
 
 import pytest
@@ -10,6 +12,10 @@ from zoo import cli
 from zoo.data.demo import motion, portraits, shapes, streets
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core per worker of pytest-xdist; before a framework is imported
+# torch.compile's cache does not ask which instructions its kernels were compiled for, and ends with an abort.
+instructions = os.environ.get("ATEN_CPU_CAPABILITY", "native")
+cache_folder = f"zoo-inductor-{os.getuid()}-{sys.version_info.minor}-{instructions}"
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), cache_folder))
 
 
 LONGEST = ("test_trainer.py", "test_mutants.py", "test_processes.py", "test_sharded.py")
