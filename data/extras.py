@@ -135,8 +135,11 @@ class Deferred:
 
     @cached_property
     def _package(self) -> Any:
-        with named():
-            package = importlib.import_module(self._name)
+        try:
+            with named():
+                package = importlib.import_module(self._name)
+        except ImportError as error:  # of a library that it is linked with, such as libGL
+            raise UserError(f"{self._name} is installed, but cannot be imported: {error}; see zoo doctor") from None
         self._prepare(package)
         return package
 

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
 
 from zoo import cuda_libraries
@@ -16,6 +17,8 @@ def prepare(framework: str) -> None:
     """Let a framework find the CUDA libraries of the Python environment. To be called before it is imported."""
     if framework not in sys.modules:
         cuda_libraries.prepare(framework)
+        with suppress(ImportError):  # behind a framework, its libgomp may find no static TLS left on ARM
+            importlib.import_module("cv2")
 
 
 def import_for(framework: str, module: str, available: Sequence[str], subject: str) -> ModuleType:

@@ -131,6 +131,13 @@ def test_a_deferred_package_is_imported_when_it_is_used(monkeypatch):
     assert not prepared and present.dumps is json.dumps and present.loads is json.loads and prepared == [json]
 
 
+def test_a_package_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
+    (tmp_path / "broken_here.py").write_text("raise ImportError('libGL.so.1: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="broken_here is installed, but cannot be imported: libGL.so.1: "):
+        extras.Deferred("broken_here").flip  # noqa: B018
+
+
 def test_other_failures_of_imports_stay_tracebacks(monkeypatch):
     for name in ("no_such_package", "scipy.no_such_module"):
         with pytest.raises(ModuleNotFoundError), extras.named():

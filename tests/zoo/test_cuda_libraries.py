@@ -196,10 +196,10 @@ def test_a_framework_is_prepared_before_it_is_imported(monkeypatch):
     monkeypatch.delitem(sys.modules, "mindspore", raising=False)
     monkeypatch.setattr(frameworks.importlib, "import_module", prepared.append)
     frameworks.import_for("mindspore", "zoo.trainer.mindspore", frameworks.FRAMEWORKS, "the trainer")
-    assert prepared == ["mindspore", "zoo.trainer.mindspore"]
+    assert prepared == ["mindspore", "cv2", "zoo.trainer.mindspore"]
     monkeypatch.setitem(sys.modules, "mindspore", object())
     frameworks.prepare("mindspore")  # too late: it is imported
-    assert len(prepared) == 2
+    assert len(prepared) == 3
 
 
 def test_names_of_the_extra():
