@@ -7,11 +7,12 @@ import io
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError, nearest
+from zoo.data.errors import BadSample, UserError, nearest
 from zoo.data.formats import csv_files
 
 TITLE = "data"
@@ -21,6 +22,7 @@ SPLITS = ("train", "val")
 MAX_LISTED, MAX_NAMED = 10, 3  # problems in a message, files in a line
 FILES = 20_000  # of a split whose sizes are asked for, unless `deep`
 CONTENTS = 2_000  # training files that are read then, because a validation file has their name and size
+IMAGES = 40  # of a split that are read
 TINY = 64  # bytes; no image or video is smaller
 MOST = 0.5  # of the classes
 SMALL, LARGE = 1024, 16384  # bytes; suspicious where the others are large in the median
@@ -44,6 +46,8 @@ class Inventory(NamedTuple):
         held: what these masks hold, for messages.
         may_miss: whether classes without a sample are normal here, because the data do not decide what classes there
             are: the recipe or a fixed list does.
+        remark: gives what of the image of a sample is left out or lost, "" for nothing, and raises BadSample; None of
+            samples that are no images.
         singles_are_normal: whether many classes have one sample, as identities do.
     """
 
@@ -58,6 +62,7 @@ class Inventory(NamedTuple):
     masks: int = 0
     held: str = ""
     may_miss: bool = False
+    remark: Callable[[int], str] | None = None
     singles_are_normal: bool = False
 
     def class_name(self, label: int) -> str:
@@ -116,7 +121,8 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
             warnings.append(f"classes that none of {train.masks} training masks shows: {_named(train, ~is_in)}")
         if counts is not None and (is_in & (counts == 0)).any():
             warnings.append(f"classes that no validation mask shows: {_named(train, is_in & (counts == 0))}")
-    warnings += [*check_sizes("training", train, deep), *check_sizes("validation", val, deep)]
+    for title, inventory in (("training", train), ("validation", val)):
+        warnings += [*check_sizes(title, inventory, deep), *([] if deep else check_images(title, inventory))]
     same = len(train_set) == len(val_set) and train.name(0) == val.name(0)  # an evaluation without training samples
     copies, limit = ([], "") if same else find_copies(train, val, deep)
     if contradictions := list(find_contradictions(train)) if deep else []:
@@ -204,6 +210,17 @@ def check_sizes(title: str, inventory: Inventory, deep: bool = False) -> Iterato
     if len(tiny):
         names = [f"{inventory.name(indices[place])} ({sizes[place]} bytes)" for place in tiny]
         yield f"{title} files that are tiny{part}: {_first(names)}"
+
+
+def check_images(title: str, inventory: Inventory) -> Iterator[str]:
+    """Return a warning of images of which a part is left out or lost, among some of them."""
+    found, looked_at = list[str](), spread(inventory.samples, IMAGES)
+    for index in looked_at if inventory.remark else ():
+        with suppress(BadSample):  # the stream handles it
+            if remark := inventory.remark(index):  # type: ignore[misc]
+                found.append(f"{inventory.name(index)}: {remark}")
+    if found:
+        yield f"{title} images, {len(found)} of {len(looked_at)} that were looked at: {found[0]}"
 
 
 def find_copies(train: Inventory, val: Inventory, deep: bool = False) -> tuple[list[tuple[str, str]], str]:

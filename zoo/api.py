@@ -152,12 +152,14 @@ class Loaded:
         names = {3: "(H, W, 3)", 4: "(n, H, W, 3)"}
         wanted = " or ".join(names[count] for count in self._predictor.dimensions)
         if not isinstance(source, np.ndarray):
-            raise UserError(f"predict: expected paths, or arrays uint8 {wanted}, got {type(source).__name__}")
+            raise UserError(
+                f"predict: expected paths, images of Pillow or arrays uint8 {wanted}, got {type(source).__name__}"
+            )
         dimensions, is_rgb = source.ndim, source.shape[-1:] == (3,)
         if source.dtype != np.uint8 or dimensions not in self._predictor.dimensions or not is_rgb or not source.size:
             raise UserError(
-                f"predict: expected an array uint8 {wanted}, RGB, got {source.dtype} {source.shape}; give several as a "
-                "list"
+                f"predict: expected an array uint8 {wanted}, RGB, got {source.dtype} {source.shape}"
+                f"{images.explain_array(source)}"
             )
         return np.ascontiguousarray(source)
 

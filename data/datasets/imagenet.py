@@ -158,7 +158,12 @@ class ImageSplit(common.FileSplit):
 
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: no difference here."""
-        return Inventory(len(self), self.name, self.classes, self.file_size, self.digest, self.labels)
+        files = len(self), self.name, self.classes, self.file_size, self.digest
+        return Inventory(*files, labels=self.labels, remark=self.remark)
+
+    def remark(self, index: int, _rng: np.random.Generator | None = None) -> str:
+        """Return what of an image is left out or lost; "" for nothing. Raises BadSample."""
+        return images.remark(self._read(index))
 
     def show(self, training: bool) -> None:
         s, classes = self.settings, len(self.classes)

@@ -167,7 +167,13 @@ class SegmentationSplit(FileSplit):
             self.pixels, self.looked_at = self._count_pixels(deep)
         files = len(self), self.name, self.classes, self.file_size, self.digest
         held = masks.describe_values(self.pixels, self.classes)
-        return Inventory(*files, pixels=self.pixels, masks=self.looked_at, held=held, may_miss=fixed)
+        return Inventory(
+            *files, pixels=self.pixels, masks=self.looked_at, held=held, may_miss=fixed, remark=self.remark
+        )
+
+    def remark(self, index: int, _rng: np.random.Generator | None = None) -> str:
+        """Return what of an image is left out or lost; "" for nothing. Raises BadSample."""
+        return images.remark(self._read(index)[0])
 
     def show(self, training: bool) -> None:
         self.fields = self._training_fields() if training else self._evaluation_fields()

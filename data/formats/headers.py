@@ -5,8 +5,10 @@ change its colors or rotate it. Both end as they should: some versions of OpenCV
 """
 
 import io
+import re
 import struct
 import warnings
+from contextlib import suppress
 from typing import NamedTuple
 
 from zoo.data.errors import BadSample
@@ -21,7 +23,15 @@ FRAMES_KEPT = ("WEBP", "GIF", "TIFF", "AVIF")  # of which decoders keep several 
 MAX_SCANS, CHECKED_WORK = 100, 2 * 10**10  # the latter: pixels x bytes, below which any number takes a second
 BYTES_PER_SCAN = 1 << 14  # allows more of them in a baseline file: a video behind the image has their marker by chance
 PLAIN_FORMATS = (b"P1", b"P2", b"P3")  # PBM, PGM and PPM as text, which Pillow reads word by word, for hours
-TILE_SIZE = (322, 323)  # tags of TIFF: width and height
+TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+TILE_SIZE, BITS, BANDS = (322, 323), 258, 277  # tags of TIFF: width and height, bits per sample, samples per pixel
+OTHER_KINDS = {  # that carry names of images: how they begin, what they are and what to do
+    rb"....ftyp(hei|hev|mif1|msf1)": "an image of HEIC, as phones write it; convert it to JPEG",
+    rb"version https://git-lfs": "a pointer of Git LFS; fetch the file itself by git lfs pull",
+    rb"(?i)\s*<(!doctype )?html": "a page of a web site; download the image itself",
+    rb"(\0\0\0\x0cjP  |\xffO\xffQ)": "an image of JPEG 2000; convert it to JPEG or PNG",
+    rb"(?s).{128}DICM": "an image of DICOM; convert it to 8-bit PNG by its window of levels",
+}
 
 JPEG_START, JPEG_END, JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
 # Markers that begin a frame of Huffman-coded 8-bit samples, baseline, extended or progressive.
@@ -154,6 +164,21 @@ def open_header(content: bytes) -> "Image.Image":
     try:
         image = Image.open(io.BytesIO(content), formats=FORMATS)
     except PIL.UnidentifiedImageError:
-        raise BadSample("not an image of a supported format") from None
+        raise BadSample(f"not an image of a supported format{_what_else(content)}") from None
     regular.check_pixels(*image.size)
     return image
+
+
+def _what_else(content: bytes) -> str:
+    """Return the end of a message on a file that Pillow cannot open: what it is, and the remedy; "" if not known."""
+    if not content.startswith(TIFF_STARTS):
+        return next((f", but {kind}" for pattern, kind in OTHER_KINDS.items() if re.match(pattern, content)), "")
+    tags = Image.Exif()
+    with suppress(Exception):  # a damaged one, which may raise anything
+        tags.load(content)
+    bits = tags.get(BITS, (1,))
+    bands, bits = tags.get(BANDS, 1), bits if isinstance(bits, int) else max(bits)
+    return (
+        f", but a TIFF image of {bands} band{'s' * (bands != 1)} of {bits} bits; write 8-bit RGB or gray, such as by "
+        "gdal_translate -ot Byte -scale -b 1 -b 2 -b 3"
+    )

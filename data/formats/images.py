@@ -16,7 +16,7 @@ import numpy as np
 
 from zoo.data import stages
 from zoo.data.errors import BadSample
-from zoo.data.extras import Image, ImageOps, cv2
+from zoo.data.extras import Image, cv2
 from zoo.data.formats import headers, jpeg, regular
 from zoo.data.parsing import parsing
 from zoo.data.transforms.geometry import Box, Geometry, Size
@@ -38,7 +38,12 @@ ORIENTATIONS = {
     7: (True, True, True),
     8: (False, True, True),
 }
-BITS, PHOTOMETRIC, WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value
+PHOTOMETRIC, WHITE_IS_ZERO = 262, 0  # a tag of TIFF, and a value of it
+SUBFILE, REDUCED_OR_MASK = 254, 1 | 4  # likewise
+SPARE_BANDS = re.compile("X(;16|$)")  # in Pillow's name of a form of pixels, RGBX for red, green, blue and another one
+DARK, NARROW = 64, 32  # of 255 levels: less than the former, or a range of less than the latter, is a loss
+ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # but not JPEG, whose second image is a preview or a depth map
+CHANNELS = (1, 3, 4)
 NOT_DECODED = "cannot be decoded as an image"
 # Headers of PPM (color) and PGM (gray) as prepared scenes have them: kind, width, height; a byte per value follows.
 PPM, PGM = b"6", b"5"
@@ -119,13 +124,17 @@ def parse(content: bytes) -> EncodedImage:
         image = headers.open_header(content)
         if not size:
             headers.check_by_pillow(image, content)
-        orientation = None
-        with suppress(Exception):  # a damaged EXIF block, which may raise anything, does not affect the pixels
-            orientation = image.getexif().get(EXIF_ORIENTATION)
-        upright = ORIENTATIONS.get(orientation or 0, UPRIGHT)
+        upright = _orientation(image)
         # Pillow turns a TIFF image upright itself, and gives the size that it will have.
         stored = image.size[::-1] if image.format == "TIFF" and upright[2] else image.size
         return EncodedImage(content, stored, bool(header) or image.format == "JPEG", bool(size), upright)
+
+
+def _orientation(image: "Image.Image") -> tuple[bool, bool, bool]:
+    """Return the orientation of an image whose pixels have not been read."""
+    with suppress(Exception):  # a damaged EXIF block, which may raise anything, does not affect the pixels
+        return ORIENTATIONS.get(image.getexif().get(EXIF_ORIENTATION, 0), UPRIGHT)
+    return UPRIGHT
 
 
 def decode_ordinary(encoded: bytes, scale: int = 1) -> np.ndarray | None:
@@ -200,9 +209,78 @@ def jpeg_scale(encoded: EncodedImage, geometry: Geometry) -> int:
 
 
 def from_pillow(image: "Image.Image", upright: bool) -> np.ndarray:
-    """Return an image of Pillow as uint8 RGB (H, W, 3); upright: turned as its EXIF says. Raises BadSample."""
+    """Return an image of Pillow as its file is decoded, uint8 RGB (H, W, 3); upright: turned as its EXIF says.
+
+    Raises:
+        BadSample: its pixels cannot be read, or have no known range.
+    """
     with parsing(NOT_DECODED, kind=BadSample):
-        return np.array((ImageOps.exif_transpose(image) if upright else image).convert("RGB"))
+        orientation, is_turned = _orientation(image), image.format == "TIFF"  # Pillow turns this one itself
+        pixels = np.array(to_rgb(image))
+        if is_turned == upright:
+            return pixels
+        read = EncodedImage(b"", image.size, False, False, orientation)
+        return read.upright(pixels) if upright else read.as_stored(pixels)
+
+
+def explain_array(array: np.ndarray) -> str:
+    """Return the end of a message on an array that is no uint8 RGB (H, W, 3): how to make one of it."""
+    several, steps = "; give several as a list", "image"
+    if array.ndim == 3 and array.shape[0] in CHANNELS and array.shape[2] not in CHANNELS:
+        array, steps = array.transpose(1, 2, 0), f"{steps}.transpose(1, 2, 0)"
+    if array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1):
+        steps = f"np.dstack([{steps}] * 3)"
+    elif array.ndim == 3 and array.shape[2] == 4:
+        steps = f"{steps}[..., :3]"
+    elif array.ndim != 3 or array.shape[2] != 3:
+        return several
+    if not array.size or array.dtype.kind not in "biuf":
+        return several
+    low, high = array.min(), array.max()
+    if not 0 <= low <= high <= 255:
+        return f"; scale its levels, which are from {low:g} to {high:g}, to 0 to 255"
+    if array.dtype.kind == "b" or (array.dtype.kind == "f" and high <= 1):
+        steps = f"(255 * {steps})"
+    steps += ".round()" if array.dtype.kind == "f" else ""
+    steps += ".astype(np.uint8)" if array.dtype != np.uint8 else ""
+    return f"; give {steps}"
+
+
+def remark(encoded: EncodedImage) -> str:
+    """Return what of an image is left out or lost when it becomes 8-bit RGB; "" for nothing.
+
+    Raises:
+        BadSample: its pixels cannot be decoded.
+    """
+    if encoded.for_opencv:
+        return ""
+    with parsing(NOT_DECODED, kind=BadSample):
+        image = headers.open_header(encoded.content)
+        found, forms = list[str](), [tile[3] for tile in image.tile]  # type: ignore[attr-defined]
+        form = next((str(form if isinstance(form, str) else form[0]) for form in forms), "")
+        if SPARE_BANDS.search(form):
+            bands = image.tag_v2[headers.BANDS]  # type: ignore[attr-defined]
+            found.append(f"it has {bands} bands, of which the first {len(image.mode)} are read")
+        if ";16" in form or image.mode == "I":
+            levels = np.asarray(to_rgb(image))
+            low, high = int(levels.min()), int(levels.max())
+            if high < DARK or high - low < NARROW:
+                found.append(f"its 16-bit levels become {low} to {high} of 255: scale them over 8 bits")
+        if (pages := _count_pages(image)) > 1:
+            found.append(f"it has {pages} pages or frames, of which the first is read")
+    return "; ".join(found)
+
+
+def _count_pages(image: "Image.Image") -> int:
+    """Return the number of images in a file but for smaller copies and masks, which TIFF has too."""
+    count = getattr(image, "n_frames", 1)
+    if image.format != "TIFF":
+        return count if image.format in ANIMATED else 1
+    pages = 0
+    for page in range(count):
+        image.seek(page)
+        pages += not image.tag_v2.get(SUBFILE, 0) & REDUCED_OR_MASK  # type: ignore[attr-defined]
+    return pages
 
 
 def decode_stored(encoded: EncodedImage) -> np.ndarray:
@@ -256,10 +334,10 @@ def to_rgb(image: "Image.Image") -> "Image.Image":
     """Convert an image of any mode to 8-bit RGB. Raises ValueError for pixels of unknown range."""
     if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PPM"):  # convert() would clip them
         tags = getattr(image, "tag_v2", {})  # of TIFF, whose samples may have 12 bits, or zero for white
-        levels = (np.asarray(image, np.uint16) >> tags.get(BITS, (16,))[0] - 8).astype(np.uint8)
+        levels = (np.asarray(image, np.uint16) >> tags.get(headers.BITS, (16,))[0] - 8).astype(np.uint8)
         image = Image.fromarray(~levels if tags.get(PHOTOMETRIC) == WHITE_IS_ZERO else levels)
     if image.mode in ("I", "F"):
-        raise ValueError(f"pixels of 32 bits, mode {image.mode}, have no known range")
+        raise ValueError(f"pixels of mode {image.mode}, signed or of 32 bits, have no known range; write 8 bits")
     return image if image.mode == "RGB" else image.convert("RGB")
 
 

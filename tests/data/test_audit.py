@@ -2,7 +2,9 @@
 
 import os
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.data.datasets.test_cityscapes import STEMS, write_city, write_png
 from tests.helpers import layouts
@@ -341,3 +343,22 @@ def test_classes_of_one_split_that_look_alike(tmp_path):
         *(f"{split}/{name}/{split}.jpg" for split in ("train", "val") for name in ("Cat", "a_b", "a b", "cat")),
     )
     assert "classes whose names look alike: 2 (Cat and cat, a b and a_b)" in examine("image", tmp_path).warnings
+
+
+def test_images_of_which_a_part_is_lost_are_warned_of(tmp_path):
+    layouts.folders(tmp_path, "image", bikes=(3, 1), cars=(2, 2))
+    levels = np.random.default_rng(0).integers(0, 4096, (16, 16)).astype(np.uint16)
+    for name in ("train/cars/train0.jpg", "train/cars/train1.jpg"):
+        Image.fromarray(levels).save(tmp_path / name, "PNG")
+    found = examine("image", tmp_path).warnings
+    assert found == [
+        "training images, 2 of 5 that were looked at: train/cars/train0.jpg: its 16-bit levels become 0 to 15 of 255: "
+        "scale them over 8 bits"
+    ]
+    assert not examine("image", tmp_path, deep=True).warnings  # zoo data check names each
+    layouts.scenes(tmp_path / "scenes")
+    Image.fromarray(levels[:12]).save(tmp_path / "scenes/images/val/0.jpg", "PNG")
+    assert (
+        "validation images, 1 of 1 that were looked at: images/val/0.jpg"
+        in examine("scene", tmp_path / "scenes").warnings[0]
+    )

@@ -222,7 +222,7 @@ def test_broken_images():
     content = noise_jpeg()
     for broken, reason in (
         (b"", "the file is empty"),
-        (b"<html></html>", "not an image of a supported format"),
+        (b"<html></html>", "not an image of a supported format, but a page of a web site; download the image itself"),
         (content[: len(content) // 2], "it breaks off"),
         (content[: len(content) // 2] + bytes(len(content) // 2), "it breaks off"),
     ):

@@ -304,3 +304,130 @@ def test_gray_tiff_files_are_neither_dark_nor_negative(bits, photometric):
     values = np.arange(256).repeat(4).reshape(16, 64)
     encoded = images.parse(gray_tiff(values << bits - 8, bits, photometric))
     assert np.array_equal(images.decode_stored(encoded)[:, :, 1], values if photometric else 255 - values)
+
+
+def tiff(bits, photometric=1, extra=(), pages=1):
+    """Return a TIFF file of 8 x 8 pixels whose bands, of these bits, are zero."""
+    tags = {256: (8,), 257: (8,), 258: bits, 259: (1,), 262: (photometric,), 277: (len(bits),), 278: (8,), 284: (1,)}
+    size = 8 * sum(bits)
+    tags |= {273: (8,), 279: (size,), **({338: extra} if extra else {})}
+    content, end = bytearray(b"II*\0" + struct.pack("<I", 8 + size) + bytes(size)), 8 + size
+    for page in range(pages):
+        spare, rows = end + 2 + 12 * (len(tags) + 1) + 4, b""
+        values = b""
+        for tag, value in sorted({254: (int(page > 1),), **tags}.items()):  # the third page is a smaller copy
+            packed = struct.pack(f"<{len(value)}H", *value)
+            place = packed.ljust(4, b"\0") if len(packed) <= 4 else struct.pack("<I", spare + len(values))
+            rows += struct.pack("<HHI", tag, 3, len(value)) + place
+            values += packed if len(packed) > 4 else b""
+        end = spare + len(values)
+        content += struct.pack("<H", len(tags) + 1) + rows + struct.pack("<I", end * (page + 1 < pages)) + values
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        (tiff((16, 16, 16)), "a TIFF image of 3 bands of 16 bits; write 8-bit RGB or gray, such as by gdal_translate"),
+        (tiff((8,) * 13), "a TIFF image of 13 bands of 8 bits; write"),
+        (tiff((64,)), "a TIFF image of 1 band of 64 bits; write"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "a pointer of Git LFS; fetch"),
+        (b"\n<!DOCTYPE html><html>", "a page of a web site; download"),
+        (b"\0\0\0\x18ftypheic" + bytes(40), "an image of HEIC, as phones write it; convert"),
+        (bytes(128) + b"DICM" + bytes(9), "an image of DICOM; convert"),
+    ],
+)
+def test_what_a_file_is_that_is_no_image_of_a_supported_format(content, expected):
+    with pytest.raises(BadSample) as caught:
+        images.parse(content)
+    assert str(caught.value).startswith(f"not an image of a supported format, but {expected}")
+
+
+def encoded_by_pillow(pixels, kind, **keys):
+    image = Image.fromarray(pixels)
+    image.save(buffer := io.BytesIO(), kind, **keys)
+    return buffer.getvalue()
+
+
+LEVELS = np.arange(48 * 48, dtype=np.uint16).reshape(48, 48)
+MANY = [Image.fromarray(noisy(seed=seed)) for seed in range(1, 3)]
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        (encoded_by_pillow(LEVELS, "PNG"), "its 16-bit levels become 0 to 8 of 255: scale them over 8 bits"),
+        (
+            encoded_by_pillow(LEVELS + 30000, "TIFF"),
+            "its 16-bit levels become 117 to 126 of 255: scale them over 8 bits",
+        ),
+        (cv2.imencode(".png", np.dstack([LEVELS] * 3))[1].tobytes(), "its 16-bit levels become 0 to 8 of 255"),
+        (b"P5\n48 48\n65535\n" + LEVELS.astype(">u2").tobytes(), "its 16-bit levels become 0 to 8 of 255"),
+        (encoded_by_pillow(LEVELS * 28, "PNG"), ""),
+        (encoded_by_pillow(noisy(), "GIF", save_all=True, append_images=MANY), "it has 3 pages or frames, of which"),
+        (encoded_by_pillow(noisy(), "PNG", save_all=True, append_images=MANY), "it has 3 pages or frames, of which"),
+        (tiff((8, 8, 8), 2, pages=2), "it has 2 pages or frames, of which the first is read"),
+        (tiff((8, 8, 8), 2, pages=3), "it has 2 pages or frames, of which the first is read"),
+        (tiff((8,) * 4, 2, (0,)), "it has 4 bands, of which the first 3 are read"),
+        (tiff((8,) * 4, 2, (2,)), ""),  # transparency, as documented
+        (tiff((8,), 1), ""),
+        (encoded_by_pillow(noisy(), "PNG"), ""),
+        (encoded_by_pillow(noisy(), "JPEG"), ""),
+        (encoded_by_pillow(noisy()[..., 0], "WEBP"), ""),
+    ],
+)
+def test_what_of_an_image_is_left_out_or_lost(content, expected):
+    assert images.remark(images.parse(content)).startswith(expected)
+    assert expected or not images.remark(images.parse(content))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+@pytest.mark.parametrize("upright", [True, False])
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_images_of_pillow_have_the_pixels_of_their_files(kind, upright, orientation):
+    exif = Image.Exif()
+    exif[images.EXIF_ORIENTATION] = orientation
+    for pixels in (LEVELS[:40] * 28, noisy(48, 40), noisy(48, 40)[..., 0]):
+        content = encoded_by_pillow(pixels, kind, **({} if kind == "PPM" else {"exif": exif}))
+        encoded = images.parse(content)
+        stored = images.decode_stored(encoded)
+        expected = encoded.upright(stored) if upright else stored
+        assert np.array_equal(images.from_pillow(Image.open(io.BytesIO(content)), upright), expected)
+
+
+def test_an_image_of_pillow_without_a_known_range_is_refused():
+    for image in (Image.fromarray(np.full((4, 4), 0.5, np.float32)), Image.fromarray(np.full((4, 4), 70000, np.int32))):
+        with pytest.raises(
+            BadSample, match=f"mode {image.mode}, signed or of 32 bits, have no known range; write 8 bits"
+        ):
+            images.from_pillow(image, True)
+
+
+UNIT = np.linspace(0, 1, 5 * 7 * 3).reshape(5, 7, 3)
+
+
+@pytest.mark.parametrize(
+    "array, expected",
+    [
+        (UNIT.astype(np.float32), "; give (255 * image).round().astype(np.uint8)"),
+        (UNIT * 255, "; give image.round().astype(np.uint8)"),
+        (UNIT.transpose(2, 0, 1), "; give (255 * image.transpose(1, 2, 0)).round().astype(np.uint8)"),
+        (np.zeros((3, 5, 7), np.uint8), "; give image.transpose(1, 2, 0)"),
+        (np.zeros((5, 7), np.uint8), "; give np.dstack([image] * 3)"),
+        (np.zeros((5, 7, 1), np.uint8), "; give np.dstack([image] * 3)"),
+        (np.zeros((1, 5, 7), np.uint8), "; give np.dstack([image.transpose(1, 2, 0)] * 3)"),
+        (np.zeros((5, 7, 4), np.uint8), "; give image[..., :3]"),
+        (UNIT > 0.5, "; give (255 * image).astype(np.uint8)"),
+        (np.zeros((5, 7, 3), np.int64), "; give image.astype(np.uint8)"),
+        ((UNIT * 4095).astype(np.uint16), "; scale its levels, which are from 0 to 4095, to 0 to 255"),
+        ((UNIT - 0.5) * 4, "; scale its levels, which are from -2 to 2, to 0 to 255"),
+        (np.zeros((2, 5, 7, 3), np.uint8), "; give several as a list"),
+        (np.zeros((0, 7, 3), np.uint8), "; give several as a list"),
+        (np.full((5, 7, 3), "x"), "; give several as a list"),
+    ],
+)
+def test_how_to_make_an_image_of_an_array(array, expected):
+    assert images.explain_array(array) == expected
+    if expected.startswith("; give image") or "(255" in expected or "dstack" in expected:
+        made = eval(expected.removeprefix("; give "), {"np": np, "image": array})
+        assert (made.shape, made.dtype) == ((5, 7, 3), np.uint8)
