@@ -111,7 +111,7 @@ Color = tuple[int, ...]  # red, green, blue
 Pair = tuple[str, str]  # paths of an image and its mask, relative to the root
 
 READABLE_MODES = ("L", "I;16B", "P", "P;1", "P;2", "P;4")  # Pillow's names for gray of 8 and 16 bits, and palettes
-BLACK_AND_WHITE = [0, IGNORE_INDEX]
+BLACK, BLACK_AND_WHITE = (0, 0, 0), [0, IGNORE_INDEX]  # a color, and values
 MAX_REPORTED_VALUES = 10
 SCAN_THREADS, SCAN_CHUNK = 4, 64  # masks that are read at once, and handed to the threads at once
 # A mask is soft if it has many values, and so many of its changes along a row pass by a value between two others. In
@@ -140,6 +140,7 @@ class MaskStats(NamedTuple):
         path: of its file.
         counts: pixels of each value, int64 (256,).
         places: all indices that its palette has for each color of a pixel; nothing for gray levels.
+        shrunk: whether its palette has the colors of its pixels alone, or black.
         soft: whether values between those of the classes were made up.
         turned: whether its metadata, or those of its image, say that it is not upright.
     """
@@ -147,6 +148,7 @@ class MaskStats(NamedTuple):
     path: str
     counts: np.ndarray
     places: Mapping[Color, frozenset[int]] = MappingProxyType({})
+    shrunk: bool = False
     soft: bool = False
     turned: bool = False
 
@@ -203,7 +205,8 @@ def look(file: str | BinaryIO, path: str) -> MaskStats:
     for index in used[used < len(palette)]:
         same = np.flatnonzero((palette == palette[index]).all(axis=1))
         places[tuple(palette[index].tolist())] = frozenset(same.tolist())
-    return MaskStats(path, counts, places, len(used) >= SOFT_VALUES and _is_soft(values))
+    shrunk = {*map(tuple, palette.tolist())} <= {*places, BLACK}
+    return MaskStats(path, counts, places, shrunk, len(used) >= SOFT_VALUES and _is_soft(values))
 
 
 def _is_soft(values: np.ndarray) -> bool:
@@ -361,10 +364,11 @@ def check_together(stats: Iterable[MaskStats], allow_void: bool = False) -> np.n
     """Check that the values of masks mean the same, and count their pixels: int64 (256,).
 
     Raises:
-        UserError: one of them, or the whole set, is black and white; values lie between the classes; or a color has
-            other indices in other masks.
+        UserError: one of them, or the whole set, is black and white; values lie between the classes; a color has other
+            indices in other masks; or an index has other colors, and palettes no more of them than occur.
     """
-    total, places, path = np.zeros(256, np.int64), dict[Color, tuple[frozenset[int], str]](), ""
+    places, colors = dict[Color, tuple[frozenset[int], str]](), dict[int, tuple[Color, str]]()
+    total, path = np.zeros(256, np.int64), ""
     for one in stats:
         total, path = total + one.counts, path or one.path
         if not allow_void:
@@ -376,17 +380,25 @@ def check_together(stats: Iterable[MaskStats], allow_void: bool = False) -> np.n
                 "pixel (Image.Resampling.NEAREST), and save them as PNG"
             )
         for color, indices in one.places.items():
+            index = min(indices)
             known, other = places.get(color, (indices, one.path))
             if not known & indices:
-                raise UserError(
-                    f"{one.path}: the color {color} has index {min(indices)} in the palette, but {min(known)} in that "
-                    f"of {other}: a program such as convert, oxipng or pngquant numbered the colors of each file anew, "
-                    "so indices are no classes; take the masks as they were before, or write 8-bit gray PNG files"
-                )
+                raise _renumbered(one.path, f"the color {color} has index {index}", f"{min(known)} in {other}")
             places[color] = known & indices, other
+            first, other = colors.setdefault(index, (color, one.path)) if one.shrunk else (color, "")
+            if first != color:
+                raise _renumbered(one.path, f"index {index} has the color {color}", f"{first} in {other}")
     if not allow_void and path:
         _refuse_black_and_white(total, path)
     return total
+
+
+def _renumbered(path: str, what: str, elsewhere: str) -> UserError:
+    return UserError(
+        f"{path}: {what} in the palette, but {elsewhere}: a program such as convert, oxipng or pngquant numbered the "
+        "colors of each file anew, so indices are no classes; take the masks as they were before, or write 8-bit gray "
+        "PNG files"
+    )
 
 
 def describe_values(counts: np.ndarray, classes: Sequence[str] = ()) -> str:

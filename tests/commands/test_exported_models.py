@@ -252,11 +252,15 @@ def test_inputs_of_a_program_that_are_none(image_model, tmp_path):
     assert model.predict([]) == []
     image = np.zeros((30, 40, 3), np.uint8)
     for wrong, message in (
-        (image.astype(np.float32), r"expected an array uint8 \(H, W, 3\), RGB, got float32 \(30, 40, 3\)"),
+        (image.astype(np.float32), r"uint8 \(H, W, 3\), RGB, got float32 \(30, 40, 3\); give \(255 \* image\).round"),
         (image[..., 0], r"got uint8 \(30, 40\)"),
         (image[None], "give several as a list"),
         (image[:0], r"got uint8 \(0, 40, 3\)"),
-        (3, "expected paths, or arrays uint8"),
+        (3, "expected paths, images of Pillow or arrays uint8"),
+        (
+            Image.fromarray(image[..., 0].astype(np.float32)),
+            "an image of Pillow .*mode F, .* write 8 bits",
+        ),
         (str(tmp_path), "nothing in this folder ends in .jpeg"),
         (str(root / "none.png"), "none.png: no such file"),
         ("", "expected a path, got an empty one"),

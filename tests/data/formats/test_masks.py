@@ -334,12 +334,20 @@ def palettes(root, *palettes):
 def test_a_color_with_two_indices_is_refused(tmp_path):
     """As convert, oxipng and pngquant number the colors of each file anew."""
     black, red, green, violet = COLORS
-    pairs = palettes(tmp_path, [black, red, green], [black, red, violet], [violet, red, black])
+    pairs = palettes(tmp_path, [black, red, green, violet], [black, red, violet], [violet, red, black])
     message = user_error(masks.scan, str(tmp_path), [pairs], 9)
-    assert "masks/002.png: the color (128, 0, 128) has index 0 in the palette, but 2 in that of" in message
+    assert "masks/002.png: the color (128, 0, 128) has index 0 in the palette, but 2 in " in message
     assert "masks/001.png: a program such as convert" in message
     masks.scan(str(tmp_path), [pairs[:2]], 9)
     user_error(masks.scan, str(tmp_path), [pairs[:2], pairs[2:]], 9)  # of the other split
+
+
+def test_an_index_with_two_colors_in_palettes_of_the_used_ones_alone_is_refused(tmp_path):
+    """Where every mask has one class beside the background, all classes get the same index."""
+    black, red, green, violet = COLORS
+    pairs = palettes(tmp_path, [black, red, green], [black, violet, (9, 9, 0), black, black])
+    message = user_error(masks.scan, str(tmp_path), [pairs], 9)
+    assert "masks/001.png: index 1 has the color (128, 0, 128) in the palette, but (192, 0, 0) in " in message
 
 
 @pytest.mark.parametrize(
