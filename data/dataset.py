@@ -9,7 +9,7 @@ import numpy as np
 from zoo.data import fields, mixing
 from zoo.data.batch import Field
 from zoo.data.errors import UserError
-from zoo.data.fields import Count, NotNegative, Positive, Probability, Range
+from zoo.data.fields import Count, FilePath, NotNegative, Positive, Probability, Range
 from zoo.data.transforms.geometry import Geometry
 
 
@@ -30,7 +30,7 @@ class LoaderSettings:
     cutmix: NotNegative = 0.0  # alpha of CutMix, which shows a part of another one; 0: off
     mix_prob: Probability = 1.0  # probability that a sample is mixed at all ...
     mix_switch: Probability = 0.5  # ... and then by CutMix, where both are on
-    cache: str | None = None  # folder on a fast local disk for copies of the files that are read ...
+    cache: FilePath | None = None  # folder on a fast local disk for copies of the files that are read ...
     cache_gb: Positive = 100.0  # ... and how many gigabytes (10**9 bytes) it may hold
     checksum: Literal["sampled", "full"] = "sampled"  # how much the data checksum reads: some blocks of every large
     # file, or all bytes, which takes as long as reading the data set once

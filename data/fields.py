@@ -68,6 +68,22 @@ Means = Annotated[tuple[float, float, float], Range(0, 1, ordered=False, of_pixe
 Deviations = Annotated[tuple[float, float, float], Range(0, 1, above=True, ordered=False, of_pixels=True)]  # likewise
 
 
+class Text(NamedTuple):
+    """Mark of text: whether it names files or folders, which are those of one machine."""
+
+    is_path: bool
+
+
+FilePath = Annotated[str, Text(is_path=True)]
+Word = Annotated[str, Text(is_path=False)]
+
+
+def is_path(hint: Any) -> bool:
+    """Return whether a value of an annotation with its extras may be a path: text that is not marked as a Word."""
+    marks = [item.is_path for item in getattr(hint, "__metadata__", ()) if isinstance(item, Text)]
+    return marks[0] if marks else hint is str or any(map(is_path, typing.get_args(hint)))
+
+
 def check(settings: Any) -> None:
     """Check the values of a settings dataclass against the Ranges in its annotations.
 

@@ -11,7 +11,7 @@ from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS
 from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import HeldOut, Range
+from zoo.data.fields import FilePath, HeldOut, Range
 from zoo.data.formats import exports, images, layouts, masks
 from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import check_inside, class_folders, read_lines, walk
@@ -36,10 +36,10 @@ describe = common.describe
 class Settings(SegmentationSettings):
     """The `data:` section of a recipe on Cityscapes or on custom images with masks."""
 
-    root: str = "datasets/cityscapes"
+    root: FilePath = "datasets/cityscapes"
     allow_outside_root: bool = False  # custom data: let lists name files by absolute paths or with `..`
     labels: Literal["labelIds", "labelTrainIds"] = "labelIds"  # which masks of Cityscapes are read
-    names: str | None = None  # custom data: class names, one per line; default <root>/classes.txt if it exists
+    names: FilePath | None = None  # custom data: class names, one per line; default <root>/classes.txt if it exists
     num_classes: Annotated[int, Range(2, masks.IGNORE_INDEX)] | None = None  # custom data without names
     val_fraction: HeldOut = 0.1  # custom data without a validation split: hold out this fraction, by contents of images
 

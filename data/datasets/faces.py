@@ -20,7 +20,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common, verification
 from zoo.data.datasets.verification import FOLDS, MEAN, PairSet, VerificationPairs
 from zoo.data.errors import BadSample, UserError
-from zoo.data.fields import Classes, Count, HeldOut, Range
+from zoo.data.fields import Classes, Count, FilePath, HeldOut, Range
 from zoo.data.formats import face_files, face_packs
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.face_packs import FacePack
@@ -43,9 +43,9 @@ STD = {"insightface": MEAN, "plsc": (128 / 255,) * 3}  # (x - 127.5) / 127.5 and
 class Settings(LoaderSettings):
     """The `data:` section of a recipe on faces."""
 
-    root: str = "datasets/ms1m"
+    root: FilePath = "datasets/ms1m"
     format: Literal["auto", "rec", "list", "folder"] = "auto"  # auto: a pack, else a list, else folders
-    train: str | None = None  # in root: default train.rec, label.txt, or the folder train, else root itself
+    train: FilePath | None = None  # in root: default train.rec, label.txt, or the folder train, else root itself
     allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
     num_classes: Classes | None = None  # default: as stored in the pack, or the largest label of the list + 1
     size: Count = 112  # pixels, square
@@ -53,7 +53,7 @@ class Settings(LoaderSettings):
     normalisation: Literal["insightface", "plsc"] = "insightface"
     flip: bool = True  # mirror half of the training images
     augment: Steps | None = None  # augmentations in place of flip (docs/data.md); null: flip alone
-    verification: tuple[str, ...] = ()  # in root: lfw.bin, or lists of pairs such as lfw/pairs.txt
+    verification: tuple[FilePath, ...] = ()  # in root: lfw.bin, or lists of pairs such as lfw/pairs.txt
     val_fraction: HeldOut = 0.05  # without verification: hold out this fraction of the identities ...
     val_pairs: Annotated[int, Range(FOLDS)] = 6000  # ... and draw at most this number of pairs from them
 

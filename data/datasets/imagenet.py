@@ -18,7 +18,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import Count, Deviations, Fractions, HeldOut, Means, Probability, Ratios
+from zoo.data.fields import Count, Deviations, FilePath, Fractions, HeldOut, Means, Probability, Ratios, Word
 from zoo.data.formats import images, layouts
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
@@ -51,14 +51,14 @@ describe = common.describe
 class Settings(LoaderSettings):
     """The `data:` section of a recipe on ImageNet or a data set in the same layout."""
 
-    root: str = "datasets/imagenet"
-    train_list: str | None = None  # default <root>/train_list.txt; without it, folders <root>/train/<class>/. A name
-    # is looked for in the current folder, then in root, as are those of val_list and names.
-    val_list: str | None = None  # default <root>/val_list.txt; without it, folders <root>/val/<class>/
+    root: FilePath = "datasets/imagenet"
+    train_list: FilePath | None = None  # default <root>/train_list.txt; without it, folders <root>/train/<class>/. A
+    # name is looked for in the current folder, then in root, as are those of val_list and names.
+    val_list: FilePath | None = None  # default <root>/val_list.txt; without it, folders <root>/val/<class>/
     val_fraction: HeldOut | None = None  # without a validation split: hold out this fraction of each class, by contents
     allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
-    set: str | None = None  # name of the set in the protocol id; default imagenet for 1000 classes, else that of root
-    names: str | None = None  # class names by label, as text or JSON; default <root>/classes.txt if it exists
+    set: Word | None = None  # name of the set in the protocol id; default imagenet for 1000 classes, else that of root
+    names: FilePath | None = None  # class names by label, as text or JSON; default <root>/classes.txt if it exists
     size: Count = 224  # pixels, square
     scale: Fractions = (0.08, 1.0)  # of the random crop: fraction of the image area ...
     ratio: Ratios = (3 / 4, 4 / 3)  # ... and aspect ratio, width by height

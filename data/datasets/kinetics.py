@@ -18,7 +18,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import Count, Deviations, HeldOut, Means, Probability, Range, Shares
+from zoo.data.fields import Count, Deviations, FilePath, HeldOut, Means, Probability, Range, Shares, Word
 from zoo.data.formats import frame_folders, layouts, video
 from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import (
@@ -52,16 +52,16 @@ describe = common.describe
 class Settings(LoaderSettings):
     """The `data:` section of a recipe on Kinetics-400 or a data set in the same layout."""
 
-    root: str = "datasets/k400"
-    train_list: str | None = None  # default <root>/train.list; without it, folders <root>/train/<class>/. A name is
-    # looked for in the current folder, then in root, as are those of val_list and names.
-    val_list: str | None = None  # default <root>/val.list; without it, folders <root>/val/<class>/
+    root: FilePath = "datasets/k400"
+    train_list: FilePath | None = None  # default <root>/train.list; without it, folders <root>/train/<class>/. A name
+    # is looked for in the current folder, then in root, as are those of val_list and names.
+    val_list: FilePath | None = None  # default <root>/val.list; without it, folders <root>/val/<class>/
     val_fraction: HeldOut | None = None  # without a validation split: hold out this fraction of each class, by contents
     allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
-    set: str | None = None  # name of the set in the protocol id; default k400 for 400 classes, ssv2 for 174 ...
-    names: str | None = None  # class names, one per line; default <root>/classes.txt if it exists
-    suffix: str = ""  # appended to every path of the lists (".mp4")
-    frame_template: str = "img_{:05d}.jpg"  # for lists of frame folders
+    set: Word | None = None  # name of the set in the protocol id; default k400 for 400 classes, ssv2 for 174 ...
+    names: FilePath | None = None  # class names, one per line; default <root>/classes.txt if it exists
+    suffix: Word = ""  # appended to every path of the lists (".mp4")
+    frame_template: Word = "img_{:05d}.jpg"  # for lists of frame folders
     first_frame: int = 1
     min_frames: Count = 3  # a shorter clip is unreadable
     decoder: Literal["pyav", "decord"] = "pyav"  # of videos; decord reads those that it reads rightly

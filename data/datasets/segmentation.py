@@ -22,7 +22,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets.common import FileSplit, Protocol, set_name
 from zoo.data.errors import BadSample, UserError
 from zoo.data.extras import cv2
-from zoo.data.fields import Count, Deviations, Factors, Means, Range, Sides
+from zoo.data.fields import Count, Deviations, Factors, FilePath, Means, Range, Sides, Word
 from zoo.data.formats import images, masks
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms import pixels
@@ -36,8 +36,8 @@ REDRAWS = 10  # of a crop that one class dominates; the last one is kept
 class SegmentationSettings(LoaderSettings):
     """Settings that all `data:` sections of recipes on images with masks share. Sizes are (height, width)."""
 
-    root: str = "datasets/scenes"
-    set: str | None = None  # name of the set in the protocol id; default cityscapes for its layout, else that of root
+    root: FilePath = "datasets/scenes"
+    set: Word | None = None  # name of the set in the protocol id; default cityscapes for its layout, else that of root
     crop: Sides = (512, 1024)  # of the training images, padded where they are smaller
     base_size: Sides | None = None  # size at scale 1; default: the size of each image
     scale: Annotated[tuple[float, float], Range(0, above=True)] = (0.5, 2.0)  # of the training images, uniform

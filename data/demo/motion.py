@@ -16,6 +16,7 @@ from zoo.data import order
 from zoo.data.datasets import kinetics
 from zoo.data.demo import common
 from zoo.data.extras import av, cv2
+from zoo.data.fields import FilePath, Word
 
 CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counterclockwise")
 WIDTH, HEIGHT, FRAMES, RATE = 96, 72, 24, 12  # pixels, pixels, frames, frames per second
@@ -28,8 +29,8 @@ describe = kinetics.describe
 class Settings(kinetics.Settings):
     """The `data:` section of a recipe on the motion set."""
 
-    root: str = "datasets/motion"
-    set: str | None = "motion"
+    root: FilePath = "datasets/motion"
+    set: Word | None = "motion"
     flip_pairs: tuple[tuple[int, int], ...] = ((0, 1), (6, 7))  # a mirrored clip moves in the opposite direction
     train_clips: int = 640
     val_clips: int = 160

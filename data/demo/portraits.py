@@ -15,7 +15,7 @@ from zoo.data import order
 from zoo.data.datasets import faces
 from zoo.data.datasets.verification import FOLDS
 from zoo.data.demo import common, portrait_drawing
-from zoo.data.fields import Classes, Count, Range
+from zoo.data.fields import Classes, Count, FilePath, Range
 from zoo.data.formats import images
 
 UNSEEN = "unseen"  # folder of the persons that are not trained on, and name of the verification set
@@ -28,9 +28,9 @@ describe, files_of = faces.describe, faces.files_of
 class Settings(faces.Settings):
     """The `data:` section of a recipe on the portraits."""
 
-    root: str = "datasets/portraits"
+    root: FilePath = "datasets/portraits"
     size: Annotated[int, Range(16)] = 48  # pixels, of the files too
-    verification: tuple[str, ...] = (f"{UNSEEN}.txt",)
+    verification: tuple[FilePath, ...] = (f"{UNSEEN}.txt",)
     val_pairs: Annotated[int, Range(FOLDS)] = 600  # half of them of the same person
     identities: Classes = 300  # to train on ...
     shots: Count = 12  # ... with this number of images each

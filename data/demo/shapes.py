@@ -13,7 +13,7 @@ import numpy as np
 from zoo.data import order
 from zoo.data.datasets import imagenet
 from zoo.data.demo import common
-from zoo.data.fields import Fractions
+from zoo.data.fields import FilePath, Fractions, Word
 from zoo.data.formats import images
 
 CLASSES = ("cross", "disc", "dots", "ring", "square", "star", "stripes", "triangle")  # sorted, as folders are
@@ -28,8 +28,8 @@ describe = imagenet.describe
 class Settings(imagenet.Settings):
     """The `data:` section of a recipe on the shapes."""
 
-    root: str = "datasets/shapes"
-    set: str | None = "shapes"
+    root: FilePath = "datasets/shapes"
+    set: Word | None = "shapes"
     scale: Fractions = (0.6, 1.0)  # a smaller crop may miss the shape
     train_images: int = 1200
     val_images: int = 240

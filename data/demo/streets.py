@@ -19,7 +19,7 @@ from zoo.data.demo import common
 from zoo.data.demo import street_drawing as scene
 from zoo.data.demo.common import Canvas, coverage, pick_color
 from zoo.data.extras import cv2
-from zoo.data.fields import Sides
+from zoo.data.fields import FilePath, Sides, Word
 
 CITIES = {"train": ("altbrueck", "fernhagen", "moorstadt", "seewalde"), "val": ("linderfels", "quellheim")}
 FRAME = 19  # of each sequence, the frame that Cityscapes labels
@@ -37,8 +37,8 @@ describe = cityscapes.describe
 class Settings(cityscapes.Settings):
     """The `data:` section of a recipe on the streets."""
 
-    root: str = "datasets/streets"
-    set: str | None = "streets"
+    root: FilePath = "datasets/streets"
+    set: Word | None = "streets"
     crop: Sides = (scene.HEIGHT, scene.WIDTH)
     train_images: int = 400
     val_images: int = 60

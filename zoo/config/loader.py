@@ -17,6 +17,7 @@ from zoo.config.convert import convert, plain
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
 from zoo.config.suggestions import suggestion
 from zoo.data.errors import UserError, similar_name, similar_path
+from zoo.data.fields import is_path
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
@@ -204,6 +205,21 @@ def build(entries: Entries, lookups: Mapping[str, Lookup]) -> tuple[Config, Entr
         resolved[key] = entries[key]
     config = _settings(Config, "", entries, resolved, values)
     return config, {key: resolved[key] for key in sorted(resolved, key=_sort_key(resolved))}
+
+
+def without_paths(entries: Entries, lookups: Mapping[str, Lookup]) -> Entries:
+    """Return the entries of a recorded recipe that hold on every machine: those whose values cannot be paths, sorted.
+
+    Raises:
+        UserError: A key is unknown, so that nothing is known of its value.
+    """
+    sections = _sections(entries, lookups)
+    _check_keys(entries, _known_keys(sections, lookups), lookups, sections)
+    kept = {key for keys, *_ in lookups.values() for key in keys}
+    for prefix, settings_class in {"": Config, **{f"{name}.": section for name, section in sections.items()}}.items():
+        hints = typing.get_type_hints(settings_class, include_extras=True)
+        kept |= {prefix + name for name, hint in hints.items() if not is_path(hint)}
+    return {key: entries[key] for key in sorted(entries, key=_sort_key(entries)) if key in kept}
 
 
 def render(resolved: Entries) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from zoo.config.convert import convert
 from zoo.config.suggestions import suggestion
-from zoo.data.fields import Checked, Count, Natural, NotNegative, Positive, Range, Share
+from zoo.data.fields import Checked, Count, FilePath, Natural, NotNegative, Positive, Range, Share, Word
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Optim(Checked):
 
     lr: NotNegative = 0.1  # at a global batch of base_batch; scaled linearly with the global batch
     base_batch: Count | None = 256  # null: lr is that of any global batch
-    schedule: str = "step"  # one of zoo/optim/schedules.py
+    schedule: Word = "step"  # one of zoo/optim/schedules.py
     milestones: Annotated[
         tuple[float, ...], Range(0, above=True)
     ] = ()  # of schedule step: epochs (steps if the run has
@@ -224,9 +224,9 @@ class Upstream(Checked):
     A recipe inherits it from its base. One that changes what is computed sets `upstream: null`.
     """
 
-    repository: str  # https address
-    commit: str  # 40 hexadecimal digits
-    files: tuple[str, ...]  # paths in the repository: the settings, and the code that they select
+    repository: Word  # https address
+    commit: Word  # 40 hexadecimal digits
+    files: tuple[Word, ...]  # paths in the repository: the settings, and the code that they select
     train_samples: Count | None = None  # of its training split, for --plan where the data are not at hand
 
     def __post_init__(self) -> None:
@@ -253,14 +253,14 @@ class Config(Checked):
     train: Train
     optim: Optim
     framework: Literal["torch", "paddle", "mindspore"] = "torch"
-    device: str = "auto"  # auto, cpu, cuda, cuda:1, npu, npu:1
+    device: Word = "auto"  # auto, cpu, cuda, cuda:1, npu, npu:1
     seed: Natural = 1
-    out: str | None = None  # folder of the run; null: runs/<recipe>, runs/<recipe>-2, runs/<recipe>-3 ...
-    weights: str | None = None  # initial weights: a checkpoint folder, a .safetensors file, a name of zoo weights list
+    out: FilePath | None = None  # folder of the run; null: runs/<recipe>, runs/<recipe>-2, runs/<recipe>-3 ...
+    weights: FilePath | None = None  # initial weights: a checkpoint folder, a .safetensors file, a published name
     fresh_head: bool = False  # initialize the classifier anew instead of loading it from `weights`
-    weights_dir: str | None = None  # folder of published ImageNet weights; null: $ZOO_HOME/weights (docs/weights.md)
+    weights_dir: FilePath | None = None  # folder of published weights; null: $ZOO_HOME/weights (docs/weights.md)
     target: Annotated[float, Range(0, 1, above=True)] | None = None  # of the main metric, as a fraction, for AI-Rank's
     # target_quality_time
     warmup_epochs: Natural = 0  # epochs that AI-Rank's avg_ips leaves out
-    listeners: tuple[str, ...] = ()  # further logs of the run: names of files of zoo/logs/listeners
+    listeners: tuple[Word, ...] = ()  # further logs of the run: names of files of zoo/logs/listeners
     upstream: Upstream | None = None  # null: the recipe repeats nobody's

@@ -1,12 +1,17 @@
 """Checkpoints on the Hugging Face Hub: pulled by address; pushed with a card that is written from the journal."""
 
+import hashlib
 import json
 import os
 import re
+import shutil
+import tempfile
 from typing import Any
 
 from zoo.config import loader
+from zoo.data import durable
 from zoo.data.errors import UserError
+from zoo.data.home import home
 from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.run import weights
@@ -16,8 +21,6 @@ from zoo.weights import files, onnx_file, recorded
 
 SCHEME = "hf://"
 ADDRESS = re.compile(rf"{SCHEME}([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-# Keys of a recipe whose values are paths of the machine; they are not pushed.
-PATHS = ("out", "weights", "weights_dir", "data.root", "data.cache", "data.train_list", "data.val_list", "data.names")
 REMEDY = "check the address, the network and, for what is private or yours, `hf auth login`"
 CARD = """\
 ---
@@ -56,7 +59,37 @@ def pull(address: str) -> str:
     missing = [name for name in (MODEL, RECORD) if not os.path.isfile(os.path.join(path, name))]
     if missing:
         raise UserError(f"{address} is no checkpoint that zoo weights push has written: it lacks {', '.join(missing)}")
-    return path
+    record, entries = weights.read_recipe(path)
+    kept = _without_paths(entries)
+    return path if kept == entries else _copy(path, {**record, "recipe": loader.render(kept)})
+
+
+def _without_paths(entries: loader.Entries) -> loader.Entries:
+    from zoo.run import cli  # whose requests pull
+
+    return loader.without_paths(entries, cli.FIND)
+
+
+def _copy(path: str, record: dict[str, Any]) -> str:
+    """Return a folder of links to the weights in a folder, with another record."""
+    text = json.dumps(record, indent=1)
+    source = os.path.abspath(path)
+    folder = home("weights", "hub", hashlib.sha256(f"{source}\n{text}".encode()).hexdigest()[:32])
+    if os.path.isdir(folder):
+        return folder
+    with parsing(f"{folder} cannot be written", "set ZOO_HOME to another folder"):
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        made = tempfile.mkdtemp(dir=os.path.dirname(folder))
+        for name in set(os.listdir(source)) & {MODEL, AVERAGE}:
+            os.symlink(os.path.join(source, name), os.path.join(made, name))
+        durable.write(os.path.join(made, RECORD), text.encode())
+        try:
+            os.rename(made, folder)
+        except OSError:
+            shutil.rmtree(made)
+            if not os.path.isdir(folder):  # which another process has made
+                raise
+    return folder
 
 
 def push(run: str, address: str, license_id: str, private: bool) -> str:
@@ -73,7 +106,7 @@ def push(run: str, address: str, license_id: str, private: bool) -> str:
     if onnx_file.is_onnx(path):
         raise UserError(f"{run} is an exported model; push the checkpoint that it was exported from")
     record, entries = weights.read_recipe(path)
-    kept = {key: loader.Entry(entry.value, "recorded") for key, entry in entries.items() if key not in PATHS}
+    kept = {key: loader.Entry(entry.value, "recorded") for key, entry in _without_paths(entries).items()}
     names = [name for name in (MODEL, AVERAGE) if os.path.exists(os.path.join(path, name))]
     sizes, digests = (
         {name: value for name, value in record.get(key, {}).items() if name in names}

@@ -1,13 +1,19 @@
 """Impossible values of a recipe, which name their key and origin."""
 
+import dataclasses
 import os
+import typing
+from typing import Literal
 
 import pytest
 
 from tests.zoo.config.recipe_files import SMALL, build, message_of
-from zoo.config.schema import Duration, Optim, Train
-from zoo.data.datasets import kinetics
-from zoo.data.demo import motion
+from zoo import optim
+from zoo.config.schema import Config, Duration, Optim, Train, Upstream
+from zoo.data import fields
+from zoo.data.datasets import cityscapes, faces, imagenet, kinetics, synthetic
+from zoo.data.demo import motion, portraits, shapes, streets
+from zoo.models import load_spec
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
 from zoo.optim import sgd
@@ -122,3 +128,26 @@ def test_an_impossible_value_of_a_file_names_its_line(tmp_path):
 def test_nothing_is_written_anywhere(tmp_path):
     build(tmp_path)
     assert os.listdir(tmp_path) == ["r.yaml"]
+
+
+def texts(hint):
+    """Yield for each text in an annotation whether it is marked as a path or a word."""
+    marks = [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, fields.Text)]
+    if hint is str or marks:
+        yield bool(marks)
+    for part in () if marks else typing.get_args(hint):
+        yield from texts(part)
+
+
+def test_texts_are_marked_as_paths_or_words():
+    """Those without a mark count as paths, which are lost where checkpoints are pushed and pulled."""
+    classes = [Config, Train, Upstream, *(optim.load_settings(name) for name in ("sgd", "adamw", "lamb", "lars"))]
+    classes += [module.Settings for module in (cityscapes, faces, imagenet, kinetics, synthetic)]
+    classes += [module.Settings for module in (motion, portraits, shapes, streets)]
+    classes += [load_spec(name).Arch for name in ("tsm", "tsm_mobilenet_v2", "resnet", "deeplabv3plus", "arcface")]
+    for each in classes:
+        hints = typing.get_type_hints(each, include_extras=True)
+        for name in (field.name for field in dataclasses.fields(each)):
+            assert all(texts(hints[name])), f"{each}.{name}: mark it as a FilePath or a Word"
+    assert fields.is_path(str | None) and fields.is_path(tuple[fields.FilePath, ...])
+    assert not fields.is_path(fields.Word | None) and not fields.is_path(Literal["a"] | int)

@@ -15,6 +15,7 @@ from tests.helpers.cli import call_zoo
 from tests.zoo import api_cases
 from zoo.data.errors import UserError
 from zoo.run import hub, trained
+from zoo.weights import recorded
 
 ADDRESS = "hf://me/shapes"
 
@@ -100,6 +101,43 @@ def test_pushed_and_pulled(library, run, capsys):
     assert library.calls[-1] == ("pull", "me/shapes", "v1") and found.class_names == tuple(api_cases.CLASSES)
     assert all(np.array_equal(found.tensors[name], array) for name, array in tensors.items())
     assert zoo.numpy_weights("resnet18", pretrained=ADDRESS, width=8).keys() == tensors.keys()
+
+
+FACES = ["model.width=8", "data.size=32", "model.embedding=16", "data.val_fraction=0.05"]
+PATHS = {"root": "/home/me/faces", "train": "/home/me/a.rec", "verification": ["/home/me/lfw.bin"], "cache": "/fast"}
+
+
+def test_no_path_of_a_machine_is_pushed(library, tmp_path):
+    tensors = {**zoo.numpy_weights("iresnet18", width=8, size=32, embedding=16), "head.weight": np.ones((2, 16), "f4")}
+    pairs = [*FACES, *(f"data.{key}={json.dumps(value)}" for key, value in PATHS.items()), "out=/home/me/o"]
+    path = api_cases.save(tmp_path, "arcface_demo", [*pairs, "weights_dir=/home/me/w"], tensors, ["0", "1"])
+    assert "/home/me" not in hub.push(path, ADDRESS, "mit", False)
+    text = (library.root / "me/shapes/checkpoint.json").read_text()
+    assert not {*PATHS} & {*yaml.safe_load(json.loads(text)["recipe"])["data"]} and "/home/me" not in text
+    assert "/home/me" not in (library.root / "me/shapes/model.safetensors").read_bytes().decode("latin1")
+    assert trained.read(ADDRESS, None, "cpu", []).cfg.data.root == "datasets/portraits"
+
+
+def test_a_strangers_paths_are_not_taken(library, run, tmp_path, monkeypatch):
+    """Neither by what reads the recipe nor by what reads the record alone; what is unknown may be a path, too."""
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+    hub.push(run[0], ADDRESS, "mit", False)
+    assert hub.pull(ADDRESS) == str(library.root / "snapshot")  # nothing to leave out
+    record = library.root / "me/shapes/checkpoint.json"
+    pushed = json.loads(record.read_text())
+    recipe = yaml.safe_load(pushed["recipe"])
+    recipe["data"] |= {"root": "/etc", "names": "/etc/passwd", "cache": "/home/me/.ssh"}
+    record.write_text(json.dumps({**pushed, "recipe": yaml.safe_dump({**recipe, "out": "/home/me"})}))
+    for _ in range(2):
+        found = trained.read(ADDRESS, None, "cpu", [])
+        data = found.cfg.data
+        assert (data.root, data.names, data.cache, found.cfg.out) == ("datasets/shapes", None, None, None)
+        assert recorded.read(found.path).names is None and found.class_names == tuple(api_cases.CLASSES)
+        assert all(np.array_equal(found.tensors[name], array) for name, array in run[1].items())
+    assert len(os.listdir(tmp_path / "home/weights/hub")) == 1
+    record.write_text(json.dumps({**pushed, "recipe": yaml.safe_dump({**recipe, "secret_path": "/etc"})}))
+    with pytest.raises(UserError, match="unknown key secret_path|secret_path: unknown key"):
+        hub.pull(ADDRESS)
 
 
 def test_what_was_damaged_on_the_way(library, run):
