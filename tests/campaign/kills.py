@@ -137,14 +137,13 @@ class Attack:
 
     def _execute(self, plan: Plan) -> tuple[int | None, str]:
         """Run processes to their end; return exit code and output."""
-        new = [] if (self.run / "config.yaml").exists() else self._recipe
+        has_begun = (self.run / "config.yaml").exists()
+        words = ["--resume", str(self.run)] if has_begun else [*self._recipe, "--out", str(self.run), "--resume"]
         program = [
             "-m",
             "tests.campaign.kill_at",
             json.dumps(dataclasses.asdict(plan)),
-            *new,
-            "--resume",
-            str(self.run),
+            *words,
         ]
         code, text = tiny.finish(tiny.start(self._setup, program, self._folder))
         if code is None:

@@ -90,8 +90,9 @@ def _go_on(run: Path, kept: Path, undisturbed: Path) -> list[str]:
 
 def _train(run: Path, kept: Path, words: list[str], program: list[str] | None = None) -> None:
     """Start or resume a run. Raises RuntimeError if it fails."""
-    new = [] if (run / "config.yaml").exists() else tiny.arguments(SETUP, kept)
-    words = [*(program or [str(ROOT / "train.py")]), *new, "--resume", str(run), *words]
+    has_begun = (run / "config.yaml").exists()
+    where = ["--resume", str(run)] if has_begun else [*tiny.arguments(SETUP, kept), "--out", str(run), "--resume"]
+    words = [*(program or [str(ROOT / "train.py")]), *where, *words]
     code, text = tiny.finish(tiny.start(SETUP, words, kept))
     if code != 0:
         raise RuntimeError(f"exit code {code}: {text}")

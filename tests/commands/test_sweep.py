@@ -40,7 +40,7 @@ class FakeTraining:
         is_failing = key in self.failing
         print("out of memory" if is_failing else "done", file=stdout)
         events = [BEGIN, *evaluations(10 * key[0] + 0.02 * key[2], 0.01), end(20)]
-        folder = Path(command[command.index("--resume") + 1])
+        folder = Path(command[command.index("--out") + 1])
         write_journal(folder, events[:2] if is_failing else events)
         (folder / "config.yaml").write_text(loader.render(request.resolved))
         return SimpleNamespace(returncode=2 if is_failing else 0)

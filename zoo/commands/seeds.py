@@ -139,7 +139,7 @@ def check_same_recipe(arguments: argparse.Namespace, folder: str, framework: str
 def train_command(arguments: argparse.Namespace, folder: str, framework: str, seed: int) -> Sequence[str]:
     """Return the command line of a run, which continues what is in the folder."""
     command = program.command("train", "-c", arguments.config, "--framework", framework, "--seed", str(seed))
-    command += ["--resume", folder]
+    command += ["--out", folder, "--resume"]
     command += [word for pair in arguments.override for word in ("-o", pair)]
     command += ["--amp"] if arguments.amp else []
     return command + (["--device", arguments.device] if arguments.device else [])

@@ -233,14 +233,15 @@ def _of_weights(task: str, path: str | None, entries: Entries) -> Entries:
     """Return what weights settle: the model, its options and its input. Raises UserError for those of another task."""
     if path is None:
         return {}
-    path = weights.resolve(path)
+    named, path = path, weights.resolve(path)
+    named = os.path.abspath(path) if path == named else named  # a name or an address is the same on every host
     record = recorded.read(path)
     if record.model and record.model not in MODELS[task]:
         raise UserError(f"--weights: {path} holds the model {record.model}, which is not for the task {task}")
-    own = {"weights": Entry(os.path.abspath(path), "--weights"), "fresh_head": Entry(True, "other classes")}
+    own = {"weights": Entry(named, "--weights"), "fresh_head": Entry(True, "other classes")}
     if record.model:
         own["model.name"] = Entry(record.model, path)
-    return {**own, **weights.recorded_settings({**entries, **own}, {}, False)}
+    return {**own, **weights.recorded_settings({**entries, **own}, {}, path, False)}
 
 
 def _published(cfg: Config, fixed: Entries, is_fast: bool) -> tuple[str, int | None, list[str]]:

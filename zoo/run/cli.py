@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -81,7 +81,7 @@ class Request(NamedTuple):
     """A resolved recipe and what to do with it."""
 
     config: Config
-    resolved: loader.Entries  # value and origin of every key
+    resolved: loader.Entries  # value and origin of every key; `weights` as they were named, in config as a path
     recipe: str  # name of the recipe
     resume: str | None  # folder of the run to continue, None for a new run
     changed: list[str]  # what differs from the recipe that the run to continue began with
@@ -159,8 +159,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="DIR",
         nargs="?",
         const=NEWEST,
-        help="continue the run in DIR (started there if -c is given and DIR is not there yet); without DIR: "
-        "the one in --out, likewise, or the newest of runs/<recipe>",
+        help="continue the run in DIR; without DIR: the one in --out, which is started if it has not begun, or the "
+        "newest of runs/<recipe>",
     )
     add(
         "--accept-changed-data",
@@ -326,7 +326,6 @@ def request(
     """
     if amp and exact:
         raise UserError("--exact: computes in fp64, and --amp in 16 bits; leave one of them out")
-    weights = weights and given.resolve(weights)
     flags = {
         "framework": framework,
         "device": device,
@@ -341,18 +340,20 @@ def request(
         **{FLAG_KEYS.get(key, key): Entry(value, f"--{key}") for key, value in flags.items() if value is not None},
         **loader.overrides(overrides),
     }
-    recipe, entries = _read_recipe(config, weights, resume)
+    recipe, entries = _read_recipe(config, weights and given.resolve(weights), resume)
     entries = loader.merge(entries, changes)
-    if "weights" in entries and entries["weights"].value:
-        entries["weights"] = entries["weights"]._replace(value=given.resolve(str(entries["weights"].value)))
-    run = _run_to_resume(resume, config, out, entries, recipe)
+    run = _run_to_resume(resume, out, entries, recipe)
     if run:
         entries["out"] = Entry(run, "--resume")
     if global_batch is not None:
         entries["train.global_batch"] = Entry(_global_batch(global_batch, entries, run), "--global-batch")
     began = _recorded_recipe(run) if run else {}
-    taken = given.recorded_settings(entries, began, eval_only and run is None)
+    named = entries["weights"].value if "weights" in entries else None
+    # A run that goes on has its weights in its checkpoint.
+    path = given.resolve(str(named)) if named and not (run and latest(run)) else named
+    taken = given.recorded_settings(entries, began, path, eval_only and run is None)
     settings, resolved = loader.build({**entries, **taken}, FIND)
+    settings = replace(settings, weights=path)  # `resolved` has what the user has named, which any host can read
     graph = given.exported_model(settings)
     if graph:
         given.check_exported_settings(graph, resolved)
@@ -415,19 +416,14 @@ def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -
     return base_batch
 
 
-def _run_to_resume(
-    resume: str | None, config: str | None, out: str | None, entries: loader.Entries, recipe: str
-) -> str | None:
-    """Return the folder of the run to continue, None to start a new one; may set the folder of a new run in entries."""
+def _run_to_resume(resume: str | None, out: str | None, entries: loader.Entries, recipe: str) -> str | None:
+    """Return the folder of the run to continue, None to start a new one."""
     if resume is None:
         return None
     named = entries["out"].value if "out" in entries else None
     if resume != NEWEST:
         if out and os.path.realpath(out) != os.path.realpath(resume):
             raise UserError("--resume DIR continues in DIR; leave out --out")
-        if config and not os.path.exists(resume):
-            entries["out"] = Entry(resume, "--resume")  # killed before it made its folder: start there
-            return None
         return folder.existing(resume, recipe)
     if named:
         return named if folder.is_run(named) else None

@@ -13,7 +13,6 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from zoo import data
-from zoo.config.schema import Config
 from zoo.data import audit, record
 from zoo.data.dataset import Relabeled
 from zoo.data.errors import UserError, similar_name
@@ -97,7 +96,7 @@ def load_data(request: Request, group: Group) -> Data:
         UserError: they cannot be read, are not the same on all ranks, or not those of the run.
     """
     cfg, dataset = request.config, data.find(request.resolved["data.name"].value)
-    train_set, val_set = _load_for_evaluation(dataset, cfg) if request.eval_only else dataset.load(cfg.data)
+    train_set, val_set = _load_for_evaluation(dataset, request) if request.eval_only else dataset.load(cfg.data)
     checked = audit_data(group, cfg.data, train_set, val_set, request.eval_only)
     current, loaded_at = dataset.describe(train_set, val_set), time.monotonic()
     groups.assert_same(group, "the data set (its checksum)", current.checksum)
@@ -108,7 +107,7 @@ def load_data(request: Request, group: Group) -> Data:
     return Data(train_set, val_set, checked, current, verdict, files_of, loaded_at)
 
 
-def _load_for_evaluation(dataset: Any, cfg: Config) -> tuple[Any, Any]:
+def _load_for_evaluation(dataset: Any, request: Request) -> tuple[Any, Any]:
     """Load the splits for an evaluation, where labels are those that the weights were trained with.
 
     Classes are found by their names. A training split that cannot be opened is not needed.
@@ -116,6 +115,8 @@ def _load_for_evaluation(dataset: Any, cfg: Config) -> tuple[Any, Any]:
     Raises:
         UserError: the validation split cannot be opened, or has a class that the weights were not trained on.
     """
+    cfg = request.config
+    weights = (request.resume and checkpoint.latest(request.resume)) or cfg.weights
     try:
         train_set, val_set = dataset.load(cfg.data)
     except UserError as error:
@@ -126,14 +127,14 @@ def _load_for_evaluation(dataset: Any, cfg: Config) -> tuple[Any, Any]:
         except UserError:
             raise error from None
         train_set.notes += (f"without a training split: {str(error).partition(';')[0]}",)
-    classes, trained = val_set.classes, recorded.read(cfg.weights).classes if cfg.weights else ()
+    classes, trained = val_set.classes, recorded.read(weights).classes if weights else ()
     if isinstance(classes, range) or not trained or tuple(classes) == trained:
         return train_set, val_set
     unknown = [name for name in classes if name not in trained]
     moved = any(name in trained and name != there for name, there in zip(classes, trained))
     if unknown and (moved or len(classes) != len(trained)):  # else they may be other names of the same classes
         raise UserError(
-            f"{cfg.weights} was not trained on the class {unknown[0]!r} of {cfg.data.root}; remove its samples, or "
+            f"{weights} was not trained on the class {unknown[0]!r} of {cfg.data.root}; remove its samples, or "
             f"rename it{similar_name(unknown[0], trained)}"
         )
     return train_set, val_set if unknown else Relabeled(val_set, trained)
@@ -265,7 +266,7 @@ def _compare_data(
         notes += ["data: changed since the run began, and accepted:", *(f"  {line}" for line in lines)]
     if not lines and not mended:  # the same contents in another form, such as packs
         return Verdict(before, done)
-    done.unreadable.difference_update(mended)
+    done.mend(mended, files_of)
     return Verdict(current, done, tuple(notes), _event(current, changes, bool(lines)))
 
 

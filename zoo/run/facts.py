@@ -17,6 +17,7 @@ from zoo.distributed import machine
 from zoo.distributed.group import RANK_SPECIFIC_KEYS
 from zoo.run import schedule
 from zoo.run.cli import Request
+from zoo.run.folder import PATHS
 from zoo.run.job import Job
 from zoo.run.pipeline import Loading
 
@@ -54,7 +55,7 @@ def describe(job: Job, cfg: Config, weights: str) -> dict[str, Any]:
     }
 
 
-def begin(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
+def begin(job: Job, request: Request, loading: Loading, weights: str) -> dict[str, Any]:
     """Return what the event `begin` records beside `describe` and `place`: recipe, task, evaluation and optimizer."""
     cfg, settings = request.config, request.config.train
     return {
@@ -72,11 +73,11 @@ def begin(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
         "warmup_epochs": cfg.warmup_epochs,
         "eval_every": str(settings.eval_every),
         "command": sys.argv,
-        **_changeable(job, request, loading),
+        **_changeable(job, request, loading, weights),
     }
 
 
-def resume(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
+def resume(job: Job, request: Request, loading: Loading, weights: str) -> dict[str, Any]:
     """Return what the event `resume` records beside `place`: what may differ from the run's begin."""
     return {
         "framework": request.config.framework,
@@ -84,7 +85,7 @@ def resume(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
         **job.plan.mode._asdict(),
         **job.batch_plan._asdict(),
         "global_batch": job.clock.global_batch,
-        **_changeable(job, request, loading),
+        **_changeable(job, request, loading, weights),
     }
 
 
@@ -103,9 +104,16 @@ def protocol(job: Job, cfg: Config) -> str:
     return f"{data.name}/{job.task.protocol(data.views, cfg.task)}"
 
 
-def recipe_digest(resolved: loader.Entries) -> str:
-    """Return the sha256 of all keys and values of a recipe, without their origins, its folder and its device."""
-    values = {key: plain(entry.value) for key, entry in resolved.items() if key not in RANK_SPECIFIC_KEYS}
+def recipe_digest(resolved: loader.Entries, weights: str) -> str:
+    """Return the sha256 of all keys and values of a recipe, without their origins, its device and paths.
+
+    Args:
+        resolved: the recipe. What its paths name is compared by the checksum of the data, and by that in `weights`.
+        weights: where the initial weights come from; after their path it has the digest.
+    """
+    ignored = (*RANK_SPECIFIC_KEYS, *PATHS)
+    values = {key: plain(entry.value) for key, entry in resolved.items() if key not in ignored}
+    values["weights"] = weights.rpartition("sha256 ")[2]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
@@ -131,11 +139,11 @@ def _git(root: Path, *arguments: str) -> str:
     return os.fsdecode(done.stdout).strip()
 
 
-def _changeable(job: Job, request: Request, loading: Loading) -> dict[str, Any]:
+def _changeable(job: Job, request: Request, loading: Loading, weights: str) -> dict[str, Any]:
     """Return what `begin` and `resume` have in common of recipe, precision, optimizer and reading of data."""
     cfg = request.config
     return {
-        "recipe_sha256": recipe_digest(request.resolved),
+        "recipe_sha256": recipe_digest(request.resolved, weights),
         "precision": cfg.train.precision,
         "eval_precision": cfg.train.eval_precision,
         "arithmetic": job.world.arithmetic(),

@@ -2,7 +2,9 @@
 
 import errno
 import fcntl
+import glob
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,10 +12,13 @@ from typing import TextIO
 
 from zoo.config import loader
 from zoo.data import durable
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, similar_path
+from zoo.logs import journal
 
 RECIPE = "config.yaml"
-FIXED_KEYS = ("model.", "data.name", "data.segments", "data.size", "seed")  # prefixes of keys that a resume must keep
+FIXED_KEYS = ("data.name", "data.segments", "data.size", "seed")  # that a resume must keep, as all of section `model`
+# Keys whose values are paths of the machine: what lies there counts, by its digest, and not where.
+PATHS = ("out", "weights", "weights_dir", "data.root", "data.cache", "data.train_list", "data.val_list", "data.names")
 LOCK = ".lock"  # holds the host and the process that locked it last
 UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # file systems without locks
 
@@ -69,23 +74,34 @@ def new(requested: str | None, recipe: str) -> str:
 
 
 def existing(requested: str | None, recipe: str) -> str:
-    """Return the folder of the run to resume: the requested one, or the newest of runs/<recipe>*.
+    """Return the folder of the run to resume: the requested one, or that of runs/<recipe>* whose last event is newest.
 
     Raises:
         UserError: there is none.
     """
     if requested:
-        if not os.path.isdir(requested):
-            raise UserError(f"--resume: there is no folder {requested}")
+        if not has_begun(requested):
+            exists, start = os.path.isdir(requested), f"to start one there: -c RECIPE --out {requested} --resume"
+            problem = f"{requested} holds no run" if exists else f"there is no folder {requested}"
+            raise UserError(f"--resume: {problem} ({start}){'' if exists else similar_path(requested)}")
         return requested
-    newest = None
-    for path in _numbered(recipe):
-        if not os.path.exists(path):
-            break
-        newest = path
-    if newest is None:
-        raise UserError(f"--resume: there is no run runs/{recipe} to continue; name its folder: --resume DIR")
-    return newest
+    stem = os.path.join("runs", recipe)
+    numbered = re.compile(re.escape(stem) + r"(-\d+)?")
+    found = [path for path in glob.glob(f"{glob.escape(stem)}*") if numbered.fullmatch(path) and has_begun(path)]
+    if not found:
+        raise UserError(f"--resume: there is no run {stem} to continue; name its folder: --resume DIR")
+    return max(found, key=lambda path: (_last_written(path), len(path), path))
+
+
+def has_begun(folder: str) -> bool:
+    """Return whether a folder holds a run: its recipe, its events or its checkpoints."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in (RECIPE, journal.FILE, "checkpoints"))
+
+
+def _last_written(run: str) -> float:
+    """Return the time of a run's last event, which copying the run does not change; of its folder without any."""
+    events = journal.history(run)
+    return events[-1].get("time", 0.0) if events else os.path.getmtime(run)
 
 
 def is_run(folder: str) -> bool:
@@ -104,7 +120,7 @@ def check_same(recorded: loader.Entries, current: loader.Entries) -> list[str]:
     """
     known = {key: entry for key, entry in current.items() if key in recorded or entry.origin != loader.DEFAULT}
     changed = loader.differences(recorded, known)  # without the defaults of keys that are younger than the run
-    forbidden = [line for line in changed if line.startswith(FIXED_KEYS)]
+    forbidden = [line for line in changed if line.startswith("model.") or line.partition(": ")[0] in FIXED_KEYS]
     if forbidden:
         raise UserError("--resume: this is not the same run any more:\n  " + "\n  ".join(forbidden))
     return [line for line in changed if not line.startswith(("out:", "weights_dir:"))]

@@ -7,7 +7,7 @@ versions have their record of the data in the folder of the run, and their progr
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,7 @@ class Progress:
     evaluations: dict[int, float] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     losses: list[tuple[float, int]] = field(default_factory=list)
+    by_epoch: dict[int, set[str]] = field(default_factory=dict)
 
     def best(self) -> float | None:
         """Return the best finite accuracy so far, None without one."""
@@ -77,10 +78,17 @@ class Progress:
         before = "none was finite" if best is None else f"the best is {best:.4f}"
         return f"the metric has not improved in {last} ({before}; train.early_stopping={limit})"
 
+    def mend(self, mended: Collection[str], files_of: FilesOf) -> None:
+        """Forget items that can be read again."""
+        self.unreadable.difference_update(mended)
+        for epoch, names in self.by_epoch.items():
+            self.by_epoch[epoch] = {name for name in names if not {*files_of(name)} & {*mended}}
+
     def content(self) -> bytes:
         """Return the progress as JSON."""
         evaluations, unreadable = list(self.evaluations.items()), sorted(self.unreadable)
         values = {"evaluations": evaluations, "unreadable": unreadable, "losses": self.losses}
+        values |= {"by_epoch": [(epoch, sorted(names)) for epoch, names in self.by_epoch.items()]}
         return journal.json_text(values, indent=1).encode()
 
 
@@ -226,7 +234,8 @@ def parse_progress(path: str) -> Progress:
         values = regular.load_json(path)
         evaluations = {int(step): _number(value) for step, value in values["evaluations"]}
         losses = [(_number(total), int(count)) for total, count in values.get("losses", [])]  # older ones lack it
-        return Progress(evaluations, set(map(str, values["unreadable"])), losses)
+        by_epoch = {int(epoch): set(map(str, names)) for epoch, names in values.get("by_epoch", [])}  # and this
+        return Progress(evaluations, set(map(str, values["unreadable"])), losses, by_epoch)
 
 
 def _number(value: Any) -> float:

@@ -181,6 +181,8 @@ class Run:
         job.group.set_status(f"saving step {done}")
         self.journal.sync()  # a checkpoint on the disk has its events there, too
         self.progress.losses = job.group.all_gather(self._losses.so_far())
+        for epoch in [epoch for epoch in self.progress.by_epoch if epoch < int(job.clock.epochs(done))]:
+            del self.progress.by_epoch[epoch]
         record = {
             **self.facts,
             "classes": job.class_names,
@@ -252,7 +254,7 @@ class Run:
         place = facts.place(job, self.config)
         if request.resume and self.folder:
             path = checkpoint.latest(request.resume)
-            changeable = {**facts.resume(job, request, self.loading), **place}
+            changeable = {**facts.resume(job, request, self.loading, self.facts["weights"]), **place}
             resume.add_events(self.journal, self.folder, self.first_step, path, self.progress, **changeable)
             if verdict.change:
                 self.journal.add("data_changed", first_step=self.first_step, **verdict.change)
@@ -265,7 +267,8 @@ class Run:
             self.journal.add("load", at=at, checksum=job.data.record.checksum, train_samples=len(job.train_set))
         if not self.journal.has("begin"):
             speed = request.speed and asdict(request.speed)
-            self.journal.add("begin", **self.facts, **facts.begin(job, request, self.loading), **place, speed=speed)
+            begun = facts.begin(job, request, self.loading, self.facts["weights"])
+            self.journal.add("begin", **self.facts, **begun, **place, speed=speed)
 
     def _is_complete(self) -> bool:
         complete = self._ends_after(self.first_step) and self.journal.has("end")
@@ -316,7 +319,7 @@ class Run:
         carried = job.group.all_gather(self.progress.losses)[0]  # that of rank 0 counts
         self._losses = MeanLoss(job.trainer.read, carried, job.group.rank, job.group.size)
         self._meters = Meters(job, self.batches, monitor.WaitMeter(stream, self.batches, self.loading.cores))
-        self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable)
+        self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable, self.progress.by_epoch)
 
     def _log_unreadable(self, sample: UnreadableSample) -> None:
         """Add a `bad` event, once per run, although resumes and evaluations come upon the sample again."""

@@ -94,6 +94,9 @@ def _open(request: Request, job: Job, lock: FolderLock) -> Run:
         console.print(note)
     first_step, origin = restore(cfg, job, request.resume, console.print, request.eval_only)
     groups.assert_same(group, "the step to go on from", first_step)
+    if cfg.weights:  # a name or an address is the same on every host, and its path in a cache is not
+        origin = origin.replace(cfg.weights, str(request.resolved["weights"].value), 1)
+    groups.assert_same(group, "the origin of the weights", origin)
     recipe, described = loader.render(request.resolved), facts.describe(job, cfg, origin)
     reading = pipeline.plan_loading(job, request.resume, cfg.train.deterministic)
     decoder, stop_signal = pipeline.open_decoder(job, reading), StopSignal()

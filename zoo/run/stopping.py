@@ -60,14 +60,18 @@ class StopSignal:
 class BadSampleTracker:
     """The unreadable samples of all ranks; each is reported once per run."""
 
-    def __init__(self, dataset: Dataset, report: Callable[[UnreadableSample], None]):
-        self.dataset, self.report = dataset, report
-        self.reasons: dict[str, str] = {}  # sample name -> reason, over the run
-        self._epoch = 0
-        self._names_of_epoch: set[str] = set()
+    def __init__(
+        self,
+        dataset: Dataset,
+        report: Callable[[UnreadableSample], None],
+        by_epoch: dict[int, set[str]] | None = None,
+    ):
+        """Go on with the names of the unreadable samples of each epoch so far, to which `add` adds."""
+        self.dataset, self.report, self._by_epoch = dataset, report, {} if by_epoch is None else by_epoch
+        self.reasons: dict[str, str] = {}  # sample name -> reason, over the process
 
     def add(self, unreadable: list[UnreadableSample]) -> None:
-        """Record samples.
+        """Record samples, of any epochs: the ranks, and what they read ahead, are not in the same one.
 
         Raises:
             UnreadableData: the unreadable samples of an epoch exceed data.max_bad.
@@ -76,19 +80,18 @@ class BadSampleTracker:
             if sample.name not in self.reasons:
                 self.reasons[sample.name] = sample.reason
                 self.report(sample)
-            if sample.epoch != self._epoch:
-                self._epoch, self._names_of_epoch = sample.epoch, set()
-            self._names_of_epoch.add(sample.name)
-            if len(self._names_of_epoch) > self.dataset.settings.max_bad * len(self.dataset):
-                raise self._too_many()
+            names = self._by_epoch.setdefault(sample.epoch, set())
+            names.add(sample.name)
+            if len(names) > self.dataset.settings.max_bad * len(self.dataset):
+                raise self._too_many(sample.epoch)
 
-    def _too_many(self) -> UnreadableData:
+    def _too_many(self, epoch: int) -> UnreadableData:
         further, opened = find_bad(self.dataset, SEARCH_SECONDS)
         reasons = {**self.reasons, **{sample.name: sample.reason for sample in further}}
-        count, total = len(self._names_of_epoch), len(self.dataset)
+        count, total = len(self._by_epoch[epoch]), len(self.dataset)
         lines = [
             f"too many unreadable training samples: {count} of {total} ({count / total:.2%}) so far in epoch "
-            f"{self._epoch + 1}, data.max_bad is {self.dataset.settings.max_bad}",
+            f"{epoch + 1}, data.max_bad is {self.dataset.settings.max_bad}",
             f"  known so far ({opened} of {total} files opened):",
             *(f"  {name}: {reason}" for name, reason in reasons.items()),
             "  repair or remove them, or continue without them with -o data.max_bad=FRACTION; "
@@ -130,7 +133,7 @@ class StepReports:
         samples = [UnreadableSample(**report["sample"]) for report in reports if "sample" in report]
         errors = [UnreadableData(report["error"], report["unreadable"]) for report in reports if "error" in report]
         try:
-            bad_samples.add(sorted(samples, key=lambda sample: sample.epoch))  # which are counted by epoch
+            bad_samples.add(samples)
         except UnreadableData as too_many:
             errors.insert(0, too_many)
         signals = [report["signal"] for report in reports if "signal" in report]

@@ -106,7 +106,9 @@ def repeat(path: str) -> tuple[str, loader.Entries]:
     return os.path.basename(run), {key: entry for key, entry in entries.items() if key not in OF_THE_RUN}
 
 
-def recorded_settings(entries: loader.Entries, began: loader.Entries, eval_only: bool) -> loader.Entries:
+def recorded_settings(
+    entries: loader.Entries, began: loader.Entries, path: str | None, eval_only: bool
+) -> loader.Entries:
     """Return the entries that a run takes from the record of its weights: what describes their model and its input.
 
     Weights that are named on the command line precede the file of the recipe, and -o precedes them. Weights that a
@@ -115,7 +117,8 @@ def recorded_settings(entries: loader.Entries, began: loader.Entries, eval_only:
 
     Args:
         entries: the recipe; weights without a record give nothing.
-        began: the recipe of the run to resume, with its weights; empty for a new run.
+        began: the recipe of the run to resume; empty for a new run.
+        path: of the weights that the recipe names.
         eval_only: whether the run evaluates the weights.
 
     Raises:
@@ -124,13 +127,14 @@ def recorded_settings(entries: loader.Entries, began: loader.Entries, eval_only:
     weights = next((each["weights"] for each in (entries, began) if "weights" in each and each["weights"].value), None)
     if weights is None:
         return {}
-    path, record = str(weights.value), recorded.read(str(weights.value))
-    name = entries.get("model.name", Entry(record.model, path)).value
+    record = recorded.of_recipe(began) if began else recorded.read(str(path))
+    origin = str(weights.value if began else path)
+    name = entries.get("model.name", Entry(record.model, origin)).value
     fresh_head = "fresh_head" in entries and entries["fresh_head"].value
     if record.model not in (None, name) and not fresh_head:
         remedy = "none" if eval_only else "-o fresh_head=true if only the classifiers differ"
         raise UserError(
-            f"{path} holds the model {record.model}, this recipe trains {name}: give a recipe of {record.model} with "
+            f"{origin} holds the model {record.model}, this recipe trains {name}: give a recipe of {record.model} with "
             f"-c, or {remedy}"
         )
     found = {f"model.{key}": value for key, value in record.arch.items() if key != "num_classes"}
@@ -140,14 +144,14 @@ def recorded_settings(entries: loader.Entries, began: loader.Entries, eval_only:
     if eval_only and record.classes:
         found["model.num_classes"] = record.arch.get("num_classes") or len(record.classes)
     if eval_only and record.model:  # both kinds of weights are evaluated, if there are
-        found["train.ema"] = read_recipe(path)[1]["train.ema"].value if has_averages(path) else None
+        found["train.ema"] = read_recipe(origin)[1]["train.ema"].value if has_averages(origin) else None
     precede = weights.origin in GIVEN or weights is not entries.get("weights")
 
     def is_open(key: str) -> bool:
         return key not in entries or (precede and entries[key].origin != f"-o {key}")
 
     # `outdated`: a key that this model or data set does not have is left out.
-    return {key: Entry(value, path, outdated=True) for key, value in found.items() if is_open(key)}
+    return {key: Entry(value, origin, outdated=True) for key, value in found.items() if is_open(key)}
 
 
 def taken_note(taken: loader.Entries, entries: loader.Entries, cfg: Config) -> list[str]:
@@ -211,7 +215,8 @@ def initial(
 
         path, origin = imagenet.find_weights(depth, cfg.weights_dir, imagenet.variant_of(cfg.model))
         tensors = imagenet.add_backbone_prefix(files.read(path)[0], initialized)
-        return _merge(initialized, tensors, spec.not_pretrained, path, print_line), f"{origin}, {path}"
+        merged = _merge(initialized, tensors, spec.not_pretrained, path, print_line)
+        return merged, f"{origin}, sha256 {files.sha256(path)}"
     return initialized, f"initialized from seed {cfg.seed}"
 
 

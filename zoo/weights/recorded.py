@@ -108,14 +108,17 @@ def _of_record(path: str, record: Any = None) -> Recorded:
         with parsing(path):
             record = regular.load_json(path) if record is None else record
             entries = loader.parse_recorded(record["recipe"], path)
-            model = entries["model.name"].value
-            classes = tuple(map(str, record.get("classes", ())))
+            return of_recipe(entries, tuple(map(str, record.get("classes", ()))))
     except UserError:
         return NOTHING
+
+
+def of_recipe(entries: loader.Entries, classes: tuple[str, ...] = ()) -> Recorded:
+    """Return what the recipe of a run records of its model and input."""
     values = {key: entry.value for key, entry in entries.items()}
     arch = {key.partition(".")[2]: value for key, value in values.items() if key.startswith("model.")}
     return Recorded(
-        model=str(model),
+        model=values.get("model.name"),
         arch={key: value for key, value in arch.items() if key not in ("name", *MODEL_TRAINING_KEYS)},
         data={key: values[f"data.{key}"] for key in DATA_KEYS if values.get(f"data.{key}") is not None},
         classes=classes,

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import shutil
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from zoo.config.loader import Entry
 from zoo.data.errors import UserError
-from zoo.run import folder
+from zoo.run import cli, folder
 from zoo.run.folder import LOCK as FILE
 from zoo.run.folder import FolderLock, is_run
 
@@ -28,6 +29,39 @@ def test_new_runs_are_numbered_and_the_newest_is_resumed(tmp_path):
         assert folder.open_folder(None, None, "tsm", "seed: 1\n", FolderLock()) == expected
         assert (tmp_path / expected / "config.yaml").read_text() == "seed: 1\n"
         assert folder.existing(None, "tsm") == expected
+
+
+def write_events(run, *times):
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "events.jsonl").write_text("".join(f'{{"event": "train", "step": 1, "time": {time}}}\n' for time in times))
+
+
+def test_the_newest_run_is_that_with_the_last_event_and_not_the_highest_number(tmp_path):
+    for number, time in (("", 30.0), ("-2", 10.0), ("-4", 20.0), ("-10", 5.0), ("-old", 99.0)):
+        write_events(tmp_path / f"runs/tsm{number}", 1.0, time)
+    (tmp_path / "runs/tsm-11").mkdir()  # nothing has begun there
+    assert folder.existing(None, "tsm") == "runs/tsm"
+    shutil.rmtree("runs/tsm")
+    assert folder.existing(None, "tsm") == "runs/tsm-4"  # although there is no runs/tsm and no runs/tsm-3
+    write_events(tmp_path / "runs/tsm-2", 1.0, 40.0)  # resumed
+    assert folder.existing(None, "tsm") == "runs/tsm-2"
+    shutil.copytree("runs/tsm-2", "runs/tsm-12")
+    assert folder.existing(None, "tsm") == "runs/tsm-12"
+
+
+@pytest.mark.parametrize("config", ["resnet50_demo", None])
+def test_a_mistyped_folder_never_starts_a_run(tmp_path, config):
+    write_events(tmp_path / "runs/tsm_demo", 1.0)
+    with pytest.raises(UserError) as caught:
+        cli.request(config, resume="runs/tsm_dmeo")
+    assert str(caught.value) == (
+        "--resume: there is no folder runs/tsm_dmeo (to start one there: -c RECIPE --out runs/tsm_dmeo --resume); did "
+        "you mean runs/tsm_demo?"
+    )
+    with pytest.raises(UserError, match="--resume: runs holds no run"):
+        cli.request(config, resume="runs")
+    request = cli.request("resnet50_demo", out="runs/tsm_dmeo", resume=cli.NEWEST)
+    assert (request.resume, request.config.out) == (None, "runs/tsm_dmeo")
 
 
 def test_a_folder_that_holds_a_run_is_not_used_again(tmp_path):
@@ -54,9 +88,10 @@ def entries(**values):
 
 def test_what_may_change_between_a_run_and_its_resume():
     old = entries(model__depth=50, data__root="/a", optim__lr=0.1, out="x", seed=1)
-    new = {**old, **entries(data__root="/b", optim__lr=0.2, out="y")}
+    new = {**old, **entries(data__root="/b", optim__lr=0.2, out="y", data__names="/b/names.txt")}
     assert folder.check_same(old, old) == []
-    assert folder.check_same(old, new) == ["data.root: /a -> /b", "optim.lr: 0.1 -> 0.2"]
+    changed = ["data.names: None -> /b/names.txt", "data.root: /a -> /b", "optim.lr: 0.1 -> 0.2"]
+    assert folder.check_same(old, new) == changed  # contents of files are compared with the record of the data
     for changed in (entries(model__depth=18), entries(seed=2), entries(data__name="other"), entries(data__size=64)):
         with pytest.raises(UserError, match="this is not the same run any more"):
             folder.check_same(old, {**old, **changed})

@@ -20,7 +20,7 @@ def load(monkeypatch, root, trained, module=imagenet, **keys):
     """Return the splits that an evaluation of weights, which were trained on some classes, reads."""
     monkeypatch.setattr(dataset.recorded, "read", lambda path: Recorded("resnet", {}, {}, trained))
     cfg = SimpleNamespace(weights="some/weights", data=module.Settings(root=str(root), **keys))
-    return dataset._load_for_evaluation(module, cfg)
+    return dataset._load_for_evaluation(module, SimpleNamespace(config=cfg, resume=None))
 
 
 def write(root, *classes, splits=("train", "val")):

@@ -21,13 +21,19 @@ def entries(**values):
     return {key: loader.Entry(value, "test") for key, value in values.items()}
 
 
-def test_the_digest_depends_on_keys_and_values_alone():
-    first = facts.recipe_digest(entries(a=1, b=Duration.parse("1 epoch"), out="x", device="cpu"))
+def test_the_digest_depends_on_keys_and_values_alone_and_on_the_contents_of_weights():
+    seed = "initialized from seed 1"
+    first = facts.recipe_digest(entries(a=1, b=Duration.parse("1 epoch"), out="x", device="cpu"), seed)
     assert re.fullmatch("[0-9a-f]{64}", first)
     same = {**entries(b=Duration.parse("1 epoch"), out="y", device="cuda"), "a": loader.Entry(1, "-o a")}
-    assert facts.recipe_digest(same) == first
+    assert facts.recipe_digest({**same, **entries(**{"data.root": "/b", "data.names": "/b/names.txt"})}, seed) == first
     for other in (entries(a=2, b=Duration.parse("1 epoch")), entries(a=1), entries(a=1, b=Duration.parse("1 step"))):
-        assert facts.recipe_digest(other) != first
+        assert facts.recipe_digest(other, seed) != first
+    digests = [
+        facts.recipe_digest({**same, **entries(weights=path)}, f"{path}, sha256 {digest}")
+        for path, digest in (("/home/a/w", "ab"), ("/home/b/w", "ab"), ("/home/a/w", "cd"))
+    ]
+    assert digests[0] == digests[1] != digests[2]
 
 
 def git(folder, *words):

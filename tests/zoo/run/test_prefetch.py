@@ -18,6 +18,7 @@ from zoo.data.stream import EvaluationBatches, UnreadableSample, open_evaluation
 from zoo.run import pipeline
 from zoo.run.evaluation import _inputs, _rows
 from zoo.run.pipeline import SPARE, DecodedStream
+from zoo.run.resume import Progress, parse_progress
 from zoo.run.stopping import BadSampleTracker
 
 
@@ -171,6 +172,23 @@ def test_the_limit_holds_per_epoch_and_further_files_are_searched():
         tracker.add([unreadable("c", 2)])
     assert all(f"  {name}: the file is empty" in str(caught.value) for name in ("a", "b", "c", "file 7"))
     assert "10 of 10 files opened" in str(caught.value)
+
+
+def test_alternating_epochs_and_a_resume_do_not_count_anew(tmp_path):
+    progress = Progress()
+    tracker = BadSampleTracker(dataset(10, 0.2), lambda _: None, progress.by_epoch)
+    for epoch in (0, 1, 0, 1):  # a rank that is ahead, and one that is behind
+        tracker.add([unreadable(f"{epoch}", epoch)])
+    assert progress.by_epoch == {0: {"0"}, 1: {"1"}}
+    (tmp_path / "progress.json").write_bytes(progress.content())
+    resumed = parse_progress(str(tmp_path / "progress.json"))
+    assert resumed == progress
+    tracker = BadSampleTracker(dataset(10, 0.2), lambda _: None, resumed.by_epoch)
+    tracker.add([unreadable("1", 1), unreadable("a", 1)])  # read once more, and a further one
+    with pytest.raises(UserError, match=r"3 of 10 \(30.00%\) so far in epoch 2"):
+        tracker.add([unreadable("b", 1)])
+    resumed.mend(["file of a"], lambda sample: [f"file of {sample}"])
+    assert resumed.by_epoch[1] == {"1", "b"}
 
 
 BROKEN = 5  # index of a file that the plan does not know to be broken

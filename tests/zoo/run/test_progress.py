@@ -117,10 +117,10 @@ def test_a_signal_of_any_rank_stops_all():
     assert exchange(received=signal.SIGTERM)[0] == exchange({"signal": 15})[0] == Stop(15)
 
 
-def test_unreadable_samples_of_all_ranks_are_counted_by_epoch():
+def test_unreadable_samples_of_all_ranks_are_counted():
     other = {"epoch": 1, "name": "c", "reason": "cut", "replaced_by": "d"}
     stop, mine, seen = exchange({"sample": vars(BAD)}, samples=[UnreadableSample(**other)])
-    assert stop == Stop() and mine == [{"sample": other}] and [sample.name for sample in seen] == ["a.jpg", "c"]
+    assert stop == Stop() and mine == [{"sample": other}] and [sample.name for sample in seen] == ["c", "a.jpg"]
     error = UnreadableData("too many", {"a.jpg": "empty"})
     assert exchange(too_many=error)[0].error is error
 

@@ -104,7 +104,21 @@ def test_a_run_that_is_resumed_takes_the_same_settings(checkpoint, tmp_path):
 
 def test_a_path_that_is_not_there_has_no_settings(checkpoint):
     entries = {"weights": loader.Entry(checkpoint + "x", "--weights")}
-    assert weights.recorded_settings(entries, {}, True) == {}
+    assert weights.recorded_settings(entries, {}, checkpoint + "x", True) == {}
+
+
+def test_a_recipe_has_the_name_of_its_weights_and_no_path_of_this_host(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "resolve", {"hf://a/b@v1": checkpoint}.__getitem__)
+    first = cli.request(RESNET, weights="hf://a/b@v1")
+    assert (first.config.weights, first.resolved["weights"].value) == (checkpoint, "hf://a/b@v1")
+    assert first.config.model.depth == 18
+    run = tmp_path / "resumed"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.yaml").write_text(loader.render(first.resolved))
+    shutil.copytree(checkpoint, run / "checkpoints/step-00000003")
+    monkeypatch.setattr(weights, "resolve", None)  # they are not needed any more: offline, or removed since
+    for again in (cli.request(None, resume=str(run)), cli.request(RESNET, resume=str(run))):
+        assert again.config.model == first.config.model and again.resolved["weights"].value in ("hf://a/b@v1", None)
 
 
 def test_a_run_without_its_recipe_goes_on_with_that_of_its_checkpoint(checkpoint, tmp_path):
@@ -116,5 +130,6 @@ def test_a_run_without_its_recipe_goes_on_with_that_of_its_checkpoint(checkpoint
     with pytest.raises(UserError, match="seed: 1 -> 7"):
         cli.request(str(ROOT / RESNET), ["seed=7"], resume=str(folder))
     shutil.rmtree(folder / "checkpoints")
+    (folder / "events.jsonl").touch()
     with pytest.raises(UserError, match="has no config.yaml and no checkpoint; name the recipe of the run with -c"):
         cli.request(None, resume=str(folder))
