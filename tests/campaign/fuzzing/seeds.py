@@ -192,7 +192,7 @@ def masks() -> list[Files]:
     values = packs.pixels(0, SIZE)[..., 1] % 3
     contents = [_png(Image.fromarray(values)), _png(Image.fromarray(values.astype(np.uint16)))]
     for bits in (1, 2, 4, 8):
-        indexed = Image.fromarray(values % (1 << bits)).convert("P")
+        indexed = Image.fromarray(values & (1 << bits) - 1).convert("P")
         indexed.putpalette([10, 20, 30, 40, 50, 60])
         contents.append(_png(indexed, bits=bits))
     return [{"a.png": content} for content in contents]
