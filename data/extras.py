@@ -144,7 +144,9 @@ class Deferred:
         return package
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._package, name)
+        value = getattr(self._package, name)
+        self.__dict__[name] = value  # found without this method from then on
+        return value
 
 
 def _limit_threads(_: Any) -> None:
