@@ -59,8 +59,8 @@ OF_LAUNCHERS = frozenset({
     *("RANK_ID", "RANK_SIZE", "DEVICE_ID", NAMED),
 })  # fmt: skip
 SECRET_NAME = re.compile(
-    r"TOKEN|SECRET|PASSW|PASSPHRASE|PWD|CREDENTIAL|AUTH|COOKIE|NETRC|CERT|SIGNING"
-    r"|(API|ACCESS|PRIVATE)_?KEY|(^|_)KEYS?(_|$)"
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|PWD|CREDENTIAL|AUTH|COOKIE|NETRC|CERT|SIGNING|WEBHOOK"
+    r"|(API|ACCESS|PRIVATE)_?KEY|(^|_)(KEYS?|PAT|SAS|DSN)(_|$)|CONNECTION_?STRING"
     r"|^(?!FLAGS_|MS_DEV_).*PASS(?!IVE)",  # those of the frameworks switch passes of their compilers
     flags=re.IGNORECASE,
 )

@@ -12,6 +12,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from zoo.trainer.world import BEGIN_TIMEOUT, WAIT_REPORT
 GRACE_PERIOD = 5.0  # seconds between asking processes to end and killing them
 POLL_INTERVAL = 0.2  # seconds
 TAIL_LINES = 15
+PADDLE_LOGS = "PADDLE_LOG_DIR"  # where paddle.distributed.launch writes the whole environment; before --log_dir
 PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 STOP = b"stop\n"  # asks a runner to let the ranks save and end; at the end of its input, it kills them
 REPORT = re.compile(r"error: rank (\d+) \(.*")  # of another rank's failure, by the control group
@@ -45,7 +47,7 @@ def run(commands: Sequence[tuple[str, list[str]]], layout: launchers.Layout, she
         Exit code of the run.
     """
     try:
-        layout.logs.mkdir(parents=True)
+        layout.logs.mkdir(mode=0o700, parents=True)  # libraries may print what others must not read
     except OSError as error:
         raise UserError(f"--logs: cannot make {layout.logs}: {error.strerror}") from None
     print(f"logs: {layout.logs}", flush=True)
@@ -186,6 +188,12 @@ def run_launcher(command: list[str]) -> int:
     os.environ.update(json.loads(line))
     # msrun starts a script by the `python` that it finds first.
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    with tempfile.TemporaryDirectory(prefix="zoo-launch-", ignore_cleanup_errors=True) as private:
+        os.environ[PADDLE_LOGS] = private
+        return _run_to_end(command)
+
+
+def _run_to_end(command: Sequence[str]) -> int:
     process, aborted, selector = subprocess.Popen(command, stdin=subprocess.DEVNULL), False, selectors.PollSelector()
     selector.register(sys.stdin, selectors.EVENT_READ)
     while process.poll() is None and not aborted:

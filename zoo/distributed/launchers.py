@@ -166,14 +166,13 @@ def _paddle(layout: Layout, host_rank: int, device: str) -> list[str]:
         "nnodes": len(layout.hosts),
         "nproc_per_node": layout.processes_per_host,
         "rank": host_rank,
-        "log_dir": layout.logs / "paddle",
     }
     if len(layout.hosts) > 1:  # Paddle compares addresses as text, to find out which host is the master
         master = _numeric_address(layout.address)
         host = _numeric_address(layout.hosts[host_rank]) if host_rank else master
         options |= {"master": f"{master}:{layout.port}", "host": host}
     if device == "cpu":
-        options["backend"] = "gloo"
+        options |= {"log_dir": layout.logs / "paddle", "backend": "gloo"}  # this one writes no environment
     return [sys.executable, "-m", "paddle.distributed.launch", *_options(options)]
 
 

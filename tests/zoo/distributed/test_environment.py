@@ -164,6 +164,9 @@ def test_devices_and_named_variables_are_recorded_too():
     "name, secret",
     [
         *((name, True) for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "NCCL_KEY", "FLAGS_passwd", "TORCH_PASS")),
+        *((name, True) for name in ("SLACK_WEBHOOK_URL", "GITHUB_PAT", "AZURE_SAS", "NCCL_SAS_URL", "SENTRY_DSN")),
+        *((name, True) for name in ("AZURE_STORAGE_CONNECTION_STRING", "DATABASE_DSN", "TEAMS_WEBHOOK")),
+        *((name, False) for name in ("PATH", "GLOO_PATTERN", "NCCL_SASL", "MS_PATIENCE")),
         *((name, False) for name in ("FLAGS_pir_apply_inplace_pass", "MS_DEV_ENABLE_PASS_CIRCLE_RECOVERY", "PASSIVE")),
         *((name, False) for name in ("NCCL_IB_PKEY", "KMP_AFFINITY", "TORCH_LOGS")),
     ],

@@ -15,6 +15,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.processes import MPIRUN, environment, losses, require_framework, train_arguments
 from tests.zoo.distributed import cluster
 from zoo.distributed import launch, launchers
+from zoo.distributed.rendezvous import free_port
 
 TOOL = [sys.executable, str(ROOT / "tools/launch.py")]
 REPORT = "error: rank 1 (host, process 7) ended without an error message\n"
@@ -44,17 +45,23 @@ def test_the_first_failure(tmp_path, capsys, logs, first):
 
 
 @pytest.fixture
-def fakes(tmp_path, no_variables, monkeypatch):
+def handlers():
+    """Restore the signal handlers of this process, which a start sets."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before):
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def fakes(tmp_path, no_variables, handlers, monkeypatch):
     monkeypatch.setenv("PATH", cluster.path_with(tmp_path))
     monkeypatch.setenv("NCCL_DEBUG", cluster.AWKWARD)
     monkeypatch.setenv("FLAGS_x", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     monkeypatch.setenv("NOT_FOR_RUNS", "1")
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.getsignal(number) for number in numbers]
-    yield cluster.install(tmp_path)
-    for number, handler in zip(numbers, before):
-        signal.signal(number, handler)
+    return cluster.install(tmp_path)
 
 
 def test_variables_over_ssh(fakes, tmp_path, monkeypatch, capfd):
@@ -128,6 +135,24 @@ def test_a_run_prints_rank_0_and_keeps_all_output(demo_sets, tmp_path):
     logs = next((tmp_path / "logs").iterdir())
     assert {"rank-0000.log", "rank-0001.log"} <= set(os.listdir(logs))
     assert (logs / "rank-0000.log").read_text() in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_logs_hold_no_secret_and_are_private(handlers, no_variables, tmp_path, framework, fails):
+    """With a device, as here by its name, Paddle's launcher writes the whole environment to the folder of its logs."""
+    require_framework(framework)
+    probe, logs = tmp_path / "probe.py", tmp_path / "logs"
+    probe.write_text(f"import os; assert os.environ['HF_TOKEN'] == 'marker'; os._exit({int(fails)})")
+    variables = {"ZOO_SECRET": "marker", "HF_TOKEN": "marker", "PADDLE_LOG_DIR": str(logs)}
+    words = {"hosts": ["localhost"], "processes_per_host": 2, "address": "127.0.0.1", "port": free_port("127.0.0.1")}
+    layout = launchers.Layout(**words, logs=logs, launcher="native", variables=variables, mpi_args=[], ssh_port=None)
+    commands = launchers.build(layout, framework, "gpu", [str(probe)])
+    assert bool(launch.run(commands, layout, launchers.SHELL)) == fails
+    files = [path for path in logs.rglob("*") if path.is_file()]
+    assert files and not [path for path in files if "marker" in path.read_text(errors="replace")]
+    assert logs.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.slow

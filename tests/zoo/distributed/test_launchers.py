@@ -75,7 +75,7 @@ COMMANDS = {
     ],
     "2x8 --hosts 10.0.0.1,10.0.0.2 --framework paddle": [
         f"10.0.0.{rank + 1}: {{python}} -m paddle.distributed.launch --nnodes=2 --nproc_per_node=8 --rank={rank} "
-        f"--log_dir={{logs}}/paddle --master=10.0.0.1:7000 --host=10.0.0.{rank + 1} {{rank}} "
+        f"--master=10.0.0.1:7000 --host=10.0.0.{rank + 1} {{rank}} "
         "--framework paddle -c tsm_k400"
         for rank in (0, 1)
     ],
