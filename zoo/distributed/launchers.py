@@ -162,7 +162,7 @@ def _torchrun(layout: Layout, host_rank: int, _device: str) -> list[str]:
 
 
 def _paddle(layout: Layout, host_rank: int, device: str) -> list[str]:
-    options = {
+    options: dict[str, object] = {
         "nnodes": len(layout.hosts),
         "nproc_per_node": layout.processes_per_host,
         "rank": host_rank,
