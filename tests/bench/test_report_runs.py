@@ -4,12 +4,14 @@ import json
 
 import pytest
 
-from tests.helpers.journals import full_begin, full_load, host
+from tests.helpers.journals import end, full_begin, full_load, host
 from tests.helpers.report_runs import eval_event, speed_events, train_event, training_events, write
 from zoo.bench.report import runs
+from zoo.bench.report.results import group
 from zoo.bench.report.runs import (
     COMPLETE,
     DAMAGED,
+    ENDED,
     INCOMPLETE,
     INTERVALS,
     MIXED,
@@ -18,6 +20,7 @@ from zoo.bench.report.runs import (
     avg_ips,
     measure,
     points,
+    settings_of,
 )
 
 
@@ -228,8 +231,30 @@ def test_a_resume_with_another_method_makes_a_run_mixed(tmp_path, changes, names
     [
         ({"workers": 8, "recipe_sha256": "cd" * 32}, ["workers", "recipe_sha256"]),
         ({"device": "cuda:3 (Tesla V100-SXM2-16GB)", "workers": None}, []),
+        ({"threads": 8}, ["threads"]),
     ],
 )
 def test_other_changes_leave_a_run_complete(tmp_path, changes, names):
     run = read(tmp_path, resumed(**changes))
     assert (run.state, run.changed) == (COMPLETE, names)
+
+
+def test_the_threads_of_a_processor_are_no_other_device():
+    devices = "cpu (2 threads)", "cpu (8 threads, AVX2 without bf16)", "cpu", "cuda:1 (H100)", "cuda:0 (H100)"
+    assert [settings_of({"device": device})["device"] for device in devices] == [*["cpu"] * 3, *["cuda (H100)"] * 2]
+
+
+@pytest.mark.parametrize(
+    "reason, remark",
+    [
+        ("steps", None),
+        ("max_steps", "at step 20 of 750 (--max-steps)"),
+        ("target", "at step 20 of 750 (the target is reached)"),
+        ("early_stopping", "at step 20 of 750 (no improvement)"),
+    ],
+)
+def test_a_run_that_was_cut_short_is_not_complete(tmp_path, reason, remark):
+    events = [*resumed()[:-1], {**end(20), "reason": reason}]
+    run = read(tmp_path, events)
+    assert (run.state, run.remark) == ((ENDED, remark) if remark else (COMPLETE, ""))
+    assert [len(result.runs) for result in group([run])] == [1]  # it counts

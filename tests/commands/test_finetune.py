@@ -145,12 +145,16 @@ def test_a_run_that_cannot_start_leaves_its_name_free(here):
 
 def test_an_interrupted_run_names_the_command_that_goes_on(here, monkeypatch, capsys):
     poll = Run.poll
-    monkeypatch.setattr(Run, "poll", lambda run, done: (signal.raise_signal(signal.SIGTERM), poll(run, done))[1])
+    monkeypatch.setattr(Run, "poll", lambda run, *words: (signal.raise_signal(signal.SIGTERM), poll(run, *words))[1])
+    monkeypatch.setattr("sys.argv", ["zoo", "finetune", "photos"])
     assert finetune("photos", "-o", "train.save_every=1 steps") == 143
     monkeypatch.setattr(Run, "poll", poll)
     line = "go on with  zoo train --resume "
     command = next(each for each in capsys.readouterr().out.splitlines() if each.startswith(line)).removeprefix(line)
     assert call_zoo("train", "--resume", command) == 0
+    assert "page        runs/photos/report.html\n" in capsys.readouterr().out
+    os.remove("runs/photos/report.html")
+    assert call_zoo("train", "--resume", command) == 0 and os.path.exists("runs/photos/report.html")
 
 
 @pytest.mark.parametrize(

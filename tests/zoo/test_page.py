@@ -217,23 +217,34 @@ def test_what_no_page_can_be_written_of(copy_of, tmp_path, capsys, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty is no run that has begun"):
         page.write_page(tmp_path / "empty")
-    for paths in (["a", "b"], [tmp_path / "log.txt"]):
+    assert call_zoo("report", tmp_path / "emtpy", "--html") == 2
+    assert "emtpy does not exist; did you mean" in capsys.readouterr().err
+    (tmp_path / "log.txt").touch()
+    for paths in ([tmp_path / "empty", tmp_path], [tmp_path / "log.txt"]):
         assert call_zoo("report", *paths, "--html") == 2
         assert capsys.readouterr().err.startswith("error: --html: without a file it writes the page of a run")
     folder = copy_of("tsm")
     journal = (folder / "events.jsonl").read_text()
-    for name, content, message in (
-        ("events.jsonl", journal.replace('"plan"', '"plane"'), "events.jsonl is damaged"),
-        ("config.yaml", None, "config.yaml cannot be read"),
-    ):
-        before = (folder / name).read_text()
-        (folder / name).write_text(content) if content else (folder / name).unlink()
-        with pytest.raises(UserError, match=message):
-            page.write_page(folder)
-        (folder / name).write_text(before)
+    (folder / "events.jsonl").write_text(journal.replace('"plan"', '"plane"'))
+    with pytest.raises(UserError, match="events.jsonl is damaged"):
+        page.write_page(folder)
+    (folder / "events.jsonl").write_text(journal)
+    (folder / "config.yaml").unlink()
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(UserError, match="config.yaml cannot be read"):
+        page.write_page(folder)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(UserError, match=re.escape(extras.missing("jinja2"))):
         page.write_page(copy_of("resnet50"))
+
+
+def test_a_copy_without_its_links_and_recipe_has_the_same_page(copy_of):
+    folder = copy_of("resnet50")
+    found = read(folder)
+    for name in ("config.yaml", "checkpoints/best", "checkpoints/last"):
+        (folder / name).unlink()
+    again = read(folder)
+    assert "depth: 18" in again.text and "Samples" in again.text and len(again.text) == len(found.text)
 
 
 def test_a_run_of_an_older_version_has_a_page(tmp_path):

@@ -3,7 +3,6 @@
 import argparse
 import os
 import re
-from pathlib import Path
 
 from zoo import program
 from zoo.commands.new_file import write_new
@@ -16,7 +15,7 @@ from zoo.run import cli
 from zoo.run.folder import new
 from zoo.run.training import execute
 from zoo.table import table
-from zoo.visualization.page import write_page
+from zoo.visualization.page import page_line
 
 EPILOG = f"""\
 The folder holds one of
@@ -70,10 +69,7 @@ def main(argv: list[str]) -> int:
         raise
     if not run.exit_code:
         print(f"{'':<12}zoo export {out} --out {out}.onnx\n{'recipe':<12}{path}")
-        try:
-            print(f"{'page':<12}{write_page(Path(out))}", flush=True)
-        except UserError as error:
-            print(printable(f"{'page':<12}none: {error}"), flush=True)
+        print(page_line(out), flush=True)
     else:
         print(f"{'go on with':<12}zoo train --resume {out}", flush=True)
     run.job.world.exit_process(run.exit_code)

@@ -50,6 +50,20 @@ def end_lines(events: Sequence[Event], folder: str) -> list[str]:
     ]
 
 
+def end_text(end: Event, steps: int) -> str:
+    """Return how far a run came that has ended.
+
+    Args:
+        end: its event.
+        steps: of its recipe.
+    """
+    reasons = {"max_steps": "--max-steps", "target": "the target is reached", "early_stopping": "no improvement"}
+    if end["step"] >= steps:
+        return f"is complete at step {end['step']}"
+    reason = reasons.get(end.get("reason", ""), "its recipe is longer now")
+    return f"has ended at step {end['step']} of {steps} ({reason})"
+
+
 def throughput(events: Sequence[Event]) -> str:
     """Return the median of the samples per second of the log intervals."""
     rates = [rate for event in events if event["event"] == "train" and (rate := event.get("samples_per_s"))]

@@ -37,10 +37,10 @@ from zoo.trainer.protocol import Param, Trainer
 from zoo.trainer.state import EMA_PREFIX, not_finite, shortened
 from zoo.weights import files, recorded
 from zoo.weights.files import RECORD, DamagedFile
+from zoo.weights.recorded import EVALUATION, FOLDER
 
-FOLDER = "checkpoints"
 MODEL, AVERAGE, UPDATE = "model.safetensors", "ema.safetensors", "update.safetensors"
-EVALUATION, PROGRESS, DATA = "evaluation.json", "progress.json", "data_record.safetensors"
+PROGRESS, DATA = "progress.json", "data_record.safetensors"
 MAX_STEP = 1 << 53
 MESSAGE_BYTES = 1 << 23  # rank 0 holds three messages at once while it writes
 Tensors = Mapping[str, np.ndarray | files.StreamedTensor]
@@ -152,23 +152,26 @@ def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool,
 
 
 class Best(NamedTuple):
-    """Step and accuracy of the best checkpoint."""
+    """Step of the best checkpoint, and by what it is the best (zoo/weights/recorded.py)."""
 
     step: int
-    accuracy: float
+    rank: tuple[float, float]
 
 
 def find_best(folder: str, evaluations: Mapping[int, float], before: float = math.inf) -> Best | None:
-    """Return the best checkpoint that exists, the first one among equals; None without a finite evaluation.
+    """Return the best checkpoint that exists; None without a finite evaluation.
 
     Args:
         folder: of the run.
-        evaluations: accuracy by step.
+        evaluations: accuracy by step. The losses, which decide among equals, are beside the checkpoints.
         before: only earlier steps count.
     """
-    kept = [step for step, _ in steps(folder) if step < before and step in evaluations]
-    found = [Best(step, evaluations[step]) for step in kept if math.isfinite(evaluations[step])]
-    return max(found, key=lambda best: (best.accuracy, -best.step), default=None)
+    found = [
+        Best(step, recorded.rank({**recorded.evaluation(path), "accuracy": evaluations[step]}))
+        for step, path in steps(folder)
+        if step < before and step in evaluations and math.isfinite(evaluations[step])
+    ]
+    return max(found, key=lambda best: (best.rank, -best.step), default=None)
 
 
 def restore_links(folder: str, journal: Journal, evaluations: Mapping[int, float], step: int) -> None:

@@ -16,8 +16,7 @@ from zoo.config.schema import Config, Optim
 from zoo.distributed import machine
 from zoo.distributed.group import RANK_SPECIFIC_KEYS
 from zoo.run import schedule
-from zoo.run.cli import Request
-from zoo.run.folder import PATHS
+from zoo.run.cli import FIND, Request
 from zoo.run.job import Job
 from zoo.run.pipeline import Loading
 
@@ -111,8 +110,8 @@ def recipe_digest(resolved: loader.Entries, weights: str) -> str:
         resolved: the recipe. What its paths name is compared by the checksum of the data, and by that in `weights`.
         weights: where the initial weights come from; after their path it has the digest.
     """
-    ignored = (*RANK_SPECIFIC_KEYS, *PATHS)
-    values = {key: plain(entry.value) for key, entry in resolved.items() if key not in ignored}
+    kept = loader.without_paths(resolved, FIND)
+    values = {key: plain(entry.value) for key, entry in kept.items() if key not in RANK_SPECIFIC_KEYS}
     values["weights"] = weights.rpartition("sha256 ")[2]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 

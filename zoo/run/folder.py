@@ -17,8 +17,6 @@ from zoo.logs import journal
 
 RECIPE = "config.yaml"
 FIXED_KEYS = ("data.name", "data.segments", "data.size", "seed")  # that a resume must keep, as all of section `model`
-# Keys whose values are paths of the machine: what lies there counts, by its digest, and not where.
-PATHS = ("out", "weights", "weights_dir", "data.root", "data.cache", "data.train_list", "data.val_list", "data.names")
 LOCK = ".lock"  # holds the host and the process that locked it last
 UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # file systems without locks
 
@@ -127,7 +125,9 @@ def check_same(recorded: loader.Entries, current: loader.Entries) -> list[str]:
 
 
 def open_folder(resume: str | None, requested: str | None, recipe: str, text: str, holder: FolderLock) -> str:
-    """Create the folder of a new run, or take that of the run to resume, lock it and write the resolved recipe to it.
+    """Create the folder of a new run with its resolved recipe, or take that of the run to resume; lock it.
+
+    The recipe of a run that goes on is replaced when it trains (`write_recipe`): until then nothing has changed.
 
     Args:
         resume: folder of the run to continue, None for a new run.
@@ -143,11 +143,17 @@ def open_folder(resume: str | None, requested: str | None, recipe: str, text: st
     try:
         durable.make_folders(folder)
         holder.acquire(folder)
-        path = os.path.join(folder, RECIPE)
-        durable.replace(path, text.encode(), f"{path}.writing")
+        if not resume or not os.path.exists(os.path.join(folder, RECIPE)):
+            write_recipe(folder, text)
     except OSError as error:
         raise UserError(f"out: cannot write to {folder}: {error.strerror}") from None
     return folder
+
+
+def write_recipe(folder: str, text: str) -> None:
+    """Write the resolved recipe of a run, completely or not at all."""
+    path = os.path.join(folder, RECIPE)
+    durable.replace(path, text.encode(), f"{path}.writing")
 
 
 def _numbered(recipe: str) -> Iterator[str]:

@@ -16,7 +16,6 @@ from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.run import weights
 from zoo.run.checkpoint import AVERAGE, MODEL, RECORD
-from zoo.run.folder import PATHS  # which are not pushed
 from zoo.table import table
 from zoo.weights import files, onnx_file, recorded
 

@@ -10,14 +10,17 @@ from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import UnreadableSample, open_training
 from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
+from zoo.logs.lines import end_text
 from zoo.run import checkpoint, facts, monitor, resume, stopping
 from zoo.run.cli import Request
 from zoo.run.evaluation import Evaluations
+from zoo.run.folder import write_recipe
 from zoo.run.job import Job
 from zoo.run.monitor import WARM_UP, MeanLoss, Meters, RunProfile, Visualizer
 from zoo.run.pipeline import DecodedStream, Loading, Prefetcher
 from zoo.run.stopping import BadSampleTracker, EvaluationStopped, StepReports, StopSignal
 from zoo.trainer.protocol import DeviceBatch, StepOutput
+from zoo.weights.recorded import rank
 
 if TYPE_CHECKING:
     from zoo.data.loaders.dali_device import DeviceDecoder
@@ -97,6 +100,8 @@ class Run:
         if self._ends_after(self.first_step):  # before a kill or a signal
             self.last_step = self.first_step
             return
+        if self.folder and self.request.changed:
+            write_recipe(self.folder, self.recipe)
         self._open_batches()
         profile = self.config.train.profile
         count = int(profile.value) if profile and not self.journal.has("profile") else 0
@@ -254,7 +259,8 @@ class Run:
         place = facts.place(job, self.config)
         if request.resume and self.folder:
             path = checkpoint.latest(request.resume)
-            changeable = {**facts.resume(job, request, self.loading, self.facts["weights"]), **place}
+            changes = facts.resume(job, request, self.loading, self.facts["weights"])
+            changeable = {**(changes if self.first_step < self.last_step else {}), **place}  # else nothing is trained
             resume.add_events(self.journal, self.folder, self.first_step, path, self.progress, **changeable)
             if verdict.change:
                 self.journal.add("data_changed", first_step=self.first_step, **verdict.change)
@@ -271,9 +277,14 @@ class Run:
             self.journal.add("begin", **self.facts, **begun, **place, speed=speed)
 
     def _is_complete(self) -> bool:
-        complete = self._ends_after(self.first_step) and self.journal.has("end")
-        if complete:
-            self.console.print(f"{self.folder} is complete at step {self.first_step}: nothing to do")
+        end = self.journal.last("end")
+        complete = self._ends_after(self.first_step) and end is not None
+        if end and complete:
+            ended, kept = (
+                end_text(end, self.job.clock.steps),
+                "; config.yaml stays as it was" * bool(self.request.changed),
+            )
+            self.console.print(f"{self.folder} {ended}: nothing to do{kept}")
         return self.job.group.all_gather(complete)[0]  # rank 0 has the journal
 
     def _ends_after(self, done: int) -> bool:
@@ -360,7 +371,7 @@ class Run:
         evaluations, is_best = self.progress.evaluations, False
         if self.folder:
             best = checkpoint.find_best(self.folder, evaluations, before=done)
-            is_best = math.isfinite(metrics["accuracy"]) and (best is None or metrics["accuracy"] > best.accuracy)
+            is_best = math.isfinite(metrics["accuracy"]) and (best is None or rank(metrics) > best.rank)
             evaluations[done] = metrics["accuracy"]
             self._keep_progress()  # before the event, without which a resume repeats the evaluation
             checkpoint.save_evaluation(self.folder, done, metrics, is_best, self.config.train.keep_checkpoints)

@@ -1,5 +1,6 @@
 """Weights that a run is given: the recipe that they record, their tensors, and exported models (.onnx)."""
 
+import glob
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +80,7 @@ def read_recipe(path: str) -> tuple[dict[str, Any], loader.Entries]:
         listed = "; zoo weights list shows the published ones"
         raise UserError(f"{path}: there is no such file or folder of weights{similar_path(path) or listed}")
     if not is_checkpoint(path):
-        candidates = [os.path.dirname(path) or "."] + [os.path.join(path, FOLDER, link) for link in ("best", "last")]
+        candidates = [os.path.dirname(path) or ".", *sorted(glob.glob(f"{glob.escape(path)}/*/"))]  # of runs, say
         example = next(filter(is_checkpoint, candidates), EXAMPLE)
         raise UserError(
             f"{path} has no {RECORD}, which holds the recipe and the class names; give the folder of "

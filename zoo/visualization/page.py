@@ -13,18 +13,18 @@ import numpy as np
 
 from zoo import templates
 from zoo.data import durable, extras
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, printable
 from zoo.data.formats import masks, regular
 from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.logs.journal import Event
-from zoo.logs.lines import TOP5_CLASSES, duration, run_lines, throughput
-from zoo.run import cli, start
-from zoo.run.checkpoint import FOLDER
+from zoo.logs.lines import TOP5_CLASSES, duration, end_text, run_lines, throughput
+from zoo.run import checkpoint, cli, start
 from zoo.run.folder import RECIPE
 from zoo.visualization import canvas, drawing
 from zoo.visualization.charts import Chart, chart
 from zoo.visualization.evaluation import Evaluation, Prediction, Recorder, loss_of_mistake, wrong_pixels
+from zoo.weights import recorded
 
 FILE = "report.html"
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -54,15 +54,15 @@ def write_page(run_folder: Path) -> Path:
     with parsing(f"{os.path.join(folder, journal.FILE)} is damaged"):
         charts, environment = _curves(events, begin), _environment(begin)
         facts = {"summary": _summary(events, begin), "charts": charts, "environment": environment}
-    best = os.path.join(folder, FOLDER, "best")
+    best = recorded.resolve_pointer(folder)
     evaluated: Values = {"note": "There is no best checkpoint to evaluate."}
-    if os.path.exists(best):
+    if best != folder:
         try:
             evaluated = _evaluate(best)
         except UserError as error:
             evaluated = {"note": f"The best checkpoint could not be evaluated: {error}"}
     with parsing(f"{os.path.join(folder, RECIPE)} cannot be read"):
-        recipe = regular.read(os.path.join(folder, RECIPE)).decode(errors="replace")
+        recipe = _recipe(folder)
     name = os.path.basename(os.path.abspath(folder))
     text = templates.render(TEMPLATE, name=name, recipe=recipe, address=canvas.data_address, **facts, **evaluated)
     path = os.path.join(folder, FILE)
@@ -71,6 +71,22 @@ def write_page(run_folder: Path) -> Path:
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from None
     return Path(path)
+
+
+def _recipe(folder: str) -> str:
+    """Return the resolved recipe of a run as text, or else that of its newest checkpoint."""
+    path, newest = os.path.join(folder, RECIPE), checkpoint.latest(folder)
+    if newest and not os.path.exists(path):
+        return str(checkpoint.load_record(newest)["recipe"])
+    return regular.read(path).decode(errors="replace")
+
+
+def page_line(run_folder: str) -> str:
+    """Write the page of a run that has ended; return the line of its table that names it, or says why there is none."""
+    try:
+        return f"{'page':<12}{write_page(Path(run_folder))}"
+    except UserError as error:
+        return printable(f"{'page':<12}none: {error}")
 
 
 def class_scores(confusion: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -106,9 +122,9 @@ def roc(distance: np.ndarray, same: np.ndarray) -> list[tuple[float, float]]:
     return list(zip(*(rates.tolist() for rates in accepted)))
 
 
-def _evaluate(checkpoint: str) -> Values:
+def _evaluate(path: str) -> Values:
     """Evaluate a checkpoint and keep what the page shows. The program is silent meanwhile."""
-    with redirect_stdout(io.StringIO()), start.start(cli.request(None, weights=checkpoint, eval_only=True)) as run:
+    with redirect_stdout(io.StringIO()), start.start(cli.request(None, weights=path, eval_only=True)) as run:
         job, task = run.job, run.job.spec.TASK
         metric, *averaged = (job.task.Metric(job.val_set, run.config.task) for _ in range(1 + bool(job.plan.ema)))
         counted = averaged[0] if averaged else metric  # which has chosen the best checkpoint
@@ -187,7 +203,9 @@ def _summary(events: Sequence[Event], begin: Event) -> dict[str, str]:
     return {
         f"best {metric}": f"{best['accuracy']:.4f} at step {best['step']}, epoch {best['epoch']:.3g}" if best else "-",
         f"last {metric}": f"{evals[-1]['accuracy']:.4f}" if evals else "-",
-        "state": "complete" if end else f"step {last.get('step', 0)} of {begin['steps']}",
+        "state": end_text(end, begin["steps"]).removeprefix("is ").removeprefix("has ")
+        if end
+        else f"step {last.get('step', 0)} of {begin['steps']}",
         "began": time.strftime("%Y-%m-%d %H:%M", time.localtime(begin["time"])),
         "time": duration(last["time"] - begin["time"]),
         "throughput": throughput(events),

@@ -1,5 +1,6 @@
 """The record of a weights file of this zoo about its model: a converted or exported file, or a run's checkpoint."""
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from zoo.weights import files, onnx_file
 from zoo.weights.files import RECORD
 
 T = TypeVar("T")
+FOLDER, EVALUATION = "checkpoints", "evaluation.json"  # of a run, of a checkpoint
 STEP = re.compile(r"step-\d{8,}")
 MAX_SIZE = 64  # bytes of a file with a name
 # Options of models that matter in training alone; a run takes over all others, also those of a new model.
@@ -23,16 +25,17 @@ DATA_KEYS = ("segments", "size", "antialias", "reduce", "mean", "std", "normalis
 
 
 def resolve_pointer(path: str) -> str:
-    """Return the folder that a link or a file names, and of a run its best checkpoint, or the last.
+    """Return the folder that a link or a file names, and of a run its best checkpoint, or the newest without any.
 
     A run that goes on moves its links: whoever reads several files of a checkpoint resolves its path once. Copies to
-    file systems without links, and some archives, turn a link into a file with the name of its target. Any other path
-    is returned as it is.
+    file systems without links, and some archives, turn a link into a file with the name of its target, or leave it
+    out: then evaluations and names of the checkpoints decide. Any other path is returned as it is.
     """
-    for name in ("best", "last"):
-        checkpoint = os.path.join(path, "checkpoints", name)
-        if os.path.exists(checkpoint):
-            return resolve_pointer(checkpoint)
+    if os.path.isdir(os.path.join(path, FOLDER)):
+        return resolve_pointer(os.path.join(path, FOLDER, "best"))
+    folder, name = os.path.split(path)
+    if name in ("best", "last") and not os.path.lexists(path):
+        return _without_link(folder, name) or path
     try:
         if os.path.islink(path):
             name = os.readlink(path)
@@ -43,8 +46,38 @@ def resolve_pointer(path: str) -> str:
             return path
     except (OSError, ValueError):
         return path
-    folder = os.path.join(os.path.dirname(path), name)
-    return folder if STEP.fullmatch(name) and os.path.isdir(folder) else path
+    target = os.path.join(folder, name)
+    return target if STEP.fullmatch(name) and os.path.isdir(target) else path
+
+
+def rank(metrics: Mapping[str, Any]) -> tuple[float, float]:
+    """Return by what the checkpoint of an evaluation is the best: its main metric, and among equals a lower loss.
+
+    What is not finite, or not known, comes last.
+    """
+    values = metrics.get("accuracy"), metrics.get("ema", metrics).get("loss")
+    accuracy, loss = (value if isinstance(value, float) and math.isfinite(value) else None for value in values)
+    return -math.inf if accuracy is None else accuracy, -math.inf if loss is None else -loss
+
+
+def evaluation(checkpoint: str) -> dict[str, Any]:
+    """Return the metrics beside a checkpoint; empty if it was not evaluated, or they cannot be read."""
+    try:
+        with parsing(checkpoint):
+            return {**regular.load_json(os.path.join(checkpoint, EVALUATION))}
+    except UserError:
+        return {}
+
+
+def _without_link(folder: str, name: str) -> str | None:
+    """Return the checkpoint of a folder that a missing link would name; None without any."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    steps = sorted((each for each in names if STEP.fullmatch(each)), key=lambda step: int(step[5:]))
+    paths = [os.path.join(folder, step) for step in steps]
+    ranks = [rank(evaluation(path)) for path in paths]
+    if name == "best" and max(ranks, default=(-math.inf,))[0] > -math.inf:
+        return paths[ranks.index(max(ranks))]
+    return paths[-1] if paths else None
 
 
 class Recorded(NamedTuple):
@@ -108,9 +141,10 @@ def _of_record(path: str, record: Any = None) -> Recorded:
         with parsing(path):
             record = regular.load_json(path) if record is None else record
             entries = loader.parse_recorded(record["recipe"], path)
-            return of_recipe(entries, tuple(map(str, record.get("classes", ()))))
+            classes = tuple(map(str, record.get("classes", ())))
     except UserError:
         return NOTHING
+    return of_recipe(entries, classes) if "model.name" in entries else NOTHING
 
 
 def of_recipe(entries: loader.Entries, classes: tuple[str, ...] = ()) -> Recorded:

@@ -408,11 +408,18 @@ def folder(tmp_path):
     return str(tmp_path)
 
 
-def test_the_first_of_the_best_that_exist(folder):
-    assert checkpoint.find_best(folder, {2: 0.9, 4: 0.5, 8: 0.7, 12: 0.7}) == (8, 0.7)
-    assert checkpoint.find_best(folder, {4: 0.5, 8: 0.7}, before=8) == (4, 0.5)
-    assert checkpoint.find_best(folder, {4: math.nan, 8: 0.1}) == (8, 0.1)
-    assert checkpoint.find_best(folder, {4: math.nan}) is checkpoint.find_best(folder, {}) is None
+def test_the_best_that_exist(folder):
+    def best(evaluations, **options):
+        found = checkpoint.find_best(folder, evaluations, **options)
+        return found and (found.step, found.rank[0])
+
+    assert best({2: 0.9, 4: 0.5, 8: 0.7, 12: 0.7}) == (8, 0.7)  # the first of equals
+    for step, loss in ((4, 0.1), (8, 0.4), (12, 0.3)):
+        save_evaluation(folder, step, {"accuracy": 0.0, "loss": loss}, False, 3)
+    assert best({2: 0.9, 4: 0.5, 8: 0.7, 12: 0.7}) == (12, 0.7)  # or that with the lower loss
+    assert best({4: 0.5, 8: 0.7}, before=8) == (4, 0.5)
+    assert best({4: math.nan, 8: 0.1}) == (8, 0.1)
+    assert best({4: math.nan}) is best({}) is None
 
 
 @pytest.mark.parametrize(

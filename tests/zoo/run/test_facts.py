@@ -12,28 +12,23 @@ import torch
 from tests.helpers import processes
 from tests.helpers.training import command, events
 from tests.helpers.training import run_here as run
-from zoo.config import loader
-from zoo.config.schema import Duration
-from zoo.run import facts
-
-
-def entries(**values):
-    return {key: loader.Entry(value, "test") for key, value in values.items()}
+from zoo.run import cli, facts
 
 
 def test_the_digest_depends_on_keys_and_values_alone_and_on_the_contents_of_weights():
-    seed = "initialized from seed 1"
-    first = facts.recipe_digest(entries(a=1, b=Duration.parse("1 epoch"), out="x", device="cpu"), seed)
+    def digest(*changes, weights="initialized from seed 1"):
+        return facts.recipe_digest(cli.request("deeplabv3plus_cityscapes", changes).resolved, weights)
+
+    first = digest()
     assert re.fullmatch("[0-9a-f]{64}", first)
-    same = {**entries(b=Duration.parse("1 epoch"), out="y", device="cuda"), "a": loader.Entry(1, "-o a")}
-    assert facts.recipe_digest({**same, **entries(**{"data.root": "/b", "data.names": "/b/names.txt"})}, seed) == first
-    for other in (entries(a=2, b=Duration.parse("1 epoch")), entries(a=1), entries(a=1, b=Duration.parse("1 step"))):
-        assert facts.recipe_digest(other, seed) != first
-    digests = [
-        facts.recipe_digest({**same, **entries(weights=path)}, f"{path}, sha256 {digest}")
-        for path, digest in (("/home/a/w", "ab"), ("/home/b/w", "ab"), ("/home/a/w", "cd"))
-    ]
-    assert digests[0] == digests[1] != digests[2]
+    assert digest("seed=1") == first  # another origin of the same value
+    assert digest("out=x", "device=cpu", "data.root=/b", "data.names=/b/names.txt", "weights_dir=/b") == first
+    assert first not in (digest("seed=2"), digest("train.eval_every=100 steps"))
+    here, there, other = (
+        digest(f"weights={path}", weights=f"{path}, sha256 {sha256}")
+        for path, sha256 in (("/home/a/w", "ab"), ("/home/b/w", "ab"), ("/home/a/w", "cd"))
+    )
+    assert here == there != other
 
 
 def git(folder, *words):

@@ -11,7 +11,7 @@ from zoo.bench.options import count, fraction, positive
 from zoo.bench.report import logs, plots, results, runs, tables
 from zoo.bench.report.plots import Plot
 from zoo.bench.report.results import Result
-from zoo.bench.report.runs import COMPLETE, MIXED, Run, natural
+from zoo.bench.report.runs import COUNTED, MIXED, Run, natural
 from zoo.bench.report.tables import Table
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError, similar_path
@@ -32,6 +32,7 @@ examples
 
 Exit codes: 0 reported, 2 an error to fix on your side, results that cannot be compared among them."""
 TEMPLATE = Path(runs.__file__).with_name("page.html")
+WANTED = "; give the folder of a run, a folder above runs, or an AI-Rank log"
 MAX_VALUES = 6  # of one kind of facts that are listed
 
 
@@ -45,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     require_new(arguments.json, "--json")
     found = read(arguments.paths, arguments.target, arguments.samples)
     measured = results.group(found, arguments.peak_tflops)
-    warnings = results.check([run for run in found if run.state == COMPLETE], arguments.force)
+    warnings = results.check([run for run in found if run.state in COUNTED], arguments.force)
     warnings += _uncounted(found)
     *parts, all_runs = every = tables.build(found, measured, results.ratios(measured))
     sections = [_section(model, found, measured, parts, arguments) for model in _models(found, measured)]
@@ -67,6 +68,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write_page(arguments: argparse.Namespace) -> int:
+    for path in arguments.paths:
+        if not os.path.exists(path):
+            raise UserError(f"{path} does not exist{similar_path(path) or WANTED}")
     if len(arguments.paths) != 1 or not os.path.isdir(arguments.paths[0]):
         raise UserError("--html: without a file it writes the page of a run; name the folder of one, or a FILE")
     from zoo.visualization.page import write_page  # and what evaluates, which tables do without
@@ -171,8 +175,7 @@ def read(paths: Sequence[str], target: float | None, samples: int | None) -> lis
         elif os.path.isfile(path):
             found.setdefault(os.path.realpath(path), logs.read(path, target, samples))
         else:
-            wanted = "; give the folder of a run, a folder above runs, or an AI-Rank log"
-            raise UserError(f"{path} does not exist{similar_path(path) or wanted}")
+            raise UserError(f"{path} does not exist{similar_path(path) or WANTED}")
     return list(found.values())
 
 
@@ -203,7 +206,7 @@ def _section(
 def _uncounted(found: Sequence[Run]) -> list[str]:
     """Return warnings about runs that do not count."""
     mixed = sum(run.state == MIXED for run in found)
-    unfinished = sum(run.state not in (COMPLETE, MIXED) for run in found)
+    unfinished = sum(run.state not in (*COUNTED, MIXED) for run in found)
     problems = ((mixed, "mixed, resumed with other settings, and"), (unfinished, "not complete and"))
     return [
         f"{number} of {len(found)} runs are {problem} left out of the statistics: see Runs"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from zoo.bench.report import accelerators
 from zoo.bench.report.accelerators import Peak
-from zoo.bench.report.runs import COMPLETE, Case, Run, differing, natural
+from zoo.bench.report.runs import COUNTED, Case, Run, differing, natural
 from zoo.bench.statistics import Summary, interval, log_ratio, summarize
 from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
@@ -65,10 +65,10 @@ class Ratio(NamedTuple):
 
 
 def group(runs: Sequence[Run], peak_tflops: float | None = None) -> list[Result]:
-    """Return the results of all cases that have a complete run, sorted; peak_tflops: counts instead of the table's."""
+    """Return the results of all cases that have a run that counts, sorted; peak_tflops: in place of the table's."""
     members: dict[Case, list[Run]] = {}
     for run in runs:
-        if run.state == COMPLETE:
+        if run.state in COUNTED:
             members.setdefault(run.case, []).append(run)
     results = []
     for case in sorted(members, key=order):

@@ -15,8 +15,10 @@ from zoo.data.errors import UserError
 from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.logs.journal import Event
+from zoo.logs.lines import end_text
 
-COMPLETE, INCOMPLETE, DAMAGED, MIXED = "complete", "incomplete", "damaged", "mixed"
+COMPLETE, ENDED, INCOMPLETE, DAMAGED, MIXED = "complete", "ended", "incomplete", "damaged", "mixed"
+COUNTED = (COMPLETE, ENDED)  # whose results count
 SPEED, INTERVALS = "timed updates", "training time"  # how the throughput was counted, without evaluations
 MATRIX = "matrix.json"  # file that identifies a benchmark matrix
 MATRIX_DEPTH = 5  # of a run below its variant: framework, model, bz<batch>, <N>n<G>g, run
@@ -86,7 +88,8 @@ class Run(NamedTuple):
     """A run."""
 
     path: str  # folder of the run, or file of the log
-    state: str  # COMPLETE, INCOMPLETE, DAMAGED, or MIXED: complete, its method changed by a resume
+    state: str  # COMPLETE; ENDED before the last step of its recipe, as it was told to; INCOMPLETE; DAMAGED; or MIXED:
+    # complete, its method changed by a resume
     remark: str  # how far it came, or what a resume changed; empty for a complete run
     case: Case = Case()
     values: Values = Values()
@@ -215,10 +218,12 @@ def _facts(begin: Event, hosts: Sequence[Any]) -> dict[str, Any]:
 
 def _state(events: Sequence[Event], changed: Sequence[str]) -> tuple[str, str]:
     """Return the state of a run and a remark."""
-    if first(events, "end"):
-        method = [name for name in changed if name in METHOD]
-        return (MIXED, f"resumed with another {', '.join(method)}") if method else (COMPLETE, "")
-    begin = first(events, "begin")
+    begin, end = first(events, "begin"), first(events, "end")
+    if end:
+        if method := [name for name in changed if name in METHOD]:
+            return MIXED, f"resumed with another {', '.join(method)}"
+        is_short = end.get("reason", "steps") != "steps" and not field(begin, "speed")
+        return (ENDED, end_text(end, begin["steps"]).partition("ended ")[2]) if begin and is_short else (COMPLETE, "")
     if begin is None:
         return INCOMPLETE, "it has not begun"
     steps = [event["step"] for event in events if event.get("step") is not None]
@@ -230,7 +235,8 @@ def settings_of(event: Event) -> dict[str, Any]:
     """Return the settings beside its case that an event, `begin` or `resume`, records; unknown ones are left out."""
     found = {name: event[name] for name in (*METHOD, *OTHERS) if event.get(name) is not None}
     if "device" in found:
-        found["device"] = re.sub(r"^(\w+):\d+", r"\1", found["device"])  # cuda:0 and cuda:1 are alike
+        # cuda:0 and cuda:1 are alike, and so are any threads of a processor.
+        found["device"] = re.sub(r"^cpu \(.*\)$|^(\w+):\d+", lambda match: match[1] or "cpu", found["device"])
     return found
 
 
