@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from zoo.data import durable
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER, MAGIC, RecordFile, unpack_image
 from zoo.data.home import home
@@ -123,7 +124,7 @@ def _save(path: str, table: np.ndarray) -> None:
     temporary = f"{path}.{os.getpid()}"
     with suppress(OSError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=durable.fresh) as file:
             np.save(file, table[np.unique(table[:, 0], return_index=True)[1]])
         os.replace(temporary, path)
 

@@ -1,11 +1,41 @@
-"""Files and folders that are on the disk, with their names, when a function returns: a power cut does not undo them."""
+"""Files and folders that are on the disk, with their names, when a function returns: a power cut does not undo them.
 
+A folder that is written to may come from somebody else, with links in it. `fresh` and `regular`, for `opener` of
+`open()`, never write through a link whose name is that of a file; folders may be links.
+"""
+
+import errno
 import os
+import stat
+from contextlib import suppress
+
+
+def fresh(path: str, flags: int) -> int:
+    """Open a file that is written from the start: in place of the file or link that has its name."""
+    with suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            os.unlink(path)
+    return os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+
+
+def regular(path: str, flags: int) -> int:
+    """Open a file that goes on, such as a journal or a lock. Raises OSError if it is a link, or no regular file."""
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)  # which does not wait at a pipe
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, f"{path} is a link, which is not followed; remove it", path) from None
+        raise
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, f"{path} is not a regular file; remove it", path)
 
 
 def write(path: str, content: bytes) -> None:
     """Write a file. Its name in the folder is not on the disk yet."""
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=fresh) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

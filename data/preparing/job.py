@@ -123,7 +123,7 @@ def claim(out: str, job: Job) -> None:
 @contextmanager
 def lock(out: str) -> Iterator[None]:
     """Keep other programs from working in the same folder. Raises UserError if one does."""
-    with open(os.path.join(out, WORK, LOCK), "w", encoding="utf-8") as file:
+    with open(os.path.join(out, WORK, LOCK), "w", encoding="utf-8", opener=durable.regular) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

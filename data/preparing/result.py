@@ -125,7 +125,7 @@ def _join_faces(out: str, plan: Plan, content: Manifest) -> None:
     """Join the packs of all chunks into insightface's train.rec, train.idx and property."""
     offsets, labels = content.record.tolist(), content.columns["label"]
     part = os.path.join(out, jobs.WORK, f"{FACE_PACK}.part")
-    with open(part, "wb") as target:
+    with open(part, "wb", opener=durable.fresh) as target:
         for chunk in plan.chunks:
             with open(chunk_pack(out, chunk.number), "rb") as source:
                 shutil.copyfileobj(source, target, 1 << 20)

@@ -134,7 +134,7 @@ def work_on(task: Task, begin: Callable[[int], bool]) -> None:
     """
     number, entries, end = task.chunk.number, list[Entry](), 0
     part = jobs.work_path(task.out, number, "rec")
-    with open(part, "wb") if task.pack else nullcontext() as pack:
+    with open(part, "wb", opener=durable.fresh) if task.pack else nullcontext() as pack:
         for position, sample in enumerate(jobs.read_samples(task.out, number)):
             if not begin(position):
                 return

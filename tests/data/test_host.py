@@ -97,3 +97,26 @@ def test_each_new_folder_is_synced_in_the_one_above(tmp_path: Path, synced: list
     assert (tmp_path / "a" / "b").is_dir() and synced == [str(tmp_path), str(tmp_path / "a")]
     durable.make_folders(str(tmp_path / "a"))
     assert len(synced) == 2
+
+
+@pytest.mark.parametrize("of_folder", [False, True])
+def test_nothing_is_written_through_a_link(tmp_path: Path, of_folder: bool) -> None:
+    folder, victim = tmp_path / "run", tmp_path / "victim"
+    (tmp_path / "disk").mkdir()
+    folder.symlink_to("disk") if of_folder else folder.mkdir()  # a whole folder may be a link to another disk
+    victim.write_text("mine")
+    for name in ("file.writing", "text", "journal"):
+        (folder / name).symlink_to(victim)
+    durable.replace(str(folder / "file"), b"new", str(folder / "file.writing"))
+    with open(folder / "text", "w", opener=durable.fresh) as file:
+        file.write("new")
+    with pytest.raises(OSError, match="/run/journal is a link, which is not followed; remove it"):
+        durable.regular(str(folder / "journal"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(OSError, match="pipe is not a regular file; remove it"):
+        durable.regular(str(folder / "pipe"), os.O_RDWR | os.O_CREAT)
+    with pytest.raises(FileExistsError):
+        durable.fresh(str(folder / "pipe"), os.O_WRONLY)
+    assert victim.read_text() == "mine"
+    assert (folder / "file").read_text() == (folder / "text").read_text() == "new"
+    assert not (folder / "file").is_symlink() and not (folder / "text").is_symlink()

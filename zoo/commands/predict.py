@@ -13,6 +13,7 @@ import numpy as np
 from zoo import program
 from zoo.commands.new_file import free_folder
 from zoo.config.convert import plain
+from zoo.data import durable
 from zoo.data.errors import BadSample, UserError, printable
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import require_features
@@ -237,7 +238,7 @@ def predict_files(
         return predictor.describe(model, path, sample, found, request, stem)
 
     rows = []
-    with open(os.path.join(out, output.ROWS), "a", encoding="utf-8", buffering=1) as file:
+    with open(os.path.join(out, output.ROWS), "a", encoding="utf-8", buffering=1, opener=durable.regular) as file:
         found = batches.predict(predictor, model, sources, options, describe, first)
         for each, result in zip(inputs[first:], found):
             if isinstance(result, BadSample):

@@ -4,14 +4,13 @@ import argparse
 import os
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 from zoo import program
 from zoo.commands.compare import select_frameworks, with_same_loader
 from zoo.compare import seed_tables
 from zoo.compare.seed_tables import Result, Study
 from zoo.config import loader
-from zoo.data import extras
+from zoo.data import durable, extras
 from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
@@ -86,7 +85,8 @@ def run_study(arguments: argparse.Namespace) -> None:
     report = "\n".join(seed_tables.lines(study))
     print("\n" + report)
     path = os.path.join(out, "seeds.md")
-    Path(path).write_text(report + "\n", encoding="utf-8")
+    with open(path, "w", encoding="utf-8", opener=durable.fresh) as file:
+        file.write(report + "\n")
     print(f"\nthe tables are in {path}, the runs beside it")
 
 
@@ -104,7 +104,7 @@ def finish_run(arguments: argparse.Namespace, out: str, framework: str, seed: in
             return result
     os.makedirs(out, exist_ok=True)
     log = f"{folder}.log"
-    with open(log, "a", encoding="utf-8") as file:
+    with open(log, "a", encoding="utf-8", opener=durable.regular) as file:
         command = train_command(arguments, folder, framework, seed)
         code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
     result = seed_tables.read_result(folder, framework, seed, target)

@@ -9,7 +9,6 @@ import re
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from zoo import program
 from zoo.commands import seeds
 from zoo.compare import seed_tables
-from zoo.data import extras
+from zoo.data import durable, extras
 from zoo.data.errors import UserError, printable
 from zoo.models import load_spec
 from zoo.run import cli
@@ -249,7 +248,8 @@ def report(rows: Sequence[Row], runs: int, title: str, out: str) -> None:
     cells += [[row.setting, f"0 of {runs}", *[None] * 4] for row in rows if not row.best]
     text = "\n".join([f"{title}, best of a run", "", *table(cells, columns, markdown=True)])
     print(f"\n{text}\n")
-    Path(out, "sweep.md").write_text(text + "\n", encoding="utf-8")
+    with open(os.path.join(out, "sweep.md"), "w", encoding="utf-8", opener=durable.fresh) as file:
+        file.write(text + "\n")
     if done and importlib.util.find_spec("matplotlib"):
         plot(done, title, os.path.join(out, "sweep.png"))
     print(f"the table is in {os.path.join(out, 'sweep.md')}, the runs beside it")
@@ -270,7 +270,8 @@ def plot(rows: Sequence[Row], title: str, path: str) -> None:
         axes.set_yticks(places, [row.setting for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel(f"{title}, best of a run: mean and {seed_tables.CONFIDENCE:.0%} interval")
-        figure.savefig(path, dpi=120)
+        with open(path, "wb", opener=durable.fresh) as file:
+            figure.savefig(file, format="png", dpi=120)
 
 
 def _numbers(row: Row) -> list[str | None]:

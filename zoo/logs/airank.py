@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from zoo.data import durable
 from zoo.logs.journal import Event, history
 
 TAG = "AI-Rank-log"
@@ -78,7 +79,7 @@ class Writer:
         if not text:
             return
         path = os.path.join(self.run, FILE)
-        with open(path + ".writing", "w", encoding="utf-8") as file:
+        with open(path + ".writing", "w", encoding="utf-8", opener=durable.fresh) as file:
             file.write(text)
         os.replace(path + ".writing", path)
 

@@ -97,7 +97,10 @@ class Journal:
         self.events = history(run)
         last = max((entry["time"] for entry in _entries(run) if is_finite(entry.get("time"))), default=0.0)
         self._start = max(time.time(), last) - time.monotonic()
-        file = self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by __exit__)
+        try:
+            file = self._file = open(path, "a", encoding="utf-8", opener=durable.regular)  # noqa: SIM115 (by __exit__)
+        except OSError as error:
+            raise UserError(f"out: cannot write to {run}: {error.strerror}") from None
         durable.sync_folder(run)
         if file.tell() and not _ends_with_newline(path):
             file.write("\n")  # a kill truncated the last line, and the next event needs one of its own

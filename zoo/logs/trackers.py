@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.data import durable
 from zoo.data.errors import UserError, known_names, printable
 from zoo.logs.journal import Event
 from zoo.logs.viewers import GROUPS, Histogram, numbers
@@ -40,13 +41,17 @@ class Tracker:
             UserError: the package refuses, for example because nobody is logged in.
         """
         id_file = Path(folder, f"{self.name}_id")
-        known = id_file.read_text(encoding="utf-8") if id_file.exists() else None
+        known = None
         try:
+            if id_file.exists():
+                with open(id_file, encoding="utf-8", opener=durable.regular) as file:  # what it holds is sent there
+                    known = file.read()
             self._package: Any = importlib.import_module(self.name)
             started = self._start(folder, known, project, dict(recipe))
         except Exception as error:  # of many classes, which have no common base
             raise UserError(f"--track {self.name}: {error}{self.login}") from None
-        id_file.write_text(started, encoding="utf-8")
+        with open(id_file, "w", encoding="utf-8", opener=durable.fresh) as file:
+            file.write(started)
         self._works = True
 
     def __call__(self, event: Event) -> None:

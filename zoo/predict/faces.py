@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.data import durable
 from zoo.data.errors import BadSample
 from zoo.data.formats import face_files
 from zoo.predict.results import DEFAULT_TOP, Request, Row, Sample, Source, TrainedModel
@@ -82,7 +83,8 @@ def finish(rows: Sequence[Row], out: str) -> list[str]:
         return []
     units = np.array([row["embedding"] for row in rows])
     path = os.path.join(out, EMBEDDINGS_FILE)
-    np.savez(path, files=[row["file"] for row in rows], embeddings=units.astype(np.float32))
+    with open(path, "wb", opener=durable.fresh) as file:
+        np.savez(file, files=[row["file"] for row in rows], embeddings=units.astype(np.float32))
     if len(rows) != 2:
         return []
     cosine, distance = float(units[0] @ units[1]), float(((units[0] - units[1]) ** 2).sum())

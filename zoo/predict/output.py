@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.data.formats import csv_files
 from zoo.data.parsing import parsing
@@ -37,7 +38,7 @@ def begin(folder: str, model: Mapping[str, Any], files: Sequence[str]) -> list[R
     path = os.path.join(folder, ORIGIN)
     if not os.path.exists(path):
         os.makedirs(folder, exist_ok=True)
-        with open(f"{path}.part", "w", encoding="utf-8") as file:
+        with open(f"{path}.part", "w", encoding="utf-8", opener=durable.fresh) as file:
             file.write(json.dumps(model, indent=1) + "\n")
         os.replace(f"{path}.part", path)
         return []
@@ -61,7 +62,7 @@ def _whole_rows(path: str) -> list[Row]:
     """Return the rows up to the first line that is not whole, and cut the file there."""
     rows: list[Row] = []
     end = 0
-    with open(path, "ab+") as file:
+    with open(path, "ab+", opener=durable.regular) as file:
         file.seek(0)
         for line in file:
             try:
@@ -78,7 +79,8 @@ def _whole_rows(path: str) -> list[Row]:
 
 def write_table(folder: str, rows: Sequence[Row]) -> None:
     """Write the most probable class of each file, of a scene the largest, as CSV."""
-    with open(os.path.join(folder, TABLE), "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+    path = os.path.join(folder, TABLE)
+    with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="", opener=durable.fresh) as file:
         csv_files.write(file, [("file", "label", "probability", "error"), *map(_table_row, rows)])
 
 

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from zoo.data import durable
 from zoo.data.errors import BadSample
 from zoo.data.extras import Image, ImageDraw, ImageFont, av
 from zoo.data.formats.keyframes import rgb_converter
@@ -115,14 +116,16 @@ def _shorten(name: str) -> str:
 
 def write_image(path: str, pixels: np.ndarray) -> None:
     """Write an image (H, W, 3) uint8 RGB as PNG."""
-    Image.fromarray(pixels).save(path, "PNG")
+    with open(path, "wb", opener=durable.fresh) as file:
+        Image.fromarray(pixels).save(file, "PNG")
 
 
 def write_labels(path: str, labels: np.ndarray, colors: np.ndarray) -> None:
     """Write labels (H, W) uint8 as a PNG of 8-bit indices, which viewers show in the colors (K, 3)."""
     image = Image.fromarray(labels)
     image.putpalette(colors.tobytes())
-    image.save(path, "PNG")
+    with open(path, "wb", opener=durable.fresh) as file:
+        image.save(file, "PNG")
 
 
 def read_video(path: str) -> Iterator[Frame]:
@@ -148,7 +151,7 @@ def write_video(path: str, frames: Iterable[Frame]) -> None:
         BadSample: the encoder refuses them.
     """
     try:
-        with av.open(path, "w", format="mp4") as container:
+        with open(path, "wb", opener=durable.fresh) as file, av.open(file, "w", format="mp4") as container:
             stream = None
             for pixels, rate in frames:
                 height, width = pixels.shape[:2]

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from zoo import data
-from zoo.data import audit, record
+from zoo.data import audit, durable, record
 from zoo.data.dataset import Relabeled
 from zoo.data.errors import UserError, similar_name
 from zoo.data.formats import regular
@@ -164,7 +164,8 @@ def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_o
 def write_table(found: DataCheck, folder: str) -> None:
     """Write the table into the folder of a run, if there is one."""
     if found.table:
-        with open(os.path.join(folder, audit.TABLE_NAME), "w", encoding="utf-8", errors="surrogateescape") as file:
+        path = os.path.join(folder, audit.TABLE_NAME)
+        with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=durable.fresh) as file:
             file.write(found.table)
 
 

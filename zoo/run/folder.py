@@ -172,7 +172,7 @@ def _locked(path: str) -> TextIO:
         OSError: the file cannot be written or locked.
     """
     with ExitStack() as closed_on_error:
-        file = closed_on_error.enter_context(open(path, "a+", encoding="utf-8"))
+        file = closed_on_error.enter_context(open(path, "a+", encoding="utf-8", opener=durable.regular))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -11,6 +11,7 @@ import numpy as np
 from zoo.config.convert import plain
 from zoo.config.loader import DEFAULT
 from zoo.config.schema import Config
+from zoo.data import durable
 from zoo.data.stream import Stream
 from zoo.logs import resources, timing
 from zoo.logs.journal import Journal
@@ -279,7 +280,7 @@ class RunProfile:
             return
         operators, self._profiler = self._profiler.stop(), None
         lines = describe(report(self._job, operators, updates))
-        with open(os.path.join(self._path, TABLE), "w", encoding="utf-8") as file:
+        with open(os.path.join(self._path, TABLE), "w", encoding="utf-8", opener=durable.fresh) as file:
             file.writelines(line + "\n" for line in lines)
         self._add("profile", step=done, updates=updates, path=self._path, table=lines)
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import secrets
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import deserialize, safe_open
 
+from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
@@ -183,7 +185,7 @@ def write_streamed(path: str, tensors: Mapping[str, Any], metadata: Mapping[str,
         offset += size
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=durable.fresh) as file:
         digest = hashlib.sha256()
         for part in _parts(len(text).to_bytes(8, "little") + text, tensors):
             file.write(part)
@@ -216,7 +218,7 @@ def atomic_write(path: str) -> Iterator[str]:
         UserError: `path` exists already, or its folder cannot be written.
     """
     refuse_existing(path)
-    temporary = f"{path}.{os.getpid()}.part"  # the process id: ranks may write the same file
+    temporary = f"{path}.{secrets.token_hex(8)}.part"  # ranks may write the same file, and nobody has put a link there
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         yield temporary

@@ -17,6 +17,7 @@ from zoo.data.errors import UserError
 from zoo.logs.journal import Journal, history
 from zoo.run import checkpoint, pipeline, session
 from zoo.trainer.torch.trainer import Trainer
+from zoo.visualization import page
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
 STRIDE = 4  # of the writes before which a run is killed
@@ -225,3 +226,29 @@ def test_a_reader_that_fails_saves_what_was_done(run, undisturbed, monkeypatch):
 def events_of(folder, kind):
     with open(folder / "events.jsonl") as file:
         return [event for event in map(json.loads, file) if event["event"] == kind]
+
+
+def test_links_in_a_run_from_somebody_else_are_not_written_through(run, tmp_path):
+    folder, victim = run(), tmp_path / "victim"
+    page.write_page(folder)
+    victim.write_text("mine")
+    checkpoints = (folder / "checkpoints").rename(tmp_path / "disk")
+    (folder / "checkpoints").symlink_to(checkpoints)  # which a user may have made
+    last = max(checkpoints.glob("step-*"))
+    planted = [folder / f"{name}.writing" for name in ("config.yaml", "airank.log", "report.html", "metrics.csv")]
+    planted += [folder / "classes.csv", last / ".evaluation.json", checkpoints / ".last"]
+    (folder / "classes.csv").unlink(missing_ok=True)
+    for path in planted:
+        path.symlink_to(victim)
+    run(listeners=["metrics_csv"], train__steps=8)
+    page.write_page(folder)
+    assert victim.read_text() == "mine" and (folder / "checkpoints").is_symlink()
+    assert max(checkpoints.glob("step-*")) != last
+    for name in (".lock", "events.jsonl"):
+        kept = (folder / name).rename(tmp_path / name)
+        (folder / name).symlink_to(kept if name == "events.jsonl" else victim)
+        with pytest.raises(UserError, match=f"{name} is a link, which is not followed; remove it"):
+            run()
+        (folder / name).unlink()
+        kept.rename(folder / name)
+    assert victim.read_text() == "mine"

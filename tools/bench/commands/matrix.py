@@ -30,6 +30,7 @@ from zoo.bench.matrix.cases import (
 from zoo.bench.matrix.results import Outcome, Runs
 from zoo.bench.matrix.rounds import MAX_REPEATS, Done, Matrix
 from zoo.bench.options import Cluster, cluster, count, fraction, positive, several
+from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.distributed.group import code_version
 from zoo.frameworks import FRAMEWORKS
@@ -213,7 +214,7 @@ def report(old: Runs, new: Runs, arguments: argparse.Namespace, name: str, paire
     print("\n".join(results.comparison_lines(found)))
     path = Path(arguments.out) / name
     try:
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        durable.write(str(path), (json.dumps(found, indent=1) + "\n").encode())
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror})") from None
     return int(any(row["verdict"] == "slower" for row in found["cases"]))

@@ -241,7 +241,7 @@ class Folder:
         """Append an attempt to the journal, and make it durable."""
         entry = {"kind": kind, "case": str(case), **values}
         self.attempts.append(entry)
-        with open(self.path / ATTEMPTS, "a", encoding="utf-8") as file:
+        with open(self.path / ATTEMPTS, "a", encoding="utf-8", opener=durable.regular) as file:
             file.write(json.dumps(entry) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -292,7 +292,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
     entries = []
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     if text and not text.endswith("\n"):
-        with open(path, "a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8", opener=durable.regular) as file:
             file.write("\n")
     for line in text.splitlines():
         with suppress(ValueError):

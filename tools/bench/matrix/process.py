@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 import psutil
 
 from zoo.bench.matrix.cases import CHECKOUT, Case
-from zoo.data import host
+from zoo.data import durable, host
 from zoo.data.errors import UserError
 from zoo.run.speed import ASK, GIVE
 
@@ -77,7 +77,7 @@ def run(words: Sequence[str], log: Path, checkout: Path, seconds: float, memory:
     if checkout != CHECKOUT:  # else an installed package, which is this checkout, would come first
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(checkout), environment.get("PYTHONPATH")]))
     try:
-        file = open(log, "wb")  # noqa: SIM115
+        file = open(log, "wb", opener=durable.fresh)  # noqa: SIM115
     except OSError as error:
         raise UserError(f"{log}: cannot be written ({error.strerror})") from None
     with file:

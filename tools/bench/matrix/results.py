@@ -11,6 +11,7 @@ from zoo.bench.matrix.cases import BASE, Case, recorded_matrix
 from zoo.bench.report import runs
 from zoo.bench.report.runs import COMPLETE, Run
 from zoo.bench.statistics import CONFIDENCE, LEAST_RUNS, Verdict, holm, interval, judge, log_ratio, rank_test, summarize
+from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.table import csv_text, table
 
@@ -76,14 +77,14 @@ def save(folder: Path, outcomes: Mapping[Case, Outcome], busy_runs: int) -> None
         }
         for case, outcome in outcomes.items()
     ]
-    (folder / "results.csv").write_text(csv_text(cases, list(cases[0])), encoding="utf-8")
+    durable.write(str(folder / "results.csv"), csv_text(cases, list(cases[0])).encode())
     for row, outcome in zip(cases, outcomes.values()):
         row["runs"] = [
             {"run": number, "folder": run.path, **{name: getattr(run.values, name) for name in RUN_VALUES}}
             for number, run in outcome.runs.items()
         ]
     content = {"units": UNITS, "runs_on_a_busy_machine": busy_runs, "cases": cases}
-    (folder / "results.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    durable.write(str(folder / "results.json"), (json.dumps(content, indent=1) + "\n").encode())
 
 
 def outcome_lines(outcomes: Mapping[Case, Outcome]) -> list[str]:

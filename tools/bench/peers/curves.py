@@ -13,6 +13,7 @@ from unittest.mock import MagicMock
 import numpy as np
 
 from zoo.bench.peers import upstream
+from zoo.data import durable
 from zoo.data.errors import UserError
 
 Tensors = dict[str, np.ndarray]
@@ -149,7 +150,7 @@ def train(program: Callable[[Work, Recorder], None], work: Work) -> Curve:
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     with (
-        open(work.log, "a", encoding="utf-8") as log,
+        open(work.log, "a", encoding="utf-8", opener=durable.regular) as log,
         redirect_stdout(log),
         redirect_stderr(log),
         tempfile.TemporaryDirectory() as folder,

@@ -3,6 +3,7 @@
 import os
 
 from zoo.config.schema import Config
+from zoo.data import durable
 from zoo.data.formats import csv_files
 from zoo.logs.journal import Event, Listener, history
 
@@ -32,7 +33,7 @@ class Table:
             dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, int | float))
         )
         path = os.path.join(self.folder, FILE)
-        with open(path + ".writing", "w", encoding="utf-8", newline="") as file:
+        with open(path + ".writing", "w", encoding="utf-8", newline="", opener=durable.fresh) as file:
             csv_files.write_columns(file, rows, ["event", *names])
         os.replace(path + ".writing", path)
 
