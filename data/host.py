@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 CGROUP = Path("/sys/fs/cgroup")
+LOADS = Path("/proc/loadavg")  # Linux: 0.52 0.58 0.59 2/345 6789
 SHARED_MEMORY = "/dev/shm"
 PARENT_POLL_INTERVAL = 0.5  # seconds between two looks at the parent process
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
@@ -66,6 +67,12 @@ def cpu_quota() -> float | None:
     if quota and period and int(quota) > 0:
         return int(quota) / int(period)
     return None
+
+
+def running() -> int:
+    """Return how many threads of this host compute or are ready to, this one included; 0 where it is not known."""
+    fields = _read(LOADS).split()
+    return int(fields[3].partition("/")[0]) if len(fields) > 3 else 0
 
 
 def available_memory() -> int:

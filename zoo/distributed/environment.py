@@ -48,6 +48,8 @@ PREFIXES = (
     "UCX_",
 )
 THREADS = "OMP_NUM_THREADS"
+# Threads that wait sleep: in Intel's OpenMP (Paddle) at once, in GNU's (PyTorch) after 1000 rounds, which counts more.
+SLEEPING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000"}
 NAMED = "ZOO_ENV"  # names that zoo launch --env was given, separated by commas
 HIDDEN = "(hidden)"  # in place of the value of a secret
 # The devices of one host: recorded, but not carried to other hosts unless they are named.
@@ -266,7 +268,8 @@ def prepare(group: Group) -> None:
     """Divide the cores of a machine among the processes that share them, and name gloo's network interface.
 
     Libraries count the cores of the affinity mask, but know neither the limit of a container nor other processes. With
-    more threads than cores, each parallel operation waits for threads that do not run.
+    more threads than cores, each parallel operation waits for threads that do not run. The same happens where other
+    programs compute, and a thread that spins while it waits takes the time of the one that it waits for.
     """
     mine = [socket.gethostname(), host.cores()]
     ranks = group.all_gather(mine)
@@ -274,6 +277,8 @@ def prepare(group: Group) -> None:
     share = host.core_share([ranks[index][1] for index in local], local.index(group.rank), host.cpu_quota())
     if share < len(mine[1]):
         os.environ.setdefault(THREADS, str(max(1, int(share))))
+    if host.running() > len(local) and not os.environ.keys() & SLEEPING.keys():
+        os.environ.update(SLEEPING)
     if group.size == 1:
         return
     interface = interface_of(group.launch.local_address)
@@ -288,14 +293,14 @@ def describe_threads(given: str | None, environ: Mapping[str, str]) -> str:
         given: OMP_NUM_THREADS before `prepare`, None if it was not set.
         environ: after it.
     """
-    cores, load = len(host.cores()), os.getloadavg()[0]
-    number = environ.get(THREADS)
+    cores, number = len(host.cores()), environ.get(THREADS)
     text = f"threads: {number or cores}, "
     text += (
         f"as {THREADS} says" if given else f"the share of this process in {cores} cores" if number else "one per core"
     )
-    if load > cores and number != "1":
-        text += f"; the load of this machine is {load:.0f}, at which small models are faster with {THREADS}=1"
+    if SLEEPING.items() <= environ.items() and number != "1":
+        text += "; other programs compute here: threads sleep while they wait, and small models are faster with "
+        text += f"{THREADS}=1"
     return text
 
 

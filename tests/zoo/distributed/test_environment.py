@@ -256,18 +256,38 @@ def test_threads_of_a_process(monkeypatch, ranks, rank, quota, threads):
 
 
 @pytest.mark.parametrize(
-    "given, number, load, expected",
+    "given, number, is_busy, expected",
     [
-        (None, None, 0.5, "threads: 8, one per core"),
-        ("3", "3", 0.5, "threads: 3, as OMP_NUM_THREADS says"),
-        (None, "4", 8.0, "threads: 4, the share of this process in 8 cores"),
-        (None, None, 9.6, "threads: 8, one per core; the load of this machine is 10, at which small models are faster "
-                          "with OMP_NUM_THREADS=1"),
-        ("1", "1", 9.6, "threads: 1, as OMP_NUM_THREADS says"),
+        (None, None, False, "threads: 8, one per core"),
+        ("3", "3", False, "threads: 3, as OMP_NUM_THREADS says"),
+        (None, "4", False, "threads: 4, the share of this process in 8 cores"),
+        (None, None, True, "threads: 8, one per core; other programs compute here: threads sleep while they wait, and "
+                           "small models are faster with OMP_NUM_THREADS=1"),
+        ("1", "1", True, "threads: 1, as OMP_NUM_THREADS says"),
     ],
 )  # fmt: skip
-def test_the_number_of_threads_is_explained(monkeypatch, given, number, load, expected):
+def test_the_number_of_threads_is_explained(monkeypatch, given, number, is_busy, expected):
     monkeypatch.setattr(host, "cores", lambda: EIGHT)
-    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     environ = {"OMP_NUM_THREADS": number} if number else {}
-    assert environment.describe_threads(given, environ) == expected
+    assert environment.describe_threads(given, {**environ, **(environment.SLEEPING if is_busy else {})}) == expected
+
+
+@pytest.mark.parametrize(
+    "line, given, expected",
+    [
+        ("0.00 0.00 0.00 3/500 4242", {}, environment.SLEEPING),
+        ("9.00 9.00 9.00 1/500 4242", {}, {}),  # what was an hour ago does not count
+        ("0.00 0.00 0.00 3/500 4242", {"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
+        ("", {}, {}),  # not Linux
+    ],
+)
+def test_threads_sleep_while_they_wait_where_other_programs_compute(monkeypatch, tmp_path, line, given, expected):
+    (tmp_path / "loadavg").write_text(line)
+    monkeypatch.setattr(host, "LOADS", tmp_path / "loadavg")
+    for name in environment.SLEEPING:
+        monkeypatch.setenv(name, "")  # so that what is set here ends with the test
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    environment.prepare(group((HERE, EIGHT), rank=0))
+    assert {name: os.environ[name] for name in environment.SLEEPING if name in os.environ} == expected
