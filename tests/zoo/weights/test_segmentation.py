@@ -24,7 +24,7 @@ from zoo.models.deeplabv3plus import spec
 from zoo.models.deeplabv3plus.torch import Model
 from zoo.run import weights
 from zoo.trainer.protocol import Param
-from zoo.weights import conversion, layouts, names
+from zoo.weights import conversion, files, layouts, names
 from zoo.weights.match import match_state_dict
 
 RECORDED = {  # recorded names -> origin, inferred options
@@ -165,4 +165,4 @@ def test_a_run_starts_from_imagenet_weights(tmp_path, monkeypatch, variant):
     assert tensors["head.image_pool.conv.weight"].std() > 0 and tensors["backbone.bn3.weight"].std() > 0
     path, new = tmp_path / entry.name / "model.safetensors", len(tensors) - len(backbone)
     assert lines == [f"weights: {len(backbone)} tensors from {path}, {new} newly initialized"]
-    assert origin == f"{entry.title}, {path}"
+    assert origin == f"{entry.title}, sha256 {files.sha256(str(path))}"
