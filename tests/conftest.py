@@ -11,6 +11,7 @@ from tests.helpers.processes import NATIVE, SETTINGS, require_framework, run, tr
 from zoo import cli
 from zoo.data.demo import motion, portraits, shapes, streets
 
+os.environ.pop("COLUMNS", None)  # by which lines are broken
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core per worker of pytest-xdist; before a framework is imported
 # torch.compile's cache does not ask which instructions its kernels were compiled for, and ends with an abort.
 instructions = os.environ.get("ATEN_CPU_CAPABILITY", "native")

@@ -126,7 +126,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(clips, undistur
 @pytest.mark.slow
 def test_killed_at_random_and_resumed_ends_bit_identical(clips, undisturbed_run, tmp_path):
     folder, rng, kills = tmp_path / "run", random.Random(5), 0
-    words = command(clips, "--resume", folder)
+    words = command(clips, "--out", folder, "--resume")
     while kills < 4:
         process = subprocess.Popen(
             words,

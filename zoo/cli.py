@@ -9,6 +9,7 @@ import zoo
 from zoo import program
 from zoo.data import extras
 from zoo.data.errors import UserError, printable, similar_name
+from zoo.table import terminal_width, wrapped
 
 COMMANDS = {
     "train": ("zoo.commands.train", "train a recipe"),
@@ -107,4 +108,5 @@ def typed(name: str) -> str:
 def usage(names: Iterable[str]) -> str:
     """Return the list of some commands."""
     rows = [f"  {name:20}  {COMMANDS[name][1]}" for name in names]
-    return "\n".join(["usage: zoo COMMAND [OPTIONS]; zoo COMMAND --help shows those of a command", "", *rows])
+    text = "\n".join(["usage: zoo COMMAND [OPTIONS]; zoo COMMAND --help shows those of a command", "", *rows])
+    return wrapped(text, terminal_width())

@@ -5,11 +5,13 @@ import io
 import os
 import select
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from zoo.data.errors import UserError, similar_name
+from zoo.table import wrapped
 
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent  # the checkout, or site-packages
@@ -20,6 +22,7 @@ RENAMED = {  # options of version 0.1
     "--format": "--json",
     "--wandb": "--track wandb:PROJECT",
 }
+FULL_LINE = 100  # characters of a line of a source file that the next one goes on from
 title = "zoo"  # what the user typed before the options: zoo predict, or predict.py; zoo.cli.run sets it
 
 
@@ -85,10 +88,33 @@ def keep_printing() -> None:
             setattr(sys, name, io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=lines))
 
 
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Layout of a help text: its paragraphs fill a narrower terminal, and its examples keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(_filled(text.strip("\n").split("\n"), width))
+
+
+def _filled(lines: Sequence[str], width: int) -> Iterator[str]:
+    """Yield the lines of a text for a terminal.
+
+    What is not indented is a paragraph, up to a line with fewer than FULL_LINE characters.
+    """
+    paragraph: list[str] = []
+    for line, following in zip(lines, [*lines[1:], ""]):
+        if line[:1] in ("", " "):
+            yield wrapped(line, width)
+            continue
+        paragraph.append(line)
+        if len(line) < FULL_LINE or following[:1] in ("", " "):
+            is_wide = max(map(len, paragraph)) > width
+            yield from textwrap.wrap(" ".join(paragraph), width) if is_wide else paragraph
+            paragraph = []
+
+
 def parser(description: str | None, epilog: str = "", **options: Any) -> Parser:
-    """Return the parser of a command, whose texts keep their lines; %(prog)s in them is what the user typed."""
-    layout = argparse.RawDescriptionHelpFormatter
-    return Parser(title, description=description, epilog=epilog, formatter_class=layout, **options)
+    """Return the parser of a command; %(prog)s in its texts is what the user typed."""
+    return Parser(title, description=description, epilog=epilog, formatter_class=Formatter, **options)
 
 
 def command(*arguments: str) -> list[str]:

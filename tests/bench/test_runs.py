@@ -27,3 +27,8 @@ def test_runs_of_equal_protocols_are_listed_together_and_the_best_comes_first(tm
     header, first, second = capsys.readouterr().out.splitlines()
     assert " ".join(header.split()) == "run recipe framework protocol metric best steps time began state"
     assert first.split()[0] == "runs/c" and second.split()[4:8] == ["top1", "0.6000", "200", "0m40s"]
+    monkeypatch.setenv("COLUMNS", "60")
+    assert call_zoo("runs", "runs/a", "runs/c") == 0
+    header, *_, note = capsys.readouterr().out.splitlines()
+    assert len(header) <= 60 and header.split() == ["run", "metric", "best", "steps", "time", "state"]
+    assert note == "not shown in 60 columns: recipe, framework, began, protocol"

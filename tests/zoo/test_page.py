@@ -134,7 +134,9 @@ def test_numbers_of_a_classifier(copy_of, model):
     assert header == ["", *names] and [row[0] for row in rows] == list(names)
     assert np.array_equal(np.array([row[1:] for row in rows], int), matrix)
     check_scores(found.tables["Classes"], matrix, names, ious=False)
-    assert dict(found.tables["Evaluation of the best checkpoint"])["top1"] == f"{np.diag(matrix).mean():.4f}"
+    share, count = np.diag(matrix).mean(), np.diag(matrix).sum()
+    shown = dict(found.tables["Evaluation of the best checkpoint"])["top1"]
+    assert shown.startswith(f"{share:.4f} ({count} of {len(split)}, 95 % interval 0.")
     wrong = [index for index, label in enumerate(labels) if predicted[index].labels[0] != names[label]]
     assert sum(heading == "Worst mistakes" for heading, _ in found.images) == min(len(wrong), page.SHOWN) > 0
     assert sum(heading == "Samples" for heading, _ in found.images) == len(split)

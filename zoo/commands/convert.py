@@ -76,7 +76,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help=".safetensors, .pth with --to torchvision, .pdparams with --to paddle; a new file",
     )
     add("--model", choices=tuple(conversion.OPTIONS), help="default: the model that files of this origin usually hold")
-    add("--origin", choices=("auto", *names.ORIGINS), default="auto", help="default: detected from the names")
+    origins = ("auto", *names.ORIGINS)
+    text = f"one of {', '.join(origins)}; default auto: detected from the names"
+    add("--origin", choices=origins, default="auto", metavar="PROJECT", help=text)
     add(
         "--to",
         choices=tuple(TARGET_EXTENSIONS),

@@ -14,7 +14,7 @@ from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli
 from zoo.run.folder import new
 from zoo.run.training import execute
-from zoo.table import table
+from zoo.table import table, terminal_width, wrapped
 from zoo.visualization.page import page_line
 
 EPILOG = f"""\
@@ -46,9 +46,9 @@ def main(argv: list[str]) -> int:
     lines = [
         f"{arguments.folder}: {found.task}: {found.layout}",
         *plan.notes,
-        *table(rows, ("key", "value", "because")),
+        *table(rows, ("key", "value", "because"), width=terminal_width()),
     ]
-    print(printable("\n".join(lines)), flush=True)
+    print(wrapped(printable("\n".join(lines)), terminal_width()), flush=True)
     if arguments.dry_run:
         print(f"\n{plan.text}", end="")
         return 0

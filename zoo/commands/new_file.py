@@ -11,6 +11,7 @@ from typing import Any
 
 from zoo.data import durable
 from zoo.data.errors import UserError, printable
+from zoo.table import terminal_width, wrapped
 
 STANDARD_OUTPUT = "-"
 
@@ -42,7 +43,7 @@ def print_report(lines: Sequence[str], report: Any, path: str | None) -> None:
         print(text, end="")
         return
     if lines:
-        print(printable("\n".join(lines)), flush=True)
+        print(wrapped(printable("\n".join(lines)), terminal_width()), flush=True)
     if path is not None:
         write_new(text, path, "--json")
 

@@ -6,14 +6,15 @@ from zoo.config import loader
 from zoo.run import cli, schedule
 from zoo.run.session import Run
 from zoo.run.training import execute
-from zoo.table import table
+from zoo.table import table, terminal_width
 
 
 def main(argv: list[str]) -> int:
     """Run the command line and return the exit code; zoo/run/training.py has the loop."""
     arguments = cli.parse(argv)
     if arguments.list:
-        print("\n".join(table(list(loader.shipped_recipes().items()), ("recipe", "what it is"))))
+        rows = list(loader.shipped_recipes().items())
+        print("\n".join(table(rows, ("recipe", "what it is"), width=terminal_width())))
         return 0
     request = cli.read(arguments)
     if arguments.print_config:

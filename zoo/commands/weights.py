@@ -8,7 +8,7 @@ import yaml
 from zoo import program
 from zoo.data.errors import UserError
 from zoo.run import hub
-from zoo.table import table
+from zoo.table import table, terminal_width
 from zoo.weights import files, registry
 
 EPILOG = """\
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
         return 0
     here = {entry.name: "yes" if registry.is_at_hand(entry) else "" for entry in found}
     rows = [(entry.name, entry.mib, entry.metric, here[entry.name], entry.protocol) for entry in found]
-    print("\n".join(table(rows, ("name", "MiB", "metric", "here", "protocol, as published"))))
+    print("\n".join(table(rows, ("name", "MiB", "metric", "here", "protocol, as published"), width=terminal_width())))
     return 0
 
 

@@ -1,5 +1,6 @@
 """Console output of a run: a line per epoch or evaluation, with --verbose per event; a bar on a terminal."""
 
+import os
 import statistics
 import sys
 import textwrap
@@ -14,7 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from zoo.data.errors import printable
 from zoo.logs.journal import Event, best_evaluation
-from zoo.logs.lines import TOP5_CLASSES, duration, end_lines, loss_text, run_lines, short
+from zoo.logs.lines import FEW, TOP5_CLASSES, duration, end_lines, loss_text, run_lines, share_text, short
+from zoo.table import wrapped
 
 Item = TypeVar("Item")
 WIDTH = 100  # columns of a line of training
@@ -44,6 +46,7 @@ class Console:
     ):
         self.steps, self.epochs, self.metric, self.verbose = steps, epochs, metric, verbose
         self.rich = RichConsole(file=out or sys.stdout, highlight=False, soft_wrap=True)
+        self._width = self.rich.width if self.rich.is_terminal or os.environ.get("COLUMNS") else None
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(None),
@@ -143,7 +146,9 @@ class Console:
         """Print a table of what a run has reached, where it is and what may follow; none without an evaluation."""
         best = best_evaluation(events)
         if best:
-            self.print(f"best        {self.metric} {best['accuracy']:.4f} at {self._place(best)}", "bold")
+            count = self._count(best)
+            at = f"{self._place(best)}{': ' * bool(count)}{count}"
+            self.print(f"best        {self.metric} {best['accuracy']:.4f} at {at}", "bold")
             for line in end_lines(events, folder):
                 self.print(line)
 
@@ -153,7 +158,7 @@ class Console:
         self._write(text, style)
 
     def _write(self, text: str, style: str = "") -> None:
-        self.rich.print(printable(text), markup=False, style=style)
+        self.rich.print(wrapped(printable(text), self._width), markup=False, style=style)
         self._printed = time.monotonic()
 
     def _flush(self, style: str = "") -> None:
@@ -219,7 +224,7 @@ class Console:
             *rate,
         ]
         line = "  ".join(parts)
-        self.print(line if len(line) <= WIDTH else " ".join(parts))
+        self.print(line if len(line) <= (self._width or WIDTH) else " ".join(parts))
 
     def _data_wait(self, event: Event) -> None:
         self._write(event["message"], "yellow")
@@ -235,6 +240,8 @@ class Console:
             f"evaluation{after}: {self._metrics(event)}  over {event['samples']} samples "
             f"in {event['seconds']:.1f} s{unreadable}"
         )
+        if count := self._count(event):
+            self.print(f"  {self.metric}: {count}")
         for key, title in (("ema", "moving average"), ("train", "training samples")):
             if key in event:
                 self.print(f"  {title}: {self._metrics(event[key])}")
@@ -244,6 +251,10 @@ class Console:
                 text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
             ):
                 self.print(line)
+
+    def _count(self, event: Event) -> str:
+        """Return the number of samples behind a main metric that is a share of them; "" for others and of many."""
+        return share_text(event["accuracy"], event.get("samples", FEW)) if self.metric == "top1" else ""
 
     def _metrics(self, event: Event) -> str:
         """Return the metrics of an event or a part of it; with few classes not the top-5 accuracy."""

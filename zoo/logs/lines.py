@@ -1,5 +1,6 @@
 """Lines about a run as a whole, and numbers in few characters."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,13 +8,15 @@ from typing import Any
 from zoo.logs.journal import Event
 
 TOP5_CLASSES = 6  # with fewer, the top-5 accuracy is 1 or nearly so, and not shown
+FEW = 1000  # samples; of fewer, an accuracy is shown with its interval, which is wider than 0.06 at 0.5
 
 
 def run_lines(metadata: Mapping[str, Any]) -> list[str]:
     """Return what a run is, by the fields of its event `begin`; the first line is about its data."""
     parameters = f"{metadata['parameters']:,} parameters, " if metadata["parameters"] else ""
     level = f" ({metadata['level']})" if metadata["level"] else ""
-    mode = metadata["compile"]
+    mode, evaluated_in = metadata["compile"], metadata.get("eval_compute", metadata["compute"])
+    evaluation = f", evaluating in {evaluated_in}," if evaluated_in != metadata["compute"] else ""
     compiled = f", compiled ({mode})" if isinstance(mode, str) else ", compiled" if mode else ""
     return [
         f"data: {metadata['train_samples']} training and {metadata['val_samples']} validation samples, "
@@ -21,7 +24,8 @@ def run_lines(metadata: Mapping[str, Any]) -> list[str]:
         f"model: {parameters}the head has {metadata['outputs']} outputs "
         f"({metadata['classes']} classes in the data); weights: {metadata['weights']}",
         f"plan: {metadata['plan']}, {metadata['steps']} steps",
-        f"computing in {metadata['compute']}{level} with {metadata['framework']}{compiled} on {metadata['device']}",
+        f"computing in {metadata['compute']}{level}{evaluation} with {metadata['framework']}{compiled} on "
+        f"{metadata['device']}",
     ]
 
 
@@ -62,6 +66,16 @@ def end_text(end: Event, steps: int) -> str:
         return f"is complete at step {end['step']}"
     reason = reasons.get(end.get("reason", ""), "its recipe is longer now")
     return f"has ended at step {end['step']} of {steps} ({reason})"
+
+
+def share_text(value: float, samples: int) -> str:
+    """Return the count behind a share of few samples, with its 95 % interval by Wilson's formula; "" of many."""
+    if samples >= FEW or not 0 <= value <= 1:
+        return ""
+    z2 = 1.959964**2 / samples
+    center, half = value + z2 / 2, math.sqrt(value * (1 - value) * z2 + z2**2 / 4)
+    low, high = max(center - half, 0) / (1 + z2), (center + half) / (1 + z2)
+    return f"{round(value * samples)} of {samples}, 95 % interval {low:.2f} to {high:.2f}"
 
 
 def throughput(events: Sequence[Event]) -> str:

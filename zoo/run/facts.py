@@ -37,6 +37,7 @@ def describe(job: Job, cfg: Config, weights: str) -> dict[str, Any]:
         "framework": job.framework,
         "device": job.world.device,
         **job.plan.mode._asdict(),
+        "eval_compute": "fp32" if job.plan.mode.is_mixed and not job.plan.eval_mixed else job.plan.mode.compute,
         **job.batch_plan._asdict(),
         "launcher": job.group.launch.launcher,
         "global_batch": job.clock.global_batch,

@@ -281,6 +281,7 @@ def build_exported(
         mode=Mode(file.metadata.precision, None, False, False),
         output=tasks.load_task(load_spec(model).TASK).output(cfg.task),
         seed=cfg.seed,
+        eval_mixed=True,  # in the precision of the export
     )
     return plan, load_onnx_backend().OnnxModel(file, arch, plan, world), file
 

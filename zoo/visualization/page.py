@@ -18,7 +18,7 @@ from zoo.data.formats import masks, regular
 from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.logs.journal import Event
-from zoo.logs.lines import TOP5_CLASSES, duration, end_text, run_lines, throughput
+from zoo.logs.lines import TOP5_CLASSES, duration, end_text, run_lines, share_text, throughput
 from zoo.run import checkpoint, cli, start
 from zoo.run.folder import RECIPE
 from zoo.visualization import canvas, drawing
@@ -134,12 +134,15 @@ def _evaluate(path: str) -> Values:
         evaluation = Evaluation(job.val_set, run.config.seed, recorder.summed, recorder.predictions)
         hidden = ["seconds", "accuracy"] if job.task.PRIMARY != "accuracy" else ["seconds"]
         hidden += ["top5"] * (len(job.val_set.classes) < TOP5_CLASSES) + ["bad"] * (not found["bad"])
+        values = {**found.get("ema", found), "bad": found["bad"]}
         printed = {
             name: str(value) if isinstance(value, int) else f"{value:.4f}"
-            for name, value in {**found.get("ema", found), "bad": found["bad"]}.items()
+            for name, value in values.items()
             if isinstance(value, int | float) and name not in hidden
         }
         shown = _faces(evaluation) if task == "face" else _classes(evaluation, recorder.worst, task == "segment")
+        if "top1" in printed and (count := share_text(values["top1"], found["samples"])):
+            printed["top1"] += f" ({count})"
         return {"metrics": printed, **shown}
 
 

@@ -1,10 +1,12 @@
 """Console output of events: a line per epoch, with `verbose` per event, and the table at the end."""
 
 import io
+import math
 
 import pytest
 
 from zoo.logs.console import Console
+from zoo.logs.lines import share_text
 
 METADATA = {
     "train_samples": 640,
@@ -155,7 +157,7 @@ def test_the_table_at_the_end(clock):
     evals = [at("eval", 40, accuracy=0.75), at("best", 40, path="x"), at("eval", 80, accuracy=0.5)]
     console.summarize([begin, *rates, *evals, killed, resume, end], "runs/x")
     assert lines(console) == [
-        "best        top1 0.7500 at epoch 1",
+        "best        top1 0.7500 at epoch 1: 120 of 160, 95 % interval 0.68 to 0.81",
         "time        2m45s",
         "throughput  100 samples/s",
         "folder      runs/x",
@@ -223,3 +225,37 @@ def test_the_summary_of_a_run(console):
         "plan: 1 rank(s), 640 steps",
         "computing in fp16 (O2) with paddle, compiled on cuda:0",
     ]
+
+
+@pytest.mark.parametrize(
+    "evaluated_in, words", [("fp16", "fp16 (O2) with"), ("fp32", "fp16 (O2), evaluating in fp32,")]
+)
+def test_the_precision_of_evaluations_is_named_where_it_is_another_one(console, evaluated_in, words):
+    console.describe({**METADATA, "eval_compute": evaluated_in}, [], [])
+    assert lines(console)[-1].startswith(f"computing in {words}")
+
+
+@pytest.mark.parametrize(
+    "accuracy, samples, text",
+    [  # intervals by scipy's binomtest(...).proportion_ci(method="wilson")
+        (5 / 6, 6, "5 of 6, 95 % interval 0.44 to 0.97"),
+        (1.0, 10, "10 of 10, 95 % interval 0.72 to 1.00"),
+        (0.0, 10, "0 of 10, 95 % interval 0.00 to 0.28"),
+        (0.5, 1000, ""),
+        (math.nan, 10, ""),
+    ],
+)
+def test_few_samples_have_their_count_and_interval(accuracy, samples, text):
+    assert share_text(accuracy, samples) == text
+
+
+def test_a_narrow_terminal_gets_whole_words(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    console = brief()
+    console.describe(METADATA, ["train.batch: 16 -> 8"], [])
+    text = console.rich.file.getvalue()
+    assert max(map(len, text.splitlines())) <= 40
+    monkeypatch.delenv("COLUMNS")
+    wide = brief()
+    wide.describe(METADATA, ["train.batch: 16 -> 8"], [])
+    assert text.split() == wide.rich.file.getvalue().split()

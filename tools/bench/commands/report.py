@@ -15,7 +15,7 @@ from zoo.bench.report.runs import COUNTED, MIXED, Run, natural
 from zoo.bench.report.tables import Table
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError, similar_path
-from zoo.table import csv_text
+from zoo.table import csv_text, terminal_width
 from zoo.table import table as lines_of
 from zoo.templates import render
 
@@ -90,12 +90,12 @@ class Section(NamedTuple):
 
 def markdown(warnings: Sequence[str], sections: Sequence[Section], runs: Table) -> list[str]:
     """Return the lines of a report in Markdown: warnings, sections by model, and a table of all runs."""
-    lines = [f"> {warning}" for warning in warnings]
+    lines, width = [f"> {warning}" for warning in warnings], terminal_width()
     for section in sections:
         lines += ["", f"## {section.title}", "", *(f"- {fact}" for fact in section.facts)]
         for table in section.tables:
-            lines += ["", f"### {table.title}", "", *lines_of(table.cells, table.titles, markdown=True)]
-    return [*lines, "", "## Runs", "", *lines_of(runs.cells, runs.titles, markdown=True)]
+            lines += ["", f"### {table.title}", "", *lines_of(table.cells, table.titles, markdown=True, width=width)]
+    return [*lines, "", "## Runs", "", *lines_of(runs.cells, runs.titles, markdown=True, width=width)]
 
 
 def facts(runs: Sequence[Run], model: str | None) -> list[str]:

@@ -1,6 +1,7 @@
 """List runs and compare them: one line each; those with the same protocol side by side, the best first."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from zoo import program
@@ -8,13 +9,15 @@ from zoo.bench.commands.report import read
 from zoo.bench.report.runs import Run, natural
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.logs.lines import duration
-from zoo.table import table
+from zoo.table import table, terminal_width
 
 PRINTED = {
     "best": "{:.4f}".format,
     "time": duration,
     "began": lambda began: time.strftime("%Y-%m-%d %H:%M", time.localtime(began)),
 }
+
+SPARED = ("recipe", "framework", "began", "protocol", "time", "steps", "metric")  # columns, in this order
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,8 +29,20 @@ def main(argv: list[str] | None = None) -> int:
     require_new(arguments.json, "--json")
     rows = [_row(run) for run in sorted(read(arguments.paths, None, None), key=_order)]
     cells = [[PRINTED[key](value) if key in PRINTED and value else value for key, value in row.items()] for row in rows]
-    print_report(table(cells, list(rows[0])), {"runs": rows}, arguments.json)
+    print_report(_lines(cells, list(rows[0])), {"runs": rows}, arguments.json)
     return 0
+
+
+def _lines(cells: Sequence[Sequence[Any]], titles: Sequence[str]) -> list[str]:
+    """Return the table, in a narrow terminal without the columns that say least, which a last line names."""
+    width, hidden = terminal_width(), list[str]()
+    while True:
+        shown = [at for at, title in enumerate(titles) if title not in hidden]
+        lines = table([[row[at] for at in shown] for row in cells], [titles[at] for at in shown])
+        if width is None or max(map(len, lines)) <= width or len(hidden) == len(SPARED):
+            break
+        hidden.append(SPARED[len(hidden)])
+    return [*lines, f"not shown in {width} columns: {', '.join(hidden)}"] if hidden else lines
 
 
 def _order(run: Run) -> tuple[Any, ...]:
