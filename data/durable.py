@@ -5,9 +5,14 @@ A folder that is written to may come from somebody else, with links in it. `fres
 """
 
 import errno
+import fcntl
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import IO, Any
+
+UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # file systems without locks
 
 
 def fresh(path: str, flags: int) -> int:
@@ -63,6 +68,31 @@ def make_folders(path: str) -> None:
     make_folders(parent)
     os.makedirs(path, exist_ok=True)  # another process may be faster
     sync_folder(parent)
+
+
+def new_folder(paths: Iterable[str], mode: int = 0o777) -> str:
+    """Make the first folder whose path nothing has yet, and return it: no other process gets the same one."""
+    for path in paths:
+        make_folders(os.path.dirname(os.path.abspath(path)))
+        with suppress(FileExistsError):
+            os.mkdir(path, mode)
+            sync_folder(os.path.dirname(path))
+            return path
+    raise FileExistsError(errno.EEXIST, "all paths are taken")
+
+
+def lock(file: IO[Any]) -> None:
+    """Lock a file until it is closed; a file system without locks locks nothing.
+
+    Raises:
+        BlockingIOError: another process holds the lock.
+        OSError: it cannot be locked.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
 
 
 def sync_folder(folder: str) -> None:

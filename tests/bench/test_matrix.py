@@ -423,9 +423,13 @@ def test_the_journal_survives_a_truncated_line(tmp_path):
     target.add("failure", CASE, reason="out of memory")
     with open(tmp_path / "m/benchmark.jsonl", "a") as file:
         file.write('{"kind": "run", "ca')
+    with pytest.raises(UserError, match="is being written by process"):
+        Folder(tmp_path / "m", {})
+    target.close()
     target = Folder(tmp_path / "m", {})
     assert [entry["reason"] for entry in target.of("failure", CASE)] == ["out of memory"]
     target.add("run", CASE, run=1, busy=False)
+    target.close()
     again = Folder(tmp_path / "m", {})
     assert [entry["kind"] for entry in again.attempts] == ["failure", "run"]
     again.forget("failure")

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zoo import program
-from zoo.commands.new_file import free_folder
 from zoo.compare import record, worker
 from zoo.compare.findings import Verdict, judge
 from zoo.compare.report import load, plot, print_speeds, print_steps, problems_of, write_page
 from zoo.config.schema import Config
-from zoo.data import extras
+from zoo.data import durable, extras
 from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
 from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli
+from zoo.run.folder import numbered
 
 EPILOG = """\
 Each framework runs in a process of its own, on the same batches, from the same weights.
@@ -289,9 +289,10 @@ def new_folder(out: str | None, config: str) -> str:
     if out and os.path.lexists(out):
         raise UserError(f"--out: {out} exists already and is not overwritten; choose another folder")
     name = os.path.splitext(os.path.basename(config))[0]
-    folder = out or free_folder(os.path.join("runs", f"compare-{name}"))
-    os.makedirs(folder)
-    return folder
+    try:
+        return durable.new_folder([out] if out else numbered(os.path.join("runs", f"compare-{name}")))
+    except OSError as error:
+        raise UserError(f"--out {error.filename or out}: cannot be made: {error.strerror}") from None
 
 
 def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> str:

@@ -5,14 +5,13 @@ import os
 import re
 
 from zoo import program
-from zoo.commands.new_file import write_new
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.data.errors import UserError, printable
 from zoo.finetune import folder, recipe
 from zoo.frameworks import FRAMEWORKS
 from zoo.run import cli
-from zoo.run.folder import new
+from zoo.run.folder import numbered, require_new
 from zoo.run.training import execute
 from zoo.table import table, terminal_width, wrapped
 from zoo.visualization.page import page_line
@@ -54,13 +53,7 @@ def main(argv: list[str]) -> int:
         return 0
     name = re.sub(r"\s+", "_", os.path.basename(os.path.abspath(arguments.folder)))
     parent = os.pardir if os.path.samefile(arguments.folder, os.curdir) else ""  # runs/ is no class
-    out = new(arguments.out, name) if arguments.out else free_name(os.path.join(parent, "runs", name))
-    path = f"{out.rstrip('/')}.yaml"
-    try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {out}: {error.strerror}") from None
-    write_new(plan.text, path, "--out")
+    out, path = write_recipe(plan.text, arguments.out, os.path.join(parent, "runs", name))
     try:
         run = execute(cli.request(path, out=out))
     except UserError:
@@ -97,10 +90,30 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def free_name(stem: str) -> str:
-    """Return a path at which there is neither a run nor its recipe: stem, stem-2, stem-3 ..."""
-    number, path = 1, stem
-    while os.path.exists(path) or os.path.exists(f"{path}.yaml"):
-        number += 1
-        path = f"{stem}-{number}"
-    return path
+def write_recipe(text: str, out: str | None, stem: str) -> tuple[str, str]:
+    """Write the recipe of a run beside its folder; return that and the path of the recipe.
+
+    Args:
+        text: the recipe.
+        out: folder of the run; None for the first of stem, stem-2, stem-3 ... without a run and a recipe. The new file
+            keeps other processes from taking the same one.
+        stem: see above.
+
+    Raises:
+        UserError: `out` holds a run or has a recipe, or nothing can be written there.
+    """
+    if out:
+        require_new(out)
+    for run in [out] if out else numbered(stem):
+        path = f"{run.rstrip('/')}.yaml"
+        if not out and (os.path.lexists(run) or os.path.lexists(path)):
+            continue
+        try:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with open(path, "x", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(text)
+            return run, path
+        except OSError as error:
+            if out or not isinstance(error, FileExistsError):
+                raise UserError(f"--out {path}: {error.strerror}") from None
+    raise AssertionError("there are infinitely many numbers")

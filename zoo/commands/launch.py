@@ -1,6 +1,7 @@
 """Start `zoo train` in many processes: by each framework's own launcher or mpirun, on hosts, SLURM or Kubernetes."""
 
 import argparse
+import os
 import secrets
 import shlex
 import time
@@ -8,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from zoo import program
-from zoo.commands.new_file import free_folder
+from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.distributed import clusters, environment, launch, launchers
 from zoo.distributed.rendezvous import free_port
 from zoo.distributed.wire import VARIABLE
 from zoo.run import cli
+from zoo.run.folder import numbered
 
 EPILOG = """\
 examples
@@ -138,9 +140,20 @@ def _layout(arguments: argparse.Namespace, variables: dict[str, str]) -> launche
         processes,
         arguments.address or ("127.0.0.1" if names == ["localhost"] else names[0]),
         arguments.port or free_port("127.0.0.1"),
-        Path(free_folder(str(Path(arguments.logs or "logs", time.strftime("%Y%m%d-%H%M%S")).resolve()))),
+        Path(_new_logs(Path(arguments.logs or "logs").resolve(), arguments.dry_run)),
         arguments.by or "native",
         {VARIABLE: secrets.token_hex(16), **variables},  # --env ZOO_SECRET takes that of the caller
         launchers.split(arguments.mpi_args or "", "--mpi-args"),
         arguments.ssh_port,
     )
+
+
+def _new_logs(parent: Path, is_dry: bool) -> str:
+    """Make the folder of the logs of this start, for its user alone; a dry run only names one."""
+    paths = numbered(str(parent / time.strftime("%Y%m%d-%H%M%S")))
+    if is_dry:
+        return next(path for path in paths if not os.path.lexists(path))
+    try:
+        return durable.new_folder(paths, mode=0o700)  # libraries may print what others must not read
+    except OSError as error:
+        raise UserError(f"--logs: cannot make a folder in {parent}: {error.strerror}") from None

@@ -1,7 +1,6 @@
 """Output files and folders, checked before the work that fills them, and the option --json of reports."""
 
 import argparse
-import itertools
 import json
 import os
 import shutil
@@ -80,12 +79,6 @@ def require_new(path: str | None, option: str) -> None:
         raise UserError(f"{option} {path}: there is no such folder; make it first")
     if not os.access(folder, os.W_OK):
         raise UserError(f"{option} {path}: the folder cannot be written to; name another one")
-
-
-def free_folder(path: str) -> str:
-    """Return a path that does not exist: the given one, or else with -2, -3 ... at its end."""
-    numbered = (f"{path}-{number}" for number in itertools.count(2))
-    return next(folder for folder in itertools.chain([path], numbered) if not os.path.lexists(folder))
 
 
 @contextmanager

@@ -5,13 +5,13 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from zoo import program
-from zoo.commands.new_file import free_folder
 from zoo.config.convert import plain
 from zoo.data import durable
 from zoo.data.errors import BadSample, UserError, printable
@@ -36,6 +36,7 @@ from zoo.predict.results import (
 from zoo.predict.stream import Shapes
 from zoo.run import cli, trained, weights
 from zoo.run.checkpoint import FOLDER
+from zoo.run.folder import numbered
 from zoo.run.stopping import StopSignal
 from zoo.run.trained import Trained
 from zoo.run.weights import averages_note
@@ -156,7 +157,7 @@ def predict(arguments: argparse.Namespace) -> int:
     predictor = found.predictor
     album = find_album(found, arguments.search, arguments.top)
     check_explained(found, arguments)
-    out = choose_folder(arguments.out, arguments.weights, bool(stream))
+    output.require_ours(arguments.out, may_go_on=not stream)
 
     def load() -> TrainedModel:
         if found.is_averaged:
@@ -171,23 +172,25 @@ def predict(arguments: argparse.Namespace) -> int:
         model = load()
         if album:
             request = request._replace(album=read_album(predictor, model, album, options))
-        return predict_stream(model, shapes, found.dataset, stream, request, out)
+        return predict_stream(model, shapes, found.dataset, stream, request, arguments)
     inputs = find_inputs(arguments.files, predictor.extensions, predictor.frame_template(found.cfg.data))
     if all(each.missing for each in inputs):
         for each in inputs:
             report(each.name, each.missing)
         return 2
     model = load()
+    out = make_folder(arguments.out, arguments.weights)  # made late: what fails before leaves none
     try:
         recipe = {key: plain(entry.value) for key, entry in found.resolved.items()}
         wanted = {name: getattr(arguments, name) for name in ("top", "explain", "search")}
         head = {**recipe, **model.metadata, "sha256": files.sha256(found.file), **wanted}
-        rows = output.begin(out, head, [each.name for each in inputs])
+        rows, rows_file = output.begin(out, head, [each.name for each in inputs])
         if rows:
             print(f"{out} has the predictions of {len(rows)} of {len(inputs)} files; going on")
         if album:
             request = request._replace(album=read_album(predictor, model, album, options))
-        rows += predict_files(predictor, model, inputs, request, options, out, len(rows))
+        with rows_file:
+            rows += predict_files(predictor, model, inputs, request, options, rows_file, len(rows))
         for line in predictor.finish(rows, out):
             print(printable(line), flush=True)
         if arguments.csv:
@@ -204,9 +207,10 @@ def predict_stream(
     dataset: str,
     options: stream_options.Options,
     request: Request,
-    out: str,
+    arguments: argparse.Namespace,
 ) -> int:
     """Predict a stream until it ends, or until SIGINT or SIGTERM; see zoo.predict.stream."""
+    out = make_folder(arguments.out, arguments.weights)
     stop = StopSignal()
     stop.install()
     try:
@@ -215,6 +219,9 @@ def predict_stream(
         raise UserError(f"{error.filename or out}: {error.strerror or error}") from None
     finally:
         stop.restore()
+        if not arguments.out:
+            with suppress(OSError):
+                os.rmdir(out)  # which is empty if the source cannot be opened
         if os.path.isdir(out):
             print(f"results are in {out}")
     return 0
@@ -226,10 +233,11 @@ def predict_files(
     inputs: Sequence[Input],
     request: Request,
     options: Options,
-    out: str,
+    file: BinaryIO,
     first: int,
 ) -> list[Row]:
     """Predict the inputs from the first one on; print and write their rows, unreadable files with the reason."""
+    out = os.path.dirname(file.name)
     stems = output_stems([each.path for each in inputs])
     sources = [BadSample(each.missing) if each.missing else each.path for each in inputs]
 
@@ -238,15 +246,15 @@ def predict_files(
         return predictor.describe(model, path, sample, found, request, stem)
 
     rows = []
-    with open(os.path.join(out, output.ROWS), "a", encoding="utf-8", buffering=1, opener=durable.regular) as file:
-        found = batches.predict(predictor, model, sources, options, describe, first)
-        for each, result in zip(inputs[first:], found):
-            if isinstance(result, BadSample):
-                rows.append(report(each.name, str(result)))
-            else:
-                print(printable(f"{each.name}: {result[0]}"), flush=True)
-                rows.append({"file": each.name, **result[1]})
-            file.write(json.dumps(rows[-1]) + "\n")
+    found = batches.predict(predictor, model, sources, options, describe, first)
+    for each, result in zip(inputs[first:], found):
+        if isinstance(result, BadSample):
+            rows.append(report(each.name, str(result)))
+        else:
+            print(printable(f"{each.name}: {result[0]}"), flush=True)
+            rows.append({"file": each.name, **result[1]})
+        file.write(json.dumps(rows[-1]).encode() + b"\n")
+        file.flush()
     return rows
 
 
@@ -305,16 +313,14 @@ def check_explained(found: Trained, arguments: argparse.Namespace) -> None:
         )
 
 
-def choose_folder(out: str | None, checkpoint: str, is_stream: bool) -> str:
-    """Return the folder for the results: --out, or predictions/<run>, -2, -3 ...
-
-    Raises:
-        UserError: --out is neither empty nor a folder of predictions of files.
-    """
+def make_folder(out: str | None, checkpoint: str) -> str:
+    """Return --out, or make predictions/<run> or its next free number. Raises UserError."""
     if out:
-        output.require_ours(out, may_go_on=not is_stream)
         return out
     path = Path(os.path.realpath(checkpoint))
     run = path.parents[1] if path.parent.name == FOLDER else path
     stem = os.path.join("predictions", run.stem if onnx_file.is_onnx(checkpoint) else run.name)
-    return free_folder(stem)
+    try:
+        return durable.new_folder(numbered(stem))
+    except OSError as error:
+        raise UserError(f"{stem} cannot be made: {error.strerror}; choose another folder with --out DIR") from None

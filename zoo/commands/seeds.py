@@ -15,7 +15,7 @@ from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
 from zoo.run import cli
-from zoo.run.folder import is_run
+from zoo.run.folder import exclusive, is_run
 from zoo.tasks import load_task
 
 EPILOG = """\
@@ -75,19 +75,20 @@ def run_study(arguments: argparse.Namespace) -> None:
     out = arguments.out or os.path.join("runs", f"seeds-{request.recipe}")
     seeds = range(request.config.seed, request.config.seed + arguments.seeds)
     metric = load_task(load_spec(request.resolved["model.name"].value).TASK).PRIMARY
-    results = []
-    for seed in seeds:  # all frameworks of a seed first: an interrupted study has whole pairs
-        for framework in frameworks:
-            result = finish_run(arguments, out, framework, seed, request.config.target)
-            print(f"{framework}, seed {seed}: {metric} {result.last:.4f}, the best {result.best:.4f}", flush=True)
-            results.append(result)
-    study = Study(request.recipe, metric, request.config.target, results)
-    report = "\n".join(seed_tables.lines(study))
-    print("\n" + report)
-    path = os.path.join(out, "seeds.md")
-    with open(path, "w", encoding="utf-8", opener=durable.fresh) as file:
-        file.write(report + "\n")
-    print(f"\nthe tables are in {path}, the runs beside it")
+    with exclusive(out):
+        results = []
+        for seed in seeds:  # all frameworks of a seed first: an interrupted study has whole pairs
+            for framework in frameworks:
+                result = finish_run(arguments, out, framework, seed, request.config.target)
+                print(f"{framework}, seed {seed}: {metric} {result.last:.4f}, the best {result.best:.4f}", flush=True)
+                results.append(result)
+        study = Study(request.recipe, metric, request.config.target, results)
+        report = "\n".join(seed_tables.lines(study))
+        print("\n" + report)
+        path = os.path.join(out, "seeds.md")
+        with open(path, "w", encoding="utf-8", opener=durable.fresh) as file:
+            file.write(report + "\n")
+        print(f"\nthe tables are in {path}, the runs beside it")
 
 
 def finish_run(arguments: argparse.Namespace, out: str, framework: str, seed: int, target: float | None) -> Result:

@@ -20,6 +20,7 @@ from zoo.data import durable, extras
 from zoo.data.errors import UserError, printable
 from zoo.models import load_spec
 from zoo.run import cli
+from zoo.run.folder import exclusive
 from zoo.table import table
 from zoo.tasks import load_task
 
@@ -90,11 +91,12 @@ def main(argv: list[str]) -> int:
     metric = load_task(load_spec(first.resolved["model.name"].value).TASK).PRIMARY
     count = arguments.trials or len(requests)
     print(f"{count} settings x {arguments.seeds} seeds: {count * arguments.seeds} runs in {out}")
-    if arguments.trials:
-        rows = search(arguments, choices, first.config.seed, out, metric)
-    else:
-        rows = [run_setting(arguments, setting, request, out, metric) for setting, request in requests.items()]
-    report(rows, arguments.seeds, f"{first.recipe}: {metric}", out)
+    with exclusive(out):
+        if arguments.trials:
+            rows = search(arguments, choices, first.config.seed, out, metric)
+        else:
+            rows = [run_setting(arguments, setting, request, out, metric) for setting, request in requests.items()]
+        report(rows, arguments.seeds, f"{first.recipe}: {metric}", out)
     return int(any(len(row.best) < arguments.seeds for row in rows))
 
 
@@ -170,7 +172,6 @@ def search(arguments: argparse.Namespace, choices: Choices, seed: int, out: str,
     """
     optuna = require_optuna()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    os.makedirs(out, exist_ok=True)
     journal = optuna.storages.journal.JournalFileBackend(os.path.join(out, "optuna.log"))
     study = optuna.create_study(
         storage=optuna.storages.JournalStorage(journal),

@@ -46,10 +46,6 @@ def run(commands: Sequence[tuple[str, list[str]]], layout: launchers.Layout, she
     Returns:
         Exit code of the run.
     """
-    try:
-        layout.logs.mkdir(mode=0o700, parents=True)  # libraries may print what others must not read
-    except OSError as error:
-        raise UserError(f"--logs: cannot make {layout.logs}: {error.strerror}") from None
     print(f"logs: {layout.logs}", flush=True)
     runners: list[subprocess.Popen[bytes]] = []
     try:

@@ -3,7 +3,8 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, BinaryIO
 
 from zoo.data import durable
 from zoo.data.errors import UserError
@@ -14,14 +15,14 @@ from zoo.predict.results import Row
 ORIGIN, ROWS, TABLE = "origin.json", "predictions.jsonl", "predictions.csv"
 
 
-def require_ours(folder: str, may_go_on: bool) -> None:
+def require_ours(folder: str | None, may_go_on: bool) -> None:
     """Raise UserError unless a folder is new, empty or, if a call may go on there, one of predictions."""
-    is_free = not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
-    if not is_free and not (may_go_on and os.path.isfile(os.path.join(folder, ORIGIN))):
+    is_free = not folder or not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
+    if folder and not is_free and not (may_go_on and os.path.isfile(os.path.join(folder, ORIGIN))):
         raise UserError(f"--out: {folder} exists already and is not overwritten; choose another folder")
 
 
-def begin(folder: str, model: Mapping[str, Any], files: Sequence[str]) -> list[Row]:
+def begin(folder: str, model: Mapping[str, Any], files: Sequence[str]) -> tuple[list[Row], BinaryIO]:
     """Make the folder of predictions, or take up those of a call that did not end.
 
     Args:
@@ -30,23 +31,28 @@ def begin(folder: str, model: Mapping[str, Any], files: Sequence[str]) -> list[R
         files: names of all inputs, in order.
 
     Returns:
-        The rows that are written already, those of the first files.
+        The rows that are written already, those of the first files; and their file, at its end, which is locked.
 
     Raises:
-        UserError: the folder holds predictions of another model, or of other files.
+        UserError: the folder holds predictions of another model, or of other files, or another process writes to it.
     """
     path = os.path.join(folder, ORIGIN)
-    if not os.path.exists(path):
-        os.makedirs(folder, exist_ok=True)
-        with open(f"{path}.part", "w", encoding="utf-8", opener=durable.fresh) as file:
-            file.write(json.dumps(model, indent=1) + "\n")
-        os.replace(f"{path}.part", path)
-        return []
-    _require_same(folder, path, json.loads(json.dumps(model)))
-    rows = _whole_rows(os.path.join(folder, ROWS))
-    if [row["file"] for row in rows] != list(files[: len(rows)]):
-        raise UserError(f"--out: {folder} holds predictions of other files; choose another folder")
-    return rows
+    os.makedirs(folder, exist_ok=True)
+    with ExitStack() as closed_on_error:
+        file = closed_on_error.enter_context(open(os.path.join(folder, ROWS), "ab+", opener=durable.regular))
+        try:
+            durable.lock(file)
+        except BlockingIOError:
+            raise UserError(f"--out: {folder} is being written by another process; choose another folder") from None
+        if os.path.exists(path):
+            _require_same(folder, path, json.loads(json.dumps(model)))
+        else:
+            durable.replace(path, (json.dumps(model, indent=1) + "\n").encode(), f"{path}.part")
+        rows = _whole_rows(file)
+        if [row["file"] for row in rows] != list(files[: len(rows)]):
+            raise UserError(f"--out: {folder} holds predictions of other files; choose another folder")
+        closed_on_error.pop_all()
+    return rows, file
 
 
 def _require_same(folder: str, path: str, model: Mapping[str, Any]) -> None:
@@ -58,22 +64,22 @@ def _require_same(folder: str, path: str, model: Mapping[str, Any]) -> None:
             raise UserError(f"--out: {folder} holds predictions with {key}={old}, not {new}; choose another folder")
 
 
-def _whole_rows(path: str) -> list[Row]:
+def _whole_rows(file: BinaryIO) -> list[Row]:
     """Return the rows up to the first line that is not whole, and cut the file there."""
     rows: list[Row] = []
     end = 0
-    with open(path, "ab+", opener=durable.regular) as file:
-        file.seek(0)
-        for line in file:
-            try:
-                row = json.loads(line) if line.endswith(b"\n") else None
-            except ValueError:
-                row = None
-            if not isinstance(row, dict) or "file" not in row:
-                break
-            rows.append(row)
-            end += len(line)
-        file.truncate(end)
+    file.seek(0)
+    for line in file:
+        try:
+            row = json.loads(line) if line.endswith(b"\n") else None
+        except ValueError:
+            row = None
+        if not isinstance(row, dict) or "file" not in row:
+            break
+        rows.append(row)
+        end += len(line)
+    file.seek(end)
+    file.truncate()
     return rows
 
 

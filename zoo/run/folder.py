@@ -1,13 +1,12 @@
 """The folder of a run: which one, whether it is continued, what may have changed since, and its one writer."""
 
-import errno
-import fcntl
 import glob
+import itertools
 import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TextIO
 
 from zoo.config import loader
@@ -18,7 +17,6 @@ from zoo.logs import journal
 RECIPE = "config.yaml"
 FIXED_KEYS = ("data.name", "data.segments", "data.size", "seed")  # that a resume must keep, as all of section `model`
 LOCK = ".lock"  # holds the host and the process that locked it last
-UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # file systems without locks
 
 
 class FolderLock:
@@ -41,12 +39,11 @@ class FolderLock:
             self._file = _locked(os.path.join(folder, LOCK))
         except BlockingIOError as error:
             raise UserError(
-                f"{folder} is being written by {error.strerror}: wait for its end, or stop it, before going on with "
-                "--resume; or choose another folder with --out DIR"
+                f"{folder} is being written by {error.strerror}: wait for its end, or stop it, before going on "
+                "there; or choose another folder with --out DIR"
             ) from None
         except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                raise UserError(f"out: cannot write to {folder}: {error.strerror}") from None
+            raise UserError(f"out: cannot write to {folder}: {error.strerror}") from None
 
     def release(self) -> None:
         """Let other processes write to the folder. The file stays, because removing it would unlock a newer holder."""
@@ -55,20 +52,28 @@ class FolderLock:
             self._file = None
 
 
-def new(requested: str | None, recipe: str) -> str:
-    """Return an unused folder: the requested one, or runs/<recipe>, runs/<recipe>-2 ...
+@contextmanager
+def exclusive(folder: str) -> Iterator[None]:
+    """Make a folder of several runs, and keep other processes from working in it. Raises UserError."""
+    holder = FolderLock()
+    try:
+        durable.make_folders(folder)
+    except OSError as error:
+        raise UserError(f"out: cannot write to {folder}: {error.strerror}") from None
+    holder.acquire(folder)
+    try:
+        yield
+    finally:
+        holder.release()
 
-    Raises:
-        UserError: the requested folder holds a run.
-    """
-    if requested:
-        if is_run(requested):
-            raise UserError(
-                f"out: {requested} holds a run already; continue it with --resume {requested}, "
-                "or choose another folder with --out DIR"
-            )
-        return requested
-    return next(path for path in _numbered(recipe) if not os.path.exists(path))
+
+def require_new(folder: str) -> None:
+    """Raise UserError if a folder holds a run."""
+    if is_run(folder):
+        raise UserError(
+            f"out: {folder} holds a run already; continue it with --resume {folder}, "
+            "or choose another folder with --out DIR"
+        )
 
 
 def existing(requested: str | None, recipe: str) -> str:
@@ -139,10 +144,17 @@ def open_folder(resume: str | None, requested: str | None, recipe: str, text: st
     Raises:
         UserError: the folder cannot be written to, or another process writes to it.
     """
-    folder = resume or new(requested, recipe)
+    if requested and not resume:
+        require_new(requested)
+    folder = resume or requested or ""
     try:
-        durable.make_folders(folder)
+        if folder:
+            durable.make_folders(folder)
+        else:
+            folder = durable.new_folder(numbered(os.path.join("runs", recipe)))
         holder.acquire(folder)
+        if not resume:
+            require_new(folder)  # still: another process may have been faster
         if not resume or not os.path.exists(os.path.join(folder, RECIPE)):
             write_recipe(folder, text)
     except OSError as error:
@@ -156,12 +168,10 @@ def write_recipe(folder: str, text: str) -> None:
     durable.replace(path, text.encode(), f"{path}.writing")
 
 
-def _numbered(recipe: str) -> Iterator[str]:
-    yield os.path.join("runs", recipe)
-    number = 2
-    while True:
-        yield os.path.join("runs", f"{recipe}-{number}")
-        number += 1
+def numbered(stem: str) -> Iterator[str]:
+    """Yield stem, stem-2, stem-3 ..."""
+    yield stem
+    yield from (f"{stem}-{number}" for number in itertools.count(2))
 
 
 def _locked(path: str) -> TextIO:
@@ -174,7 +184,7 @@ def _locked(path: str) -> TextIO:
     with ExitStack() as closed_on_error:
         file = closed_on_error.enter_context(open(path, "a+", encoding="utf-8", opener=durable.regular))
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            durable.lock(file)
         except BlockingIOError as error:
             file.seek(0)
             raise BlockingIOError(error.errno, file.read(200).strip() or "another process") from None

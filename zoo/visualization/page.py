@@ -66,8 +66,9 @@ def write_page(run_folder: Path) -> Path:
     name = os.path.basename(os.path.abspath(folder))
     text = templates.render(TEMPLATE, name=name, recipe=recipe, address=canvas.data_address, **facts, **evaluated)
     path = os.path.join(folder, FILE)
+    temporary = f"{path}.{os.getpid()}.writing"  # another process may write the page, too
     try:
-        durable.replace(path, text.encode(errors="replace"), f"{path}.writing")
+        durable.replace(path, text.encode(errors="replace"), temporary)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from None
     return Path(path)

@@ -124,7 +124,7 @@ def test_the_dry_run_lists_variables(tmp_path, capsys, no_variables, monkeypatch
         ("1x2 --mpi-args=-v", "--mpi-args: is only for --by mpirun and --print k8s"),
         ("1x2 --by mpirun --mpi-args 'a", "--mpi-args 'a: No closing quotation"),
         ("2x2 --hosts a,b --shell rsh", "expected a command with {host} in it"),
-        ("1x2 --logs /dev/null/x", "--logs: cannot make /dev/null/x/"),
+        ("1x2 --logs /dev/null/x", "--logs: cannot make a folder in /dev/null/x: "),
         ("1x2 --image i", "--image: is only for --print slurm and --print k8s"),
         ("2x1 --hosts a,b --shell /dev/null/{host} --logs {logs}", "--shell: cannot run /dev/null/a"),
     ],

@@ -22,7 +22,6 @@ def _here(tmp_path, monkeypatch):
 
 
 def test_new_runs_are_numbered_and_the_newest_is_resumed(tmp_path):
-    assert folder.new(None, "tsm") == "runs/tsm"
     with pytest.raises(UserError, match="there is no run runs/tsm to continue"):
         folder.existing(None, "tsm")
     for expected in ("runs/tsm", "runs/tsm-2", "runs/tsm-3"):
@@ -66,10 +65,10 @@ def test_a_mistyped_folder_never_starts_a_run(tmp_path, config):
 
 def test_a_folder_that_holds_a_run_is_not_used_again(tmp_path):
     (tmp_path / "empty").mkdir()
-    assert folder.new("empty", "tsm") == "empty"
+    folder.require_new("empty")
     folder.open_folder(None, "empty", "tsm", "seed: 1\n", FolderLock())
     with pytest.raises(UserError, match="out: empty holds a run already; continue it with --resume empty"):
-        folder.new("empty", "tsm")
+        folder.require_new("empty")
     assert folder.open_folder("empty", None, "tsm", "seed: 2\n", FolderLock()) == "empty"
     assert {path.name for path in (tmp_path / "empty").iterdir()} == {"config.yaml", FILE}
     with pytest.raises(UserError, match="--resume: there is no folder nowhere"):

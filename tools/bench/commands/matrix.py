@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -138,7 +138,16 @@ def run_matrix(arguments: argparse.Namespace) -> int:
     announce(cases, skipped, arguments)
     if arguments.dry_run:
         return 0
-    target = Folder(Path(arguments.out), describe(arguments, recipes, variants, code_version()))
+    with closing(Folder(Path(arguments.out), describe(arguments, recipes, variants, code_version()))) as target:
+        done = measure(target, arguments, cases, skipped)
+    if old is not None:
+        new = results.by_title(run for of_case in done.values() for run in of_case.values())
+        return report_against(old, new, arguments)
+    return report_variants(done, variants, arguments)
+
+
+def measure(target: Folder, arguments: argparse.Namespace, cases: Sequence[Case], skipped: Mapping[Case, str]) -> Done:
+    """Run what is missing; print and write the results. Raises UserError if no run has succeeded."""
     if arguments.retry:
         target.forget("failure")
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -159,10 +168,7 @@ def run_matrix(arguments: argparse.Namespace) -> int:
     print(f"the numbers are in {target.path / 'results.json'} and results.csv")
     if not any(done.values()):
         raise UserError("no run of this matrix has succeeded")
-    if old is not None:
-        new = results.by_title(run for of_case in done.values() for run in of_case.values())
-        return report_against(old, new, arguments)
-    return report_variants(done, variants, arguments)
+    return done
 
 
 def announce(cases: Sequence[Case], skipped: Mapping[Case, str], arguments: argparse.Namespace) -> None:

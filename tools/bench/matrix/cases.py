@@ -23,6 +23,7 @@ from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.run import cli, schedule
+from zoo.run.folder import FolderLock, is_run
 
 CHECKOUT = program.ROOT
 BASE, OTHER = "base", "other"  # variants: the command as it stands, and --against CHECKOUT
@@ -221,7 +222,7 @@ class Folder:
     def __init__(self, path: Path, description: Mapping[str, Any]):
         self.path = path
         recorded = recorded_matrix(path)
-        if recorded is None and path.is_dir() and any(path.iterdir()):
+        if recorded is None and is_run(str(path)):
             raise UserError(f"--out {path}: this folder holds something else; choose a new one")
         if recorded is not None and (changed := differences(recorded, description)):
             lines = "\n  ".join(changed)
@@ -229,13 +230,19 @@ class Folder:
                 f"--out {path}: this folder holds another matrix; choose a new one. What differs:\n  {lines}"
             )
         try:
+            durable.make_folders(str(path))
+            self._lock = FolderLock()
+            self._lock.acquire(str(path))
             if recorded is None:
-                path.mkdir(parents=True, exist_ok=True)
                 content = json.dumps(description, indent=1) + "\n"
                 durable.replace(str(path / MATRIX), content.encode(), str(path / f"{MATRIX}.writing"))
         except OSError as error:
             raise UserError(f"--out {path}: cannot be written to ({error.strerror})") from None
         self.attempts = _read_lines(path / ATTEMPTS)
+
+    def close(self) -> None:
+        """Let other processes write to the folder."""
+        self._lock.release()
 
     def add(self, kind: str, case: Case, **values: Any) -> None:
         """Append an attempt to the journal, and make it durable."""
