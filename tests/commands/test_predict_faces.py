@@ -1,7 +1,9 @@
 """tools/predict.py with faces: the embeddings of an evaluation, the similarity of two, a search; little memory."""
 
+import json
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -121,6 +123,23 @@ def test_a_search_lists_the_most_similar_images(portrait_model, batch, tmp_path,
             assert line.partition("; most similar: ")[2] == ", ".join(
                 f"{hit['file']} {hit['cosine']:.4f}" for hit in hits
             )
+
+
+def test_a_flat_folder_is_searched_in_a_flat_gallery_and_the_threshold_is_named(portrait_model, tmp_path, capsys):
+    weights = shutil.copytree(portrait_model[0], tmp_path / "weights")
+    metrics = {"accuracy": 0.9, "thresholds": {"unseen": 1.2}}
+    (weights / "evaluation.json").write_text(json.dumps(metrics))
+    for name, number in (("queries", 1), ("gallery", 2)):
+        (tmp_path / name).mkdir()
+        for person in (1, 2, 3):
+            shutil.copy(portrait_model[1] / f"000{person}/00{number}.jpg", tmp_path / name / f"img_0000{person}.jpg")
+    words = ["--weights", weights, "--search", tmp_path / "gallery"]
+    code, record, lines, errors = run_predict(capsys, tmp_path / "out", tmp_path / "queries", *words)
+    assert (code, errors) == (0, "") and [len(row["most_similar"]) for row in record["files"]] == [3, 3, 3]
+    assert lines[-1] == (
+        "threshold: cosine 0.400 (squared distance 1.20): faces more alike count as one person; this value divides the "
+        "pairs of unseen best"
+    )
 
 
 def test_images_of_another_size(portrait_model, tmp_path, capsys):

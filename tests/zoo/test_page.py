@@ -179,7 +179,12 @@ def test_a_page_of_faces(copy_of):
     }
     (points,) = found.points["True accept rate"]
     assert points[0] == [charts.LEFT, charts.HEIGHT - charts.BOTTOM] and points[-1][1] == charts.TOP
-    assert "unseen_tar" in dict(found.tables["Evaluation of the best checkpoint"])
+    printed = dict(found.tables["Evaluation of the best checkpoint"])
+    assert "unseen_tar" in printed
+    assert re.fullmatch(
+        r"cosine -?[01]\.\d{3} \(squared distance \d\.\d\d\): faces more alike count as one person; .* of unseen best",
+        printed["unseen: threshold"],
+    )
 
 
 @pytest.mark.slow

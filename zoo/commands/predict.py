@@ -191,7 +191,7 @@ def predict(arguments: argparse.Namespace) -> int:
             request = request._replace(album=read_album(predictor, model, album, options))
         with rows_file:
             rows += predict_files(predictor, model, inputs, request, options, rows_file, len(rows))
-        for line in predictor.finish(rows, out):
+        for line in predictor.finish(model, rows, out):
             print(printable(line), flush=True)
         if arguments.csv:
             output.write_table(out, rows)

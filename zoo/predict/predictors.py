@@ -28,7 +28,7 @@ class Predictor(NamedTuple):
         result: (model, path or array, sample, output of the model) -> its plain result; raises BadSample.
         describe: (model, path, sample, output, request, path of the files to write without their suffix) -> line for
             the screen, and row for predictions.jsonl; raises BadSample.
-        finish: (rows of all files, folder of the results) -> lines on all together.
+        finish: (model, rows of all files, folder of the results) -> lines on all together.
         draw: (model, frame of a video, output of the model) -> the frame to show.
         frame_template: settings of the data set -> name of a frame, where a folder of frames is one input.
     """
@@ -39,7 +39,7 @@ class Predictor(NamedTuple):
     read: Callable[[Any, int, Source, int], Sample]
     result: Callable[[TrainedModel, Source, Sample, Any], Any]
     describe: Callable[[TrainedModel, str, Sample, Any, Request, str], tuple[str, Row]]
-    finish: Callable[[Sequence[Row], str], Sequence[str]] = lambda rows, out: ()
+    finish: Callable[[TrainedModel, Sequence[Row], str], Sequence[str]] = lambda model, rows, out: ()
     draw: Callable[[TrainedModel, np.ndarray, Any], np.ndarray] = lambda model, image, output: image
     frame_template: Callable[[Any], str | None] = lambda _: None
 

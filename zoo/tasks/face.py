@@ -109,7 +109,7 @@ class Metric:
             self.state[name][batch["pair"][readable]] = values
         self.state["samples"] += np.sum(batch["valid"] > 0)
 
-    def result(self, state: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def result(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Return the verification accuracy, as a fraction, and more.
 
         An unreadable pair counts as wrong at every threshold. The true accept rate leaves it out, because its label is
@@ -117,12 +117,13 @@ class Metric:
 
         Returns:
             `accuracy`, the mean over all sets; for each set <name>, its accuracy, <name>_std, the standard deviation
-            over the folds, and <name>_tar, the true accept rate; `xnorm`, the mean length of all embeddings; `samples`.
+            over the folds, and <name>_tar, the true accept rate; `xnorm`, the mean length of all embeddings; `samples`;
+            `thresholds`, of each set the squared distance of `best_threshold`.
 
         Raises:
             UserError: a set lacks readable pairs of the same person or of different persons.
         """
-        metrics: dict[str, float] = {}
+        metrics, thresholds = dict[str, float](), dict[str, float]()
         for name, first, count in self.sets:
             seen, distance, same = (state[key][first : first + count] for key in ("seen", "distance", "same"))
             seen, same = seen > 0, same > 0
@@ -132,6 +133,7 @@ class Metric:
                         f"the verification set {name} has no readable pair of {description}; add some, or fix the "
                         "unreadable ones"
                     )
+            thresholds[name] = best_threshold(distance[seen], same[seen])
             metrics[name], metrics[f"{name}_std"] = accuracy(np.where(seen, distance, np.nan), same)
             metrics[f"{name}_tar"] = true_accept_rate(distance[seen], same[seen], self.far)
         mean = sum(metrics[name] for name, _, _ in self.sets) / len(self.sets)
@@ -140,7 +142,21 @@ class Metric:
             **metrics,
             "xnorm": float(state["norm"].sum() / state["seen"].sum()),
             "samples": int(state["samples"]),
+            "thresholds": thresholds,
         }
+
+
+def best_threshold(distance: np.ndarray, same: np.ndarray) -> float:
+    """Return the squared distance that divides most pairs (P,) rightly, the lowest one: below it is the same person."""
+    return float(THRESHOLDS[((distance < THRESHOLDS[:, None]) == same).sum(1).argmax()])
+
+
+def threshold_text(name: str, threshold: float) -> str:
+    """Return what a threshold of a set of pairs is and means."""
+    return (
+        f"cosine {1 - threshold / 2:.3f} (squared distance {threshold:.2f}): faces more alike count as one person; "
+        f"this value divides the pairs of {name} best"
+    )
 
 
 def accuracy(distance: np.ndarray, same: np.ndarray) -> tuple[float, float]:

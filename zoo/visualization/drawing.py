@@ -7,7 +7,7 @@ import numpy as np
 
 from zoo.data.formats import masks
 from zoo.predict.overlay import blend
-from zoo.tasks.face import THRESHOLDS
+from zoo.tasks.face import best_threshold
 from zoo.visualization import canvas
 from zoo.visualization.evaluation import Evaluation, Prediction
 
@@ -159,8 +159,7 @@ def _thresholds(evaluation: Evaluation, distance: np.ndarray, same: np.ndarray, 
     for _, first, count in evaluation.dataset.sets:  # type: ignore[attr-defined]
         rows = slice(first, first + count)
         known = readable[rows]
-        right = ((distance[rows][known] < THRESHOLDS[:, None]) == same[rows][known]).sum(1)
-        thresholds[rows] = THRESHOLDS[right.argmax()]
+        thresholds[rows] = best_threshold(distance[rows][known], same[rows][known])
     return thresholds
 
 

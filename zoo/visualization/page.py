@@ -21,6 +21,7 @@ from zoo.logs.journal import Event
 from zoo.logs.lines import TOP5_CLASSES, duration, end_text, run_lines, share_text, throughput
 from zoo.run import checkpoint, cli, start
 from zoo.run.folder import RECIPE
+from zoo.tasks import face
 from zoo.visualization import canvas, drawing
 from zoo.visualization.charts import Chart, chart
 from zoo.visualization.evaluation import Evaluation, Prediction, Recorder, loss_of_mistake, wrong_pixels
@@ -144,6 +145,8 @@ def _evaluate(path: str) -> Values:
         shown = _faces(evaluation) if task == "face" else _classes(evaluation, recorder.worst, task == "segment")
         if "top1" in printed and (count := share_text(values["top1"], found["samples"])):
             printed["top1"] += f" ({count})"
+        for name, threshold in values.get("thresholds", {}).items():
+            printed[f"{name}: threshold"] = face.threshold_text(name, threshold)
         return {"metrics": printed, **shown}
 
 

@@ -123,6 +123,8 @@ def test_against_plain_loops(seed, count, sides, spread):
     result, distances = evaluate(embeddings, labels, far=0.1), reference_distances(embeddings)
     mean, std = reference_accuracy(distances, labels)
     lengths = [math.sqrt(sum(float(value) ** 2 for value in view)) for views in embeddings for view in views]
+    right = [sum((d < t / 100) == bool(label) for d, label in zip(distances, labels)) for t in range(400)]
+    assert result.pop("thresholds") == {"set0": right.index(max(right)) / 100}
     assert result == pytest.approx(
         {
             "accuracy": mean,
