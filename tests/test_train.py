@@ -437,7 +437,7 @@ def test_ten_clips_three_crops_and_frame_folders(clips, tmp_path):
     "words, message",
     [
         ([], "no recipe: name one with -c"),
-        (["-c", "configs/nothing.yaml"], "configs/nothing.yaml: cannot read this recipe"),
+        (["-c", "configs/nothing.yaml"], "configs/nothing.yaml: there is no such recipe"),
         (["-c", "configs/tsm_demo.yaml", "-o", "shift_place=none"], "did you mean model.shift_place?"),
         (["-c", "configs/tsm_demo.yaml", "-o", "model.shift_place=nome"], "did you mean none?"),
         (

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -83,10 +84,9 @@ def _aligned(rows: Sequence[Sequence[object]], columns: Sequence[str], markdown:
     right = [_is_numeric(line[at] for line in lines) for at in range(len(columns))]
     if markdown:
         lines = [[cell.replace("\\", "\\\\").replace("|", "\\|") for cell in line] for line in lines]
-    widths = [max(3 * markdown, *map(len, column)) for column in zip(columns, *lines)]
+    widths = [max(3 * markdown, *map(_columns, column)) for column in zip(columns, *lines)]
     lines = [
-        [cell.rjust(width) if number else cell.ljust(width) for cell, width, number in zip(line, widths, right)]
-        for line in (columns, *lines)
+        [_padded(cell, width, number) for cell, width, number in zip(line, widths, right)] for line in (columns, *lines)
     ]
     if not markdown:
         return ["  ".join(line).rstrip() for line in lines]
@@ -99,6 +99,16 @@ def csv_text(rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> str:
     file = io.StringIO()
     csv_files.write_columns(file, rows, keys)
     return file.getvalue()
+
+
+def _columns(text: str) -> int:
+    """Return the columns of a terminal that a text takes, two for each Chinese, Japanese or Korean character."""
+    return len(text) + sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+
+
+def _padded(cell: str, width: int, right: bool) -> str:
+    blanks = " " * (width - _columns(cell))
+    return blanks + cell if right else cell + blanks
 
 
 def _is_numeric(cells: Iterable[str]) -> bool:

@@ -1,13 +1,20 @@
 """What people do to runs: copy, move, rename and delete them, resume them twice, lose a part of them."""
 
+import itertools
 import json
 import os
+import pkgutil
 import shutil
+import signal
+import subprocess
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from tests.helpers.cli import call_zoo
 from tests.helpers.training import events
+from zoo import program
 from zoo.logs import journal
 from zoo.run import trained
 from zoo.run.session import Run
@@ -168,3 +175,55 @@ def test_a_run_that_has_lost_a_part_goes_on(stopped, lost, capsys):
     assert os.path.exists("runs/a/config.yaml") and os.path.exists("runs/a/checkpoints/best")
     assert [event["step"] for event in journal.history("runs/a") if event["event"] == "end"] == [6]
     assert call_zoo("train", "--resume", "runs/a") == 0 and "nothing to do" in capsys.readouterr().out  # once more
+
+
+def test_run_twice_and_delete_one(here):
+    for name in ("runs/resnet50_demo", "runs/resnet50_demo-2"):
+        assert call_zoo("train", *RECIPE, "--max-steps", 2) == 0 and os.path.isdir(name)
+    shutil.rmtree("runs/resnet50_demo")
+    assert call_zoo("train", *RECIPE, "--max-steps", 2) == 0 and os.path.isdir("runs/resnet50_demo")
+    assert call_zoo("train", *RECIPE, "--resume") == 0  # the newest, which has the lowest number now
+    last = [events(f"runs/resnet50_demo{number}")[-1]["step"] for number in ("", "-2")]
+    assert last == [6, 2]
+
+
+STAGES = {
+    "the check of the data": ("zoo.run.dataset.audit_data", 1),
+    "the first weights": ("zoo.run.weights.initial", 1),
+    "the first update": ("zoo.run.session.Run.take", 1),
+    "an evaluation": ("zoo.run.evaluation.Evaluations.measure", 2),
+    "a checkpoint": ("zoo.run.checkpoint.save_shared", 2),
+    "the end": ("zoo.logs.console.Console.summarize", 1),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_ctrl_c_at_every_stage_loses_nothing(here, stage, monkeypatch, capsys):
+    name, number = STAGES[stage]
+    function, calls = pkgutil.resolve_name(name.rpartition(".")[0]), itertools.count(1)
+    before = getattr(function, name.rpartition(".")[2])
+
+    def interrupted(*words, **options):
+        if next(calls) == number:
+            signal.raise_signal(signal.SIGINT)
+        return before(*words, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(name, interrupted)
+        code = call_zoo("train", *RECIPE, "--out", "stopped")
+    assert code == (0 if stage == "the end" else 130) and "Traceback" not in capsys.readouterr().err
+    assert call_zoo("train", *RECIPE, "--out", "stopped", "--resume") == 0
+    found = [load_file(f"{run}/checkpoints/last/model.safetensors") for run in ("runs/a", "stopped")]
+    assert found[0].keys() == found[1].keys()
+    assert all(np.array_equal(found[0][key], found[1][key]) for key in found[0])
+    assert os.readlink("stopped/checkpoints/best") == os.readlink("runs/a/checkpoints/best")
+
+
+@pytest.mark.slow
+def test_names_of_any_script_in_a_locale_without_them(here):
+    shutil.move("runs/a", "runs/\u732b \u7a7a")
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "COLUMNS": "60"}
+    for words in (["runs"], ["evaluate", "runs/\u732b \u7a7a"], ["train", "--resume", "runs/\u732b \u7a7a"]):
+        done = subprocess.run(program.command(*words), env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert r"runs/\u732b \u7a7a" in done.stdout

@@ -15,6 +15,14 @@ def test_a_table_without_a_width_has_a_line_per_row():
     assert table(ROWS, ("run", "n", "what"), width=61) == lines
 
 
+def test_chinese_characters_take_two_columns():
+    assert table([("猫", "照片", 1), ("cat", "x", 10)], ("name", "what", "n")) == [
+        "name  what   n",
+        "猫    照片   1",
+        "cat   x     10",
+    ]
+
+
 def test_the_last_column_is_wrapped_below_itself():
     assert table(ROWS, ("run", "n", "what"), width=34) == [
         "run       n  what",

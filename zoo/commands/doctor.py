@@ -10,6 +10,7 @@ from zoo.data.errors import UserError
 from zoo.doctor import framework
 from zoo.doctor.child import Finding
 from zoo.frameworks import FRAMEWORKS
+from zoo.table import terminal_width, wrapped
 
 EPILOG = """\
 Each framework is asked in a process of its own, so that one that crashes or hangs is reported like any other problem.
@@ -40,7 +41,7 @@ def main(argv: list[str]) -> int:
         for finding in more:
             if arguments.json != STANDARD_OUTPUT:
                 heading = finding.section if not findings or findings[-1].section != finding.section else ""
-                print(f"{heading}\n{finding}".lstrip("\n"), flush=True)
+                print(wrapped(f"{heading}\n{finding}".lstrip("\n"), terminal_width()), flush=True)
             findings.append(finding)
 
     names = (arguments.framework,) if arguments.framework else FRAMEWORKS

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
             "path": path,
             "here": registry.is_at_hand(entry),
         }
-        print(yaml.safe_dump(facts, sort_keys=False, width=110), end="")
+        print(yaml.safe_dump(facts, sort_keys=False, width=terminal_width() or 110), end="")
         return 0
     here = {entry.name: "yes" if registry.is_at_hand(entry) else "" for entry in found}
     rows = [(entry.name, entry.mib, entry.metric, here[entry.name], entry.protocol) for entry in found]

@@ -102,8 +102,13 @@ def has_begun(folder: str) -> bool:
 
 
 def _last_written(run: str) -> float:
-    """Return the time of a run's last event, which copying the run does not change; of its folder without any."""
+    """Return the time of a run's last event, which copying the run does not change; of its folder without any.
+
+    It is 0 for a run of --speed, which never goes on.
+    """
     events = journal.history(run)
+    if any(event.get("speed") for event in events):
+        return 0.0
     return events[-1].get("time", 0.0) if events else os.path.getmtime(run)
 
 

@@ -44,6 +44,10 @@ def test_the_newest_run_is_that_with_the_last_event_and_not_the_highest_number(t
     assert folder.existing(None, "tsm") == "runs/tsm-4"  # although there is no runs/tsm and no runs/tsm-3
     write_events(tmp_path / "runs/tsm-2", 1.0, 40.0)  # resumed
     assert folder.existing(None, "tsm") == "runs/tsm-2"
+    write_events(tmp_path / "runs/tsm-3", 50.0)
+    with open("runs/tsm-3/events.jsonl", "a") as file:
+        file.write('{"event": "begin", "time": 60.0, "speed": {"drop": 1}}\n')
+    assert folder.existing(None, "tsm") == "runs/tsm-2"  # of --speed, it cannot go on
     shutil.copytree("runs/tsm-2", "runs/tsm-12")
     assert folder.existing(None, "tsm") == "runs/tsm-12"
 
