@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.campaign.fuzzing.readers import READERS
-from tests.campaign.network import ATTACKS, IN_RUNS
+from tests.campaign.network import ATTACKS, IN_RUNS, LISTENERS
 from tests.helpers.paths import CONFIGS, ROOT
 from tests.mutants.fault import read_table
 from tests.test_docs import PAGES, code, commands, read
@@ -230,6 +230,7 @@ CLAIMS: list[tuple[str, str, Callable[[], Any]]] = [
     ("docs/reliability.md", r"`fuzz` \| (\d+) readers", lambda: len(READERS)),
     ("docs/reliability.md", r"(\d+) kinds of connections to rank 0 before rank 1 joins, (\d+) kinds",
      lambda: (len(ATTACKS), len(IN_RUNS))),
+    ("docs/reliability.md", r"(\d+) kinds of listeners in the place of rank 0", lambda: len(LISTENERS)),
 ]  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """Hostile connections of every kind: while two ranks meet, and while runs of two processes train.
 
 For a meeting, without a framework, rank 0 starts, then come the connections, and then rank 1, whose time to join is the
-figure. Runs are attacked on all ports on which their processes listen, one after the other until there were enough
-connections; each must end like an undisturbed one.
+figure. The connecting side meets a hostile program that listens on the port that rank 0 prefers. Runs are attacked on
+all ports on which their processes listen, one after the other until there were enough connections; each must end like
+an undisturbed one.
 """
 
 import contextlib
@@ -24,9 +25,10 @@ import psutil
 from tests.campaign import Trial, tiny
 from tests.campaign.tiny import NAMES, Setup, differences
 from tests.helpers.paths import ROOT
+from zoo.distributed import wire
 from zoo.distributed.group import Group
 from zoo.distributed.rendezvous import candidate_ports, connect
-from zoo.distributed.wire import NONCE_SIZE, derive_key, sign
+from zoo.distributed.wire import HELLO_TIMEOUT, NONCE_SIZE, derive_key, sign
 from zoo.trainer.world import Launch
 
 COUNT = 1000  # connections of a trial, at least
@@ -56,7 +58,7 @@ def _drip(connection: socket.socket, _key: bytes) -> None:
 def _replay(connection: socket.socket, key: bytes) -> None:
     """A hello that was valid on another connection."""
     body = secrets.token_bytes(NONCE_SIZE) + json.dumps(HELLO).encode()
-    connection.sendall(_message(sign(key, secrets.token_bytes(NONCE_SIZE), body) + body))
+    connection.sendall(_message(sign(key, wire.HELLO, secrets.token_bytes(NONCE_SIZE), body) + body))
 
 
 def _signed(text: str, is_stranger: bool = False) -> Attack:
@@ -68,9 +70,18 @@ def _signed(text: str, is_stranger: bool = False) -> Attack:
     def attack(connection: socket.socket, key: bytes) -> None:
         nonce = connection.recv(4 + NONCE_SIZE, socket.MSG_WAITALL)[4:]  # other ports give none
         body = secrets.token_bytes(NONCE_SIZE) + text.encode()
-        connection.sendall(_message(sign(secrets.token_bytes(32) if is_stranger else key, nonce, body) + body))
+        connection.sendall(
+            _message(sign(secrets.token_bytes(32) if is_stranger else key, wire.HELLO, nonce, body) + body)
+        )
 
     return attack
+
+
+def _answers_by(key: bytes, connection: socket.socket) -> None:
+    """Answer a hello as rank 0 of another run does."""
+    connection.sendall(_message(secrets.token_bytes(NONCE_SIZE)))
+    connection.recv(4096)
+    wire.Channel(connection, key, wire.ROOT).send(b'{"accepted": 9}')
 
 
 def _abandoned(connection: socket.socket, key: bytes) -> None:
@@ -101,9 +112,57 @@ ATTACKS: dict[str, Attack] = {
     "signed list": _signed("[1]"),
     "signed unknown type": _signed(json.dumps({**HELLO, "type": ["control"]})),
 }
+
+
+def _answers(content: Attack) -> Attack:
+    """Return an answer to a hello by a program that knows the key, such as a broken version."""
+
+    def attack(connection: socket.socket, key: bytes) -> None:
+        _, channel = wire.receive_hello(connection, key, time.monotonic() + HELLO_TIMEOUT)
+        content(channel.socket, channel._key)
+
+    return attack
+
+
+def _reply(text: str) -> Attack:
+    return _answers(lambda connection, key: wire.Channel(connection, key, wire.ROOT).send(text.encode()))
+
+
+def _reflects(nonce: bytes, without_nonce: bool = False) -> Attack:
+    """Send a nonce, and the hello that answers back as if it were a reply, whole or without its own nonce."""
+
+    def attack(connection: socket.socket, _key: bytes) -> None:
+        connection.sendall(_message(nonce))
+        hello = connection.recv(4096)[4:]
+        own = NONCE_SIZE if without_nonce else 0
+        connection.sendall(_message(hello[: wire.CODE_SIZE] + hello[wire.CODE_SIZE + own :]))
+
+    return attack
+
+
+# What listens in the place of rank 0, to which rank 1 and another rank 0 connect.
+LISTENERS: dict[str, Attack] = {
+    "silent listener": _says(b""),
+    "listener that closes": lambda connection, key: connection.close(),
+    "listener that says HTTP": _says(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+    "reflected hello": _reflects(secrets.token_bytes(NONCE_SIZE)),
+    "empty nonce and reflected hello": _reflects(b""),
+    "empty nonce and reflected hello without its nonce": _reflects(b"", without_nonce=True),
+    "short nonce and reflected hello": _reflects(b"\0"),
+    "claimed gigabytes of a nonce": _says(struct.pack("!I", (1 << 30) - 1) + b"x" * 10000),
+    "another secret behind a nonce": lambda connection, key: _answers_by(secrets.token_bytes(32), connection),
+    "signed reply without a name": _reply("{}"),
+    "signed reply of another name": _reply('{"type": "control"}'),
+    "signed reply of a list": _reply("[1]"),
+    "signed reply of deep JSON": _reply("[" * 3900),
+    "signed reply of infinite time": _reply('{"accepted": Infinity}'),
+    "signed reply of no time": _reply('{"accepted": "soon"}'),
+    "signed refusal without a reason": _reply('{"refused": null}'),
+    "joined too early": _reply(json.dumps(wire.ALL_JOINED)),
+}
 IN_RUNS = ("idle", "closed", "half a length", "drips", "HTTP", "claimed gigabytes", "deep JSON", "another secret")
 RUNS = {f"{name}, while {NAMES[framework]} trains": (name, framework) for framework in NAMES for name in IN_RUNS}
-KINDS = (*ATTACKS, *RUNS)
+KINDS = (*ATTACKS, *LISTENERS, *RUNS)
 
 
 def trial(number: int, folder: Path, count: int = COUNT) -> Trial:
@@ -122,6 +181,9 @@ def trial(number: int, folder: Path, count: int = COUNT) -> Trial:
         ]
         failures = [line for errors, _ in meetings for line in errors]
         figures = {"seconds to join": max(seconds for _, seconds in meetings)}
+    elif kind in LISTENERS:
+        count, failures, seconds = _meet_elsewhere(f"{folder} {number} {os.getpid()}", kind)
+        figures = {"seconds to join past a listener": seconds}
     else:
         count, failures, figures = *_train(kind, folder, count), {}
         if failures:
@@ -129,22 +191,43 @@ def trial(number: int, folder: Path, count: int = COUNT) -> Trial:
     return Trial(kind, count, [f"trial {number} ({kind}): {line}" for line in failures], figures)
 
 
-def _meet(job: str, kind: str, count: int) -> tuple[list[str], float]:
-    """Let two ranks meet under attack; return what went wrong, and the seconds that rank 1 took to join."""
-    gathered: dict[int, list[list[int]]] = {}
-    errors: list[str] = []
+class Meeting:
+    """Two ranks, as threads, that exchange some values.
 
-    def work(rank: int) -> None:
+    Attributes:
+        root, other: the threads.
+        errors: what went wrong.
+    """
+
+    def __init__(self, job: str):
+        """Start nothing yet."""
+        self.job, self.errors, self._gathered = job, list[str](), dict[int, list[list[int]]]()
+        self.root, self.other = (threading.Thread(target=self._work, args=(rank,), daemon=True) for rank in range(2))
+
+    def _work(self, rank: int) -> None:
         try:
-            group: Group = connect(Launch(rank, 2, rank, "test", job=job), 60, timeout=15)
-            gathered[rank] = [group.all_gather(step + rank) for step in range(3)]
+            group: Group = connect(Launch(rank, 2, rank, "test", job=self.job), 60, timeout=15)
+            self._gathered[rank] = [group.all_gather(step + rank) for step in range(3)]
             group.close()
         except Exception as error:  # any harm is reported
-            errors.append(f"rank {rank}: {error!r}")
+            self.errors.append(f"rank {rank}: {error!r}")
 
-    root, other = (threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(2))
-    key = derive_key(job, os.environ)
-    root.start()
+    def finish(self, began: float, limit: float) -> float:
+        """Wait for both, and return the seconds that this took; `limit` is how many it may take."""
+        for thread in (self.root, self.other):
+            thread.join(20)
+        seconds = time.monotonic() - began
+        if self.errors or [self._gathered.get(rank) for rank in range(2)] != [[[0, 1], [1, 2], [2, 3]]] * 2:
+            self.errors.append(f"exchanged {self._gathered}")
+        if seconds > limit:
+            self.errors.append(f"joined after {seconds:.1f} s")
+        return seconds
+
+
+def _meet(job: str, kind: str, count: int) -> tuple[list[str], float]:
+    """Let two ranks meet under attack; return what went wrong, and the seconds that rank 1 took to join."""
+    meeting, key = Meeting(job), derive_key(job, os.environ)
+    meeting.root.start()
     with contextlib.ExitStack() as stack:
         address = ("127.0.0.1", _wait_for_port(job))
         for _ in range(count):
@@ -152,15 +235,37 @@ def _meet(job: str, kind: str, count: int) -> tuple[list[str], float]:
             with contextlib.suppress(OSError):  # dropped while it was speaking
                 ATTACKS[kind](connection, key)
         began = time.monotonic()
-        other.start()
-        for thread in (root, other):
-            thread.join(20)
-        seconds = time.monotonic() - began
-    if errors or [gathered.get(rank) for rank in range(2)] != [[[0, 1], [1, 2], [2, 3]]] * 2:
-        errors.append(f"exchanged {gathered}")
-    if seconds > JOIN_LIMIT:
-        errors.append(f"joined after {seconds:.1f} s")
-    return errors, seconds
+        meeting.other.start()
+        return meeting.errors, meeting.finish(began, JOIN_LIMIT)
+
+
+def _meet_elsewhere(job: str, kind: str) -> tuple[int, list[str], float]:
+    """Let two ranks meet while something else listens on their first port.
+
+    Returns:
+        the number of its connections, what went wrong, and the seconds that both took to meet.
+    """
+    meeting, key, count = Meeting(job), derive_key(job, os.environ), 0
+    port = candidate_ports(Launch(0, 2, 0, "test", job=job))[0]
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", port)))
+
+        def serve() -> None:
+            nonlocal count
+            with contextlib.suppress(OSError):  # the meeting is over
+                while True:
+                    connection = stack.enter_context(server.accept()[0])
+                    count += 1
+                    with contextlib.suppress(OSError, wire.ConnectionLost):
+                        LISTENERS[kind](connection, key)
+
+        threading.Thread(target=serve, daemon=True).start()
+        began = time.monotonic()
+        meeting.root.start()
+        meeting.other.start()
+        seconds = meeting.finish(began, JOIN_LIMIT + 2 * HELLO_TIMEOUT)
+        server.shutdown(socket.SHUT_RDWR)
+    return count, meeting.errors, seconds
 
 
 def _train(kind: str, folder: Path, count: int) -> tuple[int, list[str]]:

@@ -24,7 +24,7 @@ from zoo import program
 from zoo.config import loader
 from zoo.data.errors import UserError
 from zoo.distributed.heartbeat import Heartbeat
-from zoo.distributed.wire import ConnectionLost, pack, read, send, unpack
+from zoo.distributed.wire import Channel, ConnectionLost, pack, unpack
 from zoo.trainer.protocol import Trainer
 from zoo.trainer.world import Launch
 
@@ -50,10 +50,9 @@ class Group:
         heartbeat: Heartbeat thread; None for a single process.
     """
 
-    def __init__(self, launch: Launch, connections: Mapping[int, socket.socket], heartbeat: Heartbeat | None):
+    def __init__(self, launch: Launch, connections: Mapping[int, Channel], heartbeat: Heartbeat | None):
         self.launch, self.rank, self.size = launch, launch.rank, launch.size
         self._connections, self._heartbeat = connections, heartbeat
-        self._readers = {rank: connection.makefile("rb") for rank, connection in connections.items()}
 
     def all_gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, by rank, on every rank. value: anything that JSON can represent."""
@@ -99,11 +98,11 @@ class Group:
 
     def send_to_root(self, message: bytes) -> None:
         """Send rank 0 a message that it fetches by `receive_from`. Not for rank 0."""
-        self._guard(lambda: send(self._connections[0], message))
+        self._guard(lambda: self._connections[0].send(message))
 
     def receive_from(self, rank: int) -> bytes:
         """Receive the next message that `rank` sends by `send_to_root`. For rank 0 only."""
-        return self._guard(lambda: read(self._readers[rank]))
+        return self._guard(lambda: self._connections[rank].read())
 
     def set_status(self, status: str) -> None:
         """Set the operation that this process is about to start, for the message if it hangs there."""
@@ -141,11 +140,11 @@ class Group:
     def _gather_and_broadcast(self, message: bytes, combine: Callable[[list[bytes]], bytes]) -> bytes:
         """Return what `combine` makes on rank 0 of the messages of all ranks."""
         if self.rank:
-            send(self._connections[0], message)
-            return read(self._readers[0])
-        combined = combine([message] + [read(self._readers[rank]) for rank in range(1, self.size)])
+            self._connections[0].send(message)
+            return self._connections[0].read()
+        combined = combine([message] + [self._connections[rank].read() for rank in range(1, self.size)])
         for connection in self._connections.values():
-            send(connection, combined)
+            connection.send(combined)
         return combined
 
     def _guard(self, operation: Callable[[], T]) -> T:

@@ -11,7 +11,6 @@ more ranks; a connection that is closed, and a failure that is sent, are noticed
 import json
 import os
 import selectors
-import socket
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from zoo.distributed.wire import ConnectionLost, receive, send
+from zoo.distributed.wire import Channel, ConnectionLost
 
 CHECK_INTERVAL = 1.0  # seconds between two checks of deadlines and peers
 HEARTBEATS_PER_SECOND = 64  # that rank 0 receives, and sends, at most
@@ -68,7 +67,7 @@ class Heartbeat(threading.Thread):
     def __init__(
         self,
         rank: int,
-        peers: Mapping[int, socket.socket],
+        peers: Mapping[int, Channel],
         names: Mapping[int, str],
         straggler_timeout: float,
         size: int,
@@ -80,7 +79,7 @@ class Heartbeat(threading.Thread):
         self.interval, self.patient_until = interval_of(size, straggler_timeout), patient_until
         self._selector = selectors.DefaultSelector()  # not select(), which ends at descriptor 1023
         for peer, connection in peers.items():
-            self._selector.register(connection, selectors.EVENT_READ, peer)
+            self._selector.register(connection.socket, selectors.EVENT_READ, peer)
         self._changes, self._status, self._status_since = 0, "starting", now
         self._states = {peer: PeerState(0, "starting", now, now) for peer in peers}
         self._deadline: Deadline | None = None
@@ -122,17 +121,17 @@ class Heartbeat(threading.Thread):
         with self._send_lock:
             for connection in list(self.peers.values()):
                 with suppress(ConnectionLost):  # _listen will notice
-                    send(connection, payload)
+                    connection.send(payload)
 
     def _listen(self, until: float) -> None:
         while not self._stopped.is_set() and time.monotonic() < until:
             for event, _ in self._selector.select(max(until - time.monotonic(), 0)):
                 self._process_message(event.data, self.peers[event.data])
 
-    def _process_message(self, rank: int, connection: socket.socket) -> None:
+    def _process_message(self, rank: int, connection: Channel) -> None:
         """Read and process one message of a peer."""
         try:
-            message = json.loads(receive(connection))
+            message = json.loads(connection.receive())
         except (ConnectionLost, ValueError):
             if not self._stopped.is_set():
                 self._exit(
@@ -143,7 +142,7 @@ class Heartbeat(threading.Thread):
             if not self._stopped.is_set():
                 self._exit(message["failed"])
         elif "closing" in message:
-            self._selector.unregister(connection)
+            self._selector.unregister(connection.socket)
             del self.peers[rank], self._states[rank]
         else:
             now, previous = time.monotonic(), self._states[rank]

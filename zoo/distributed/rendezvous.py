@@ -5,6 +5,7 @@ runs with the same ports apart, drops connections of other programs, and refuses
 """
 
 import errno
+import json
 import os
 import resource
 import socket
@@ -22,18 +23,19 @@ from zoo.data.errors import UserError
 from zoo.distributed.group import Group
 from zoo.distributed.heartbeat import Heartbeat
 from zoo.distributed.wire import (
+    ALL_JOINED,
     CONTROL,
     FILE,
     HEARTBEAT,
     HELLO_TIMEOUT,
     VARIABLE,
+    Channel,
     ConnectionLost,
     Hello,
     derive_key,
     greet,
     receive_hello,
     receive_reply,
-    send_reply,
 )
 from zoo.trainer.world import BEGIN_TIMEOUT, WAIT_REPORT, Launch
 
@@ -41,22 +43,19 @@ RETRY_INTERVAL = 0.2  # seconds
 
 FIRST_PORT, PORT_RANGE, PORT_TRIES = 20000, 12000, 8  # below the ephemeral ports of common systems
 SPARE_FILES = 512  # open files beside the connections: libraries, devices, data workers
-ALL_JOINED = {"all_joined": True}  # reply of rank 0, beside {"accepted": seconds left} and {"refused": reason}
 
 
 class Peer(NamedTuple):
-    """Accepted connection of another rank. name: rank, host and process, for messages; nonce: for replies to it."""
+    """Accepted connection of another rank. name: rank, host and process, for messages."""
 
-    connection: socket.socket
+    channel: Channel
     name: str
-    nonce: bytes
 
 
 class Accepted(NamedTuple):
     """Connection that rank 0 has accepted. end: of the wait for the others, by the monotonic clock, in seconds."""
 
-    socket: socket.socket
-    nonce: bytes
+    channel: Channel
     end: float
 
 
@@ -102,10 +101,10 @@ def connect(launch: Launch, straggler_timeout: float, timeout: float = BEGIN_TIM
     root.accept_ranks()
     control, heartbeats = root.peers[CONTROL], root.peers[HEARTBEAT]
     names = {0: _name(launch), **{rank: peer.name for rank, peer in heartbeats.items()}}
-    connections = {rank: peer.connection for rank, peer in heartbeats.items()}
+    connections = {rank: peer.channel for rank, peer in heartbeats.items()}
     heartbeat = Heartbeat(0, connections, names, straggler_timeout, launch.size, end)
     launch = replace(launch, address=rendezvous.address, local_address=rendezvous.address)
-    return Group(launch, {rank: control[rank].connection for rank in range(1, launch.size)}, heartbeat)
+    return Group(launch, {rank: control[rank].channel for rank in range(1, launch.size)}, heartbeat)
 
 
 class Root:
@@ -118,7 +117,7 @@ class Root:
     def __init__(self, rendezvous: Rendezvous):
         self.rendezvous, self.launch = rendezvous, rendezvous.launch
         self.peers: dict[str, dict[int, Peer]] = {CONTROL: {}, HEARTBEAT: {}}
-        self._hellos: SimpleQueue[tuple[socket.socket, Hello, bytes]] = SimpleQueue()
+        self._hellos: SimpleQueue[tuple[Channel, Hello]] = SimpleQueue()
         self._strangers, self._is_complete = 0, False
 
     def accept_ranks(self) -> None:
@@ -153,34 +152,36 @@ class Root:
 
     def _read(self, connection: socket.socket) -> None:
         try:
-            hello, nonce = receive_hello(connection, self.rendezvous.key, time.monotonic() + HELLO_TIMEOUT)
+            hello, channel = receive_hello(connection, self.rendezvous.key, time.monotonic() + HELLO_TIMEOUT)
         except ConnectionLost:
             self._strangers += 1
             connection.close()
             return
-        self._hellos.put((connection, hello, nonce))
+        self._hellos.put((channel, hello))
 
-    def _admit(self, connection: socket.socket, hello: Hello, nonce: bytes) -> None:
+    def _admit(self, channel: Channel, hello: Hello) -> None:
         """Add a rank of this run to `peers`. Raises UserError if its rank or world size contradicts it."""
         launch, joined = self.launch, self.peers[hello.type]
-        peer, previous, conflict = Peer(connection, hello.name, nonce), joined.get(hello.rank), None
+        peer, previous, conflict = Peer(channel, hello.name), joined.get(hello.rank), None
         if hello.size != launch.size:
             conflict = (
                 f"{hello.name} was started as one of {hello.size} processes, {_name(launch)} as one of {launch.size}"
             )
-        elif hello.rank == 0 or (previous and previous.name != hello.name and not _is_abandoned(previous.connection)):
+        elif hello.rank == 0 or (
+            previous and previous.name != hello.name and not _is_abandoned(previous.channel.socket)
+        ):
             first = previous.name if previous else _name(launch)
             conflict = f"two processes were started as rank {hello.rank}: {first} and {hello.name}"
-        connection.settimeout(HELLO_TIMEOUT)
+        channel.socket.settimeout(HELLO_TIMEOUT)
         if conflict:
             conflict += f"; start all of them with one launcher (this one was detected as {launch.launcher})"
             self._reply(peer, {"refused": conflict})
             self._abort(conflict)
         if previous:
-            previous.connection.close()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            previous.channel.socket.close()
+        channel.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reply(peer, {"accepted": max(self.rendezvous.remaining, 0)})
-        connection.settimeout(None)
+        channel.socket.settimeout(None)
         joined[hello.rank] = peer
 
     def _missing(self) -> str:
@@ -217,7 +218,7 @@ class Root:
 
     def _reply(self, peer: Peer, reply: dict[str, Any]) -> None:
         with suppress(ConnectionLost):  # the heartbeat or the timeout will report it
-            send_reply(peer.connection, self.rendezvous.key, peer.nonce, reply)
+            peer.channel.send(json.dumps(reply).encode())
 
 
 def _is_abandoned(connection: socket.socket) -> bool:
@@ -234,21 +235,21 @@ def _join(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
     """Connect to rank 0, on the other ranks."""
     launch, address = rendezvous.launch, rendezvous.address
     control = _connect(rendezvous, candidate_ports(launch), CONTROL)
-    heartbeat = _connect(rendezvous, [control.socket.getpeername()[1]], HEARTBEAT)
+    heartbeat = _connect(rendezvous, [control.channel.socket.getpeername()[1]], HEARTBEAT)
     for connection in (control, heartbeat):
         try:
-            reply = receive_reply(connection.socket, rendezvous.key, connection.nonce, connection.end)
+            reply = receive_reply(connection.channel, connection.end)
         except ConnectionLost:
             raise UserError(
                 f"rank 0 at {launch.address} ended before all processes had joined; see its output for the cause"
             ) from None
         if reply != ALL_JOINED:
-            raise UserError(reply["refused"])
-        connection.socket.settimeout(None)
+            raise UserError(reply.get("refused", "rank 0 accepts this process twice"))
+        connection.channel.socket.settimeout(None)
     names = {launch.rank: _name(launch), 0: f"rank 0 ({launch.address})"}
-    thread = Heartbeat(launch.rank, {0: heartbeat.socket}, names, straggler_timeout, launch.size, rendezvous.end)
-    local_address = control.socket.getsockname()[0]
-    return Group(replace(launch, address=address, local_address=local_address), {0: control.socket}, thread)
+    thread = Heartbeat(launch.rank, {0: heartbeat.channel}, names, straggler_timeout, launch.size, rendezvous.end)
+    local_address = control.channel.socket.getsockname()[0]
+    return Group(replace(launch, address=address, local_address=local_address), {0: control.channel}, thread)
 
 
 def _connect(rendezvous: Rendezvous, ports: Iterable[int], connection_type: str) -> Accepted:
@@ -282,13 +283,15 @@ def _request(rendezvous: Rendezvous, port: int, connection_type: str) -> Accepte
         connection = stack.enter_context(socket.create_connection((rendezvous.address, port), timeout))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         hello = Hello(launch.rank, launch.size, connection_type, _name(launch))
-        nonce = greet(connection, rendezvous.key, hello, end)
-        reply = receive_reply(connection, rendezvous.key, nonce, end)
+        channel = greet(connection, rendezvous.key, hello, end)
+        reply = receive_reply(channel, end)
         if "refused" in reply:
             raise UserError(reply["refused"])
+        if "accepted" not in reply:
+            raise ConnectionLost("not a reply")
         stack.pop_all()
         # Rank 0 may have started later; it gives up first, and sends the reason.
-        return Accepted(connection, nonce, time.monotonic() + reply["accepted"] + 1)
+        return Accepted(channel, time.monotonic() + reply["accepted"] + 1)
 
 
 def _listen(rendezvous: Rendezvous, backlog: int) -> socket.socket:
@@ -320,7 +323,7 @@ def _listen(rendezvous: Rendezvous, backlog: int) -> socket.socket:
 def _check_duplicate_root(rendezvous: Rendezvous, port: int) -> None:
     """Raise UserError if the port is held by another process that was started as rank 0 of this run."""
     with suppress(OSError, ConnectionLost, ValueError):
-        _request(rendezvous, port, CONTROL).socket.close()
+        _request(rendezvous, port, CONTROL).channel.socket.close()
 
 
 def _name(launch: Launch) -> str:

@@ -47,7 +47,7 @@ class Rank(threading.Thread):
         self.group._heartbeat._stopped.set()
         for connection in (*self.group._connections.values(), *self.group._heartbeat.peers.values()):
             with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+                connection.socket.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture

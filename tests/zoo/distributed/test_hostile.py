@@ -1,5 +1,6 @@
 """Hostile connections during the rendezvous, the secret of a run, and the address of PyTorch's store."""
 
+import contextlib
 import os
 import re
 import socket
@@ -17,11 +18,13 @@ from tests.helpers.processes import require_framework
 from zoo.data.errors import UserError
 from zoo.distributed import wire
 from zoo.distributed.rendezvous import candidate_ports, connect, free_port
-from zoo.distributed.wire import FILE, VARIABLE, derive_key, sign
+from zoo.distributed.wire import CODE_SIZE, FILE, RANK, VARIABLE, Channel, ConnectionLost, derive_key, sign
 from zoo.trainer.world import Launch
 
+MEETINGS = (*network.ATTACKS, *network.LISTENERS)
 
-@pytest.mark.parametrize("number", range(len(network.ATTACKS)), ids=network.ATTACKS)
+
+@pytest.mark.parametrize("number", range(len(MEETINGS)), ids=MEETINGS)
 def test_hostile_connections_do_no_harm(tmp_path: Path, number: int) -> None:
     result = network.trial(number, tmp_path, count=20)
     assert not result.failures
@@ -80,6 +83,72 @@ def test_a_listener_without_the_secret_is_not_taken_for_rank_0() -> None:
             connect(Launch(1, 2, 1, "test", job=job), 60, timeout=0.5)
 
 
+@pytest.fixture
+def relayed():
+    """Both channels of a connection, and the sockets of somebody in between."""
+    with contextlib.ExitStack() as stack:
+        here, near = map(stack.enter_context, socket.socketpair())
+        there, far = map(stack.enter_context, socket.socketpair())
+        for each in (here, near, there, far):
+            each.settimeout(2)
+        yield Channel(here, b"key", wire.ROOT), near, far, Channel(there, b"key", RANK)
+
+
+CHANGES = {
+    "changed": lambda first, second: [first[:-1] + b"!"],
+    "repeated": lambda first, second: [first, first],
+    "left out": lambda first, second: [second],
+    "in another order": lambda first, second: [second, first],
+    "cut": lambda first, second: [b"\0\0\0\x08" + first[4:12]],
+    "without a code": lambda first, second: [b"\0\0\0\x03[1]"],
+}
+
+
+@pytest.mark.parametrize("read", [Channel.receive, Channel.read], ids=["receive", "read"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_messages_that_a_relay_changes_are_not_taken(relayed, change: str, read) -> None:
+    root, near, far, rank = relayed
+    root.send(b"[1]")
+    root.send(b"[2]")
+    size = 4 + CODE_SIZE + 3
+    sent = [near.recv(size, socket.MSG_WAITALL) for _ in range(2)]
+    far.sendall(b"".join(CHANGES[change](*sent)))
+    with pytest.raises(ConnectionLost):
+        for _ in range(2):
+            assert read(rank) == b"[1]"
+
+
+def test_messages_are_not_taken_back_or_on_another_connection(relayed) -> None:
+    root, near, far, rank = relayed
+    root.send(b"[1]")
+    message = near.recv(100)
+    near.sendall(message)
+    with pytest.raises(ConnectionLost):
+        root.receive()
+    far.sendall(message)
+    assert rank.receive() == b"[1]"
+    far.sendall(message)
+    with pytest.raises(ConnectionLost):
+        Channel(rank.socket, b"Key", RANK).receive()
+
+
+def test_the_key_of_a_connection_comes_from_both_nonces() -> None:
+    hello, keys = wire.Hello(1, 2, wire.CONTROL, "x"), []
+    for _ in range(2):
+        one, other = socket.socketpair()
+        with one, other:
+            accepted: list[Channel] = []
+            end = time.monotonic() + 5
+            work = lambda: accepted.append(wire.receive_hello(one, b"key", end)[1])  # noqa: B023, E731
+            thread = threading.Thread(target=work)
+            thread.start()
+            channel = wire.greet(other, b"key", hello, end)
+            thread.join()
+            assert accepted[0]._key == channel._key
+            keys.append(channel._key)
+    assert len({*keys, b"key"}) == 3
+
+
 def test_the_key_depends_on_secret_and_job(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path)}
     keys = [derive_key("a", home), derive_key("b", home), derive_key("a", {**home, VARIABLE: "s"})]
@@ -88,8 +157,10 @@ def test_the_key_depends_on_secret_and_job(tmp_path: Path) -> None:
     keys += [derive_key("a", home), derive_key("a", {**home, VARIABLE: "t"})]
     assert keys[3] == keys[4] and len(set(keys)) == 4  # the variable counts as much as the file
     assert derive_key("a", {**home, VARIABLE: "s"}) == keys[2]  # and comes before it
-    codes = {sign(key, nonce, b"message") for key in keys[:2] for nonce in (b"nonce", b"Nonce")}
-    assert len(codes) == 4
+    codes = {
+        sign(key, label, nonce, b"message") for key in keys[:2] for label in (b"a", b"b") for nonce in (b"n", b"N")
+    }
+    assert len(codes) == 8
 
 
 def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
