@@ -86,7 +86,11 @@ def existing(requested: str | None, recipe: str) -> str:
         if not has_begun(requested):
             exists, start = os.path.isdir(requested), f"to start one there: -c RECIPE --out {requested} --resume"
             problem = f"{requested} holds no run" if exists else f"there is no folder {requested}"
-            raise UserError(f"--resume: {problem} ({start}){'' if exists else similar_path(requested)}")
+            above = os.path.dirname(os.path.dirname(os.path.normpath(requested)))  # of a checkpoint
+            hint = "" if exists else similar_path(requested)
+            if above and has_begun(above):
+                hint = f"; did you mean {above}?"
+            raise UserError(f"--resume: {problem} ({start}){hint}")
         return requested
     stem = os.path.join("runs", recipe)
     numbered = re.compile(re.escape(stem) + r"(-\d+)?")

@@ -63,6 +63,9 @@ def test_a_mistyped_folder_never_starts_a_run(tmp_path, config):
     )
     with pytest.raises(UserError, match="--resume: runs holds no run"):
         cli.request(config, resume="runs")
+    (tmp_path / "runs/tsm_demo/checkpoints/last").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"last/ holds no run .*; did you mean runs/tsm_demo\?"):
+        cli.request(config, resume="runs/tsm_demo/checkpoints/last/")
     request = cli.request("resnet50_demo", out="runs/tsm_dmeo", resume=cli.NEWEST)
     assert (request.resume, request.config.out) == (None, "runs/tsm_dmeo")
 
