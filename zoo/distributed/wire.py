@@ -2,9 +2,9 @@
 
 A message is a 4-byte big-endian length and the payload. Rank 0 sends a nonce to whoever connects. The other rank
 answers with a hello: its own nonce, its description as JSON, and a code (keyed BLAKE2b) of both with the nonce of
-rank 0. The key follows from the secret of the start (docs/reliability.md). All that follows on this connection, the replies of rank 0
-first, is signed with a key of both nonces, the side that sends it and its number there: what somebody in between
-changes, repeats, leaves out or sends back is a lost connection.
+rank 0. The key follows from the secret of the start (docs/reliability.md). All that follows on this connection, the
+replies of rank 0 first, is signed with a key of both nonces, the side that sends it and its number there: what somebody
+in between changes, repeats, leaves out or sends back is a lost connection.
 """
 
 import hashlib

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import MPIRUN, environment, losses, require_framework, train_arguments
 from tests.zoo.distributed import cluster
+from zoo.commands import launch as launch_command
 from zoo.distributed import launch, launchers
 from zoo.distributed.rendezvous import free_port
 
@@ -143,7 +145,7 @@ def test_a_run_prints_rank_0_and_keeps_all_output(demo_sets, tmp_path):
 def test_logs_hold_no_secret_and_are_private(handlers, no_variables, tmp_path, framework, fails):
     """With a device, as here by its name, Paddle's launcher writes the whole environment to the folder of its logs."""
     require_framework(framework)
-    probe, logs = tmp_path / "probe.py", tmp_path / "logs"
+    probe, logs = tmp_path / "probe.py", Path(launch_command._new_logs(tmp_path / "logs", False))
     probe.write_text(f"import os; assert os.environ['HF_TOKEN'] == 'marker'; os._exit({int(fails)})")
     variables = {"ZOO_SECRET": "marker", "HF_TOKEN": "marker", "PADDLE_LOG_DIR": str(logs)}
     words = {"hosts": ["localhost"], "processes_per_host": 2, "address": "127.0.0.1", "port": free_port("127.0.0.1")}
