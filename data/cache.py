@@ -39,7 +39,7 @@ class FileCache:
         budget: bytes that all copies may take together.
 
     Raises:
-        UserError: the folder cannot be written.
+        UserError: the folder cannot be written, or others can write to it.
     """
 
     def __init__(self, folder: str, budget: int):
@@ -48,6 +48,7 @@ class FileCache:
         self.files, self.temporary = os.path.join(self.path, "files"), os.path.join(self.path, "tmp")
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)  # private: the data set may be
+            _require_own(self.path)
             for name in (self.files, self.temporary):
                 os.makedirs(name, exist_ok=True)
             for entry in os.scandir(self.temporary):
@@ -185,6 +186,16 @@ def notes(settings: Any) -> tuple[str, ...]:
         return ()
     total = FileCache(settings.cache, 0).total()
     return (f"data.cache: {settings.cache} holds {total / 1e9:.1f} of {settings.cache_gb:g} GB",)
+
+
+def _require_own(path: str) -> None:
+    """Raise UserError if others may have put copies, or links to write through, into a folder."""
+    status, link = os.stat(path), os.lstat(path)
+    if {status.st_uid, link.st_uid} != {os.geteuid()} or status.st_mode & 0o022:
+        raise UserError(
+            f"data.cache: {path} is not yours, or others can write to it, and what it holds would be taken for your "
+            "data; name another folder, or remove it"
+        )
 
 
 def _are_equal(one: os.stat_result, other: os.stat_result) -> bool:

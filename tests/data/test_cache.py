@@ -253,3 +253,28 @@ def test_processes_and_threads_share_a_budget(settings, budget):
     assert [process.communicate()[0] for process in processes] == ["0\n"] * 3
     total, everything = held(settings), sum(map(len, contents(settings.root).values()))
     assert total == everything if budget == 1 else 0.9 * budget * 1e9 < total <= budget * 1e9
+
+
+def test_a_folder_that_others_can_fill_is_refused(settings, tmp_path, monkeypatch):
+    cache.open_cache(settings)
+    folder = tmp_path / "fast" / cache.NAME
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.rename(tmp_path / "disk")
+    folder.symlink_to(tmp_path / "disk")  # of its user
+    cache.open_cache(settings)
+    for mode in (0o777, 0o770):
+        folder.chmod(mode)
+        with pytest.raises(UserError, match="is not yours, or others can write to it"):
+            cache.open_cache(settings)
+    folder.chmod(0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(UserError, match="is not yours, or others can write to it"):
+        cache.open_cache(settings)
+
+
+def test_a_link_that_somebody_else_has_made_is_refused(settings, tmp_path, monkeypatch):
+    mine = os.stat(tmp_path)
+    theirs = os.stat_result((mine.st_mode, *mine[1:4], os.geteuid() + 1, *mine[5:]))
+    monkeypatch.setattr(os, "lstat", lambda path: theirs)
+    with pytest.raises(UserError, match="is not yours, or others can write to it"):
+        cache.open_cache(settings)
