@@ -270,7 +270,7 @@ def _mpi_job(job: Job, mpi_args: list[str]) -> str:
     }
     worker = _pod(job, "worker", None)
     worker["containers"][0] |= {
-        "command": ["/usr/sbin/sshd", "-De"],
+        "command": ["sh", "-c", "ssh-keygen -A && exec /usr/sbin/sshd -De"],  # keys of this pod alone
         "readinessProbe": {"tcpSocket": {"port": SSH_PORT}, "initialDelaySeconds": 2},
         "resources": _resources(job),
     }

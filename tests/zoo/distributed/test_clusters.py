@@ -196,7 +196,7 @@ def test_mpirun_by_an_mpi_job(capsys, no_variables, framework, by):
     assert container["args"][:4] == ["python", f"{IMAGE_FOLDER}/train.py", "--framework", framework]
     assert "resources" not in container  # GPUs are those of the workers
     [container] = worker["template"]["spec"]["containers"]
-    assert container["command"] == ["/usr/sbin/sshd", "-De"]
+    assert container["command"] == ["sh", "-c", "ssh-keygen -A && exec /usr/sbin/sshd -De"]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": "8"}}
     assert {"name": "volume-0", "mountPath": "/runs"} in container["volumeMounts"]
 
