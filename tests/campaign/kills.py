@@ -47,6 +47,9 @@ MOMENTS = {
     "linking best": Moment(r"evaluation\.json|/\.?best$|airank|metrics\.csv|\.dropping-", 20, 0.005),
 }
 PAIR = "two processes"
+# Files of a run that are written from the start: before each resume they are links to a file that nothing may change.
+LINKED = ("config.yaml.writing", "airank.log.writing", "metrics.csv.writing", "classes.csv", "checkpoints/.last")
+KEPT = "mine"  # content of that file
 KINDS = tuple(f"{NAMES[framework]}, {moment}" for moment in (*MOMENTS, PAIR) for framework in NAMES)
 
 
@@ -112,6 +115,7 @@ class Attack:
         scratch = Path(plan.scratch)
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
+        self._plant_links()
         code, text = self._execute(plan)
         killed = scratch / KILLED
         if code == 0:  # it ended, perhaps just before the kill
@@ -126,13 +130,28 @@ class Attack:
                 self.failures.append(f"processes of the run ended {self.ends[-1]:.0f} s after the kill")
         return not self.failures
 
+    def _plant_links(self) -> None:
+        """Put links where the run writes, as in a folder from somebody else."""
+        victim = self._folder / "victim"
+        victim.write_text(KEPT)
+        for path in (self.run / name for name in LINKED):
+            if path.parent.is_dir():
+                path.unlink(missing_ok=True)
+                path.symlink_to(victim)
+
     def finish(self) -> list[str]:
         """Resume the run until its end; return what went wrong."""
+        self._plant_links()
         code, text = self._execute(
             Plan(str(self._folder / "scratch"), operation="$^", fault=self._fault)
         )  # never kills
         if code != 0:
             self.failures.append(f"exit code {code} of the last resume: {text}")
+        for path in (self.run / name for name in LINKED):
+            if path.is_symlink():  # not written again, as of a run that has ended
+                path.unlink()
+        if (self._folder / "victim").read_text() != KEPT:
+            self.failures.append("a link in the folder of the run was written through")
         return self.failures
 
     def _execute(self, plan: Plan) -> tuple[int | None, str]:

@@ -12,6 +12,9 @@ READS_FROM_THE_START = (
     "import zoo.run.session as session; original = session.open_training; session.open_training = "
     "lambda data, seed, batch, first, *more: original(data, seed, batch, 0, *more)"
 )
+FOLLOWS_LINKS = (
+    "import os; from zoo.data import durable; durable.fresh = lambda path, flags: os.open(path, flags, 0o666)"
+)
 KEEPS_DESCRIPTORS = (
     "import zoo.data.stream as stream; original, kept = stream.Stream.close, []; stream.Stream.close = "
     "lambda self: (kept.append(open('/dev/null')), original(self))[1]"
@@ -35,6 +38,12 @@ def folder(kept: Path) -> Path:
 def test_a_killed_run_ends_like_an_undisturbed_one(folder: Path) -> None:
     trial = kills.trial(SAVING, folder, kills=2)
     assert (trial.count, trial.failures) == (2, [])
+
+
+@pytest.mark.slow
+def test_a_link_that_is_written_through_is_noticed(folder: Path) -> None:
+    trial = kills.trial(SAVING, folder, kills=1, fault=FOLLOWS_LINKS)
+    assert any("a link in the folder of the run was written through" in line for line in trial.failures)
 
 
 @pytest.mark.slow
