@@ -94,12 +94,13 @@ class Report(NamedTuple):
     table: str
 
 
-def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
+def examine(train_set: Any, val_set: Any, deep: bool = False, evaluates: bool = False) -> Report | None:
     """Check both splits of a data set; None for data without files.
 
     Args:
         train_set, val_set: as `load` of the data set returns them.
         deep: whether contents are read, and nothing is left out however long it takes.
+        evaluates: whether nothing is trained, for which the validation split may stand for both.
     """
     if not hasattr(train_set, "inventory"):
         return None
@@ -123,7 +124,7 @@ def examine(train_set: Any, val_set: Any, deep: bool = False) -> Report | None:
             warnings.append(f"classes that no validation mask shows: {_named(train, is_in & (counts == 0))}")
     for title, inventory in (("training", train), ("validation", val)):
         warnings += [*check_sizes(title, inventory, deep), *([] if deep else check_images(title, inventory))]
-    same = len(train_set) == len(val_set) and train.name(0) == val.name(0)  # an evaluation without training samples
+    same = evaluates and len(train_set) == len(val_set) and train.name(0) == val.name(0)
     copies, limit = ([], "") if same else find_copies(train, val, deep)
     if contradictions := list(find_contradictions(train)) if deep else []:
         warnings.append(f"training files of two classes: {_first(contradictions)}")

@@ -5,10 +5,12 @@ from typing import NamedTuple
 
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
-from zoo.data.formats.lists import is_number, read_lines
+from zoo.data.formats.lists import read_lines
 from zoo.data.parsing import parsing
 
 IGNORED = "__ignore__"  # LabelMe's name for what is neither a class nor background: -1, the first line of its lists
+NUMBERED = re.compile(r"(\d{1,9})(?:\s*([:;,])\s*|\s+)(\S.*)")  # 0 road, 0: road
+COLORED = re.compile(r"(\d{1,3}[ ,;\t]+){3}\D")  # 64 128 64 Animal, of CamVid
 WNID = re.compile(r"n\d{8}(\s|$)")  # WordNet id, which names ImageNet's classes and their folders
 
 
@@ -29,10 +31,15 @@ def read_names(path: str) -> tuple[str, ...]:
     names = names[1:] if names and names[0] in (IGNORED, f"-1 {IGNORED}") else names
     if not names:
         raise UserError(f"{path}: no class names in this file; write one per line, in the order of the labels")
-    pairs = [name.split(None, 1) for name in names]
-    numbered = all(len(pair) == 2 and is_number(pair[0]) for pair in pairs)
-    if numbered and sorted(int(pair[0]) for pair in pairs) == list(range(len(pairs))):
-        names = [name for _, name in sorted((int(number), name) for number, name in pairs)]
+    if all(COLORED.match(name) for name in names):
+        raise UserError(
+            f"{path}: these lines begin with colors; write names alone, in the order of the labels in masks"
+        )
+    rows = [match.groups() for match in map(NUMBERED.fullmatch, names) if match]
+    if len(rows) == len(names) and sorted(int(number) for number, *_ in rows) == list(range(len(rows))):
+        names = [name for _, name in sorted((int(number), name) for number, _, name in rows)]
+    elif len(rows) == len(names) and all(mark for _, mark, _ in rows):
+        raise UserError(f"{path}: the numbers of these lines are no labels from 0 on, each once; write names alone")
     if IGNORED in names:
         raise UserError(
             f"{path}: {IGNORED}, label {names.index(IGNORED)}, is no class; ignored pixels are 255 in masks: change "

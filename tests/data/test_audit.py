@@ -250,6 +250,17 @@ def test_a_copy_with_its_name(images, monkeypatch):
     assert len(copies(images)) == 1 and len(copies(images, deep=True)) == 2
 
 
+def test_a_validation_list_that_is_the_training_list(tmp_path):
+    layouts.folders(tmp_path, "image", a=(3, 0), b=(3, 0))
+    lines = "".join(f"train/{name}/{path.name} {label}\n" for label, name in enumerate("ab")
+                    for path in sorted((tmp_path / "train" / name).iterdir()))  # fmt: skip
+    for split in ("train", "val"):
+        touch(tmp_path, f"{split}_list.txt", content=lines.encode())
+    assert any(
+        "validation files that are training files too: 6" in line for line in examine("image", tmp_path).warnings
+    )
+
+
 def test_a_copy_with_another_name_needs_deep(images):
     touch(images, "val/b/y.jpg", content=b"1" * 100)
     assert copies(images) == [] and copies(images, deep=True) == [("train/a/x.jpg", "val/b/y.jpg")]

@@ -155,7 +155,7 @@ def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_o
     with group.time_limit(CHECK_TIMEOUT, "the check of the data by rank 0"):
         if group.rank == 0:
             allowed_by = audit.KEY if settings.allow_missing_classes else "--eval-only" if eval_only else ""
-            result = audit.examine(train_set, val_set)
+            result = audit.examine(train_set, val_set, evaluates=eval_only)
             found = DataCheck(audit.lines(result, allowed_by), result.table) if result else found
         group.all_gather(None)
     return found

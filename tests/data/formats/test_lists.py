@@ -111,6 +111,19 @@ def test_names_that_begin_with_a_number(tmp_path):
     assert read_names(write_list(tmp_path, "0 a\nb\n")) == ("0 a", "b")
 
 
+@pytest.mark.parametrize("mark", [":", ": ", ";", ", "])
+def test_labels_before_a_mark_are_no_part_of_names(mark, tmp_path):
+    content = f"2{mark}sky\n0{mark}road\n1{mark}car\n"
+    assert read_names(write_list(tmp_path, content)) == ("road", "car", "sky")
+    with pytest.raises(UserError, match="the numbers of these lines are no labels from 0 on"):
+        read_names(write_list(tmp_path, f"7{mark}road\n26{mark}car\n"))
+
+
+def test_colors_are_no_part_of_names(tmp_path):
+    with pytest.raises(UserError, match="these lines begin with colors"):
+        read_names(write_list(tmp_path, "64 128 64\tAnimal\n192 0 128\t\tArchway\n"))
+
+
 def test_names_missing_or_empty(tmp_path):
     with pytest.raises(UserError, match="cannot read"):
         read_names(str(tmp_path / "missing.txt"))
