@@ -395,6 +395,16 @@ def test_a_run_that_diverges_at_its_end_fails_and_saves_nothing_that_is_not_fini
     assert not list((tmp_path / "run").glob("checkpoints/step-*"))
 
 
+def test_a_run_whose_predictions_are_not_finite_fails_and_has_no_best_checkpoint(clips, tmp_path):
+    """The weights are finite, and the last update is the one that ruined them."""
+    settings = dict(optim__lr=1e6, optim__warmup="0 steps")
+    done = run_here(command(clips, "--out", tmp_path / "run", "--max-steps", 1, **settings))
+    assert done.returncode == 2 and "the predictions after step 1 are not finite" in done.stderr
+    assert not os.path.lexists(tmp_path / "run/checkpoints/best") and "Traceback" not in done.stderr
+    found = run_here([sys.executable, TRAIN, "--eval-only", "--weights", tmp_path / "run/checkpoints/last"])
+    assert found.returncode == 2 and "the predictions of these weights are not finite" in found.stderr
+
+
 @pytest.mark.slow
 def test_ten_clips_three_crops_and_frame_folders(clips, tmp_path):
     """Test-time views, and a list of frame folders with other class names."""

@@ -9,7 +9,8 @@ from zoo.data.formats.lists import read_lines
 from zoo.data.parsing import parsing
 
 IGNORED = "__ignore__"  # LabelMe's name for what is neither a class nor background: -1, the first line of its lists
-NUMBERED = re.compile(r"(\d{1,9})(?:\s*([:;,])\s*|\s+)(\S.*)")  # 0 road, 0: road
+NUMBERED = re.compile(r"(\d{1,9})(?:\s*([:;,=])\s*|\s+)(\S.*)")  # 0 road, 0: road
+NUMBERED_BEHIND = re.compile(r"\S.*[:;,=]\s*\d{1,9}")  # road,0
 COLORED = re.compile(r"(\d{1,3}[ ,;\t]+){3}\D")  # 64 128 64 Animal, of CamVid
 WNID = re.compile(r"n\d{8}(\s|$)")  # WordNet id, which names ImageNet's classes and their folders
 
@@ -38,8 +39,10 @@ def read_names(path: str) -> tuple[str, ...]:
     rows = [match.groups() for match in map(NUMBERED.fullmatch, names) if match]
     if len(rows) == len(names) and sorted(int(number) for number, *_ in rows) == list(range(len(rows))):
         names = [name for _, name in sorted((int(number), name) for number, _, name in rows)]
-    elif len(rows) == len(names) and all(mark for _, mark, _ in rows):
-        raise UserError(f"{path}: the numbers of these lines are no labels from 0 on, each once; write names alone")
+    elif all(map(NUMBERED_BEHIND.fullmatch, names)) or (len(rows) == len(names) and all(mark for _, mark, _ in rows)):
+        raise UserError(
+            f"{path}: the numbers of these lines are no labels from 0 on in front of names; write names alone"
+        )
     if IGNORED in names:
         raise UserError(
             f"{path}: {IGNORED}, label {names.index(IGNORED)}, is no class; ignored pixels are 255 in masks: change "

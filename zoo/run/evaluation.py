@@ -1,5 +1,6 @@
 """Evaluations of a run: metrics over whole splits, every sample counted once, whatever the batch size and the ranks."""
 
+import math
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
@@ -75,7 +76,9 @@ class Evaluations:
         start_time = time.perf_counter()
         found = self._evaluate(self._val, self._job.val_set, metrics, "evaluating", report)
         train = {"train": self._measure_train(report)} if self._subset else {}
-        accuracy = found.get("ema", found)[self._job.task.PRIMARY]
+        counted = found.get("ema", found)
+        has_diverged = not math.isfinite(counted.get("loss", 0.0))  # of logits that are NaN, class 0 is the largest
+        accuracy = math.nan if has_diverged else counted[self._job.task.PRIMARY]
         return {"accuracy": accuracy, **found, **train, "seconds": time.perf_counter() - start_time}
 
     def close(self) -> None:

@@ -221,6 +221,9 @@ class Run:
         self._meters.resume()
         if self._ends_after(done):
             self.last_step = done
+        if done == self.last_step and self.metrics and not math.isfinite(self.metrics["accuracy"]):
+            message = f"the predictions after step {done} are not finite: the run has diverged"
+            self._error = UserError(f"{message}. {self._remedy}")
         return done == self.last_step
 
     def finish(self) -> None:
@@ -252,6 +255,8 @@ class Run:
             self.visualizer.metrics(), lambda sample: self.console({"event": "bad", **vars(sample)})
         )
         self.console({"event": "eval", **self.metrics})
+        if not math.isfinite(self.metrics["accuracy"]):
+            raise UserError("the predictions of these weights are not finite; evaluate an earlier checkpoint")
 
     def _add_first_events(self) -> None:
         """Add `resume`, or `load` and `begin`, and record the data. All ranks gather the facts of their machines."""

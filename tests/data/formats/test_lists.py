@@ -111,12 +111,14 @@ def test_names_that_begin_with_a_number(tmp_path):
     assert read_names(write_list(tmp_path, "0 a\nb\n")) == ("0 a", "b")
 
 
-@pytest.mark.parametrize("mark", [":", ": ", ";", ", "])
+@pytest.mark.parametrize("mark", [":", ": ", ";", ", ", "="])
 def test_labels_before_a_mark_are_no_part_of_names(mark, tmp_path):
     content = f"2{mark}sky\n0{mark}road\n1{mark}car\n"
     assert read_names(write_list(tmp_path, content)) == ("road", "car", "sky")
     with pytest.raises(UserError, match="the numbers of these lines are no labels from 0 on"):
         read_names(write_list(tmp_path, f"7{mark}road\n26{mark}car\n"))
+    with pytest.raises(UserError, match="no labels from 0 on in front of names; write names alone"):
+        read_names(write_list(tmp_path, f"sky{mark}1\nroad{mark}0\n"))
 
 
 def test_colors_are_no_part_of_names(tmp_path):
