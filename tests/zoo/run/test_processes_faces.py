@@ -49,8 +49,8 @@ def test_a_split_head_goes_on_with_another_number_of_processes(
     np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
 
 
-def test_a_nan_in_one_rank_s_rows_stops_all_and_is_named(demo_sets, single_run, tmp_path):
-    """The last row is rank 1's; what rank 0 prints names the tensor."""
+def test_a_nan_in_one_rank_s_rows_is_refused_by_all_and_named(demo_sets, single_run, tmp_path):
+    """The last row is rank 1's."""
     tensors = load_file(single_run("torch", "arcface") / "checkpoints/last/model.safetensors")
     tensors["head.weight"][-1, 3] = np.nan
     weights = tmp_path / "weights.safetensors"
@@ -67,5 +67,4 @@ def test_a_nan_in_one_rank_s_rows_stops_all_and_is_named(demo_sets, single_run, 
         cwd=ROOT,
     )
     text = done.stdout + done.stderr
-    assert done.returncode != 0 and "no finite gradient in the last 3 updates, up to step 3" in text
-    assert "not finite: weights head.weight" in text and list(losses(tmp_path / "run")) == [1, 2, 3]
+    assert done.returncode != 0 and "NaN or infinity in head.weight" in text, text
