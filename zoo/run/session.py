@@ -285,11 +285,8 @@ class Run:
         end = self.journal.last("end")
         complete = self._ends_after(self.first_step) and end is not None
         if end and complete:
-            ended, kept = (
-                end_text(end, self.job.clock.steps),
-                "; config.yaml stays as it was" * bool(self.request.changed),
-            )
-            self.console.print(f"{self.folder} {ended}: nothing to do{kept}")
+            kept = "; config.yaml stays as it was" if self.request.changed else ""
+            self.console.print(f"{self.folder} {end_text(end, self.job.clock.steps)}: nothing to do{kept}")
         return self.job.group.all_gather(complete)[0]  # rank 0 has the journal
 
     def _ends_after(self, done: int) -> bool:
