@@ -16,7 +16,7 @@ from tests.helpers.paths import ROOT
 from zoo.data import extras
 from zoo.frameworks import FRAMEWORKS
 
-FOLDERS = ("data", "zoo", "tools", "tests")
+FOLDERS = ("zoo", "tools", "tests")
 NAMES = [path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 NAMES.append("train.py")
 SHIPPED = [name for name in NAMES if not name.startswith("tests/")]
@@ -119,9 +119,8 @@ def package_of(module: str) -> str:
 
 
 def module_of(name: str) -> str:
-    """zoo.data.batch for data/batch.py, which zoo/data/batch.py is a link to."""
-    name = name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-    return re.sub(r"^(tools\.)?(data|bench)(?=\.|$)", r"zoo.\2", name)
+    """zoo.data for zoo/data/__init__.py."""
+    return name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
 def framework_of(name: str) -> str:
@@ -144,9 +143,8 @@ def offenders(names, forbidden):
     ]
 
 
-DATA = [name for name in NAMES if name.startswith("data/")]
-ZOO = [name for name in NAMES if name.startswith("zoo/")]
-CORE = [*DATA, *ZOO]
+DATA = [name for name in NAMES if name.startswith("zoo/data/")]
+CORE = [name for name in NAMES if name.startswith("zoo/") and not name.startswith("zoo/bench/")]
 NEUTRAL = [name for name in [*CORE, "train.py"] if not framework_of(name)]
 
 
@@ -163,15 +161,11 @@ def test_the_reader_of_imports():
         Import("av", True, 5),
         Import("rich", False, 8),
     ]
-    names = ("zoo/models/tsm/torch.py", "zoo/trainer/paddle/world.py", "zoo/models/tsm/spec.py", "data/x.py")
+    names = ("zoo/models/tsm/torch.py", "zoo/trainer/paddle/world.py", "zoo/models/tsm/spec.py", "zoo/data/x.py")
     assert [framework_of(name) for name in names] == ["torch", "paddle", "", ""]
     modules = ("zoo.run.job", "zoo.data.formats.images", "zoo.data.batch", "zoo", "torch.nn")
     assert [*map(package_of, modules)] == ["zoo.run", "zoo.data.formats", "zoo.data", "zoo", "torch"]
-    assert [*map(module_of, ("data/batch.py", "tools/bench/x.py", "zoo/cli.py"))] == [
-        "zoo.data.batch",
-        "zoo.bench.x",
-        "zoo.cli",
-    ]
+    assert [*map(module_of, ("zoo/data/__init__.py", "zoo/cli.py"))] == ["zoo.data", "zoo.cli"]
     assert "train.py" in NAMES and {"arcface", "deeplabv3plus", "resnet", "tsm", "tsm_mobilenet_v2"} <= set(MODELS)
 
 
@@ -227,7 +221,7 @@ def test_a_framework_file_imports_its_own_framework_alone():
         others = set(FRAMEWORKS) - {framework_of(name)}
         return framework_of(name) and (below(found.module, *others) or others & set(found.module.split(".")))
 
-    assert offenders(ZOO, forbidden) == []
+    assert offenders(CORE, forbidden) == []
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -245,13 +239,13 @@ def test_a_model_imports_its_framework_and_specs(model):
             neutral = ["zoo.models.onnx_graph", *(f"zoo.models.{other}.onnx" for other in MODELS)]
         return not standard and not below(found.module, "numpy", *neutral, *own)
 
-    names = [name for name in ZOO if name.startswith(f"zoo/models/{model}/")]
+    names = [name for name in CORE if name.startswith(f"zoo/models/{model}/")]
     assert {f"zoo/models/{model}/{file}.py" for file in ("__init__", "spec")} < set(names)
     assert offenders(names, forbidden) == []
 
 
 def test_trainers_import_no_model():
-    trainers = [name for name in ZOO if name.startswith("zoo/trainer/")]
+    trainers = [name for name in CORE if name.startswith("zoo/trainer/")]
     assert trainers and offenders(trainers, lambda _, found: below(found.module, "zoo.models")) == []
 
 
@@ -286,13 +280,13 @@ def test_no_notes_to_self():
 
 
 def test_files_that_comments_name_exist():
-    named = re.compile(r"\b(?:zoo|data|tools|tests)/[\w./-]+\.py\b")
+    named = re.compile(r"\b(?:zoo|tools|tests)/[\w./-]+\.py\b")
     found = [(name, path) for name in SHIPPED for path in named.findall(source(name)) if not (ROOT / path).exists()]
     assert found == []
 
 
 def test_nothing_is_executed_from_a_file():
-    allowed = "data/readers.py"  # what the data workers of the same run have written
+    allowed = "zoo/data/readers.py"  # what the data workers of the same run have written
     found = [f"{name}:{line} {call}" for name in SHIPPED for call, line in unsafe_calls(tree(name)) if name != allowed]
     assert found == []
 
@@ -310,11 +304,11 @@ def test_no_file_is_written_through_a_link():
             and ast.unparse(node.args[0]) not in ("os.devnull", "descriptor", "temporary")
         )
 
-    folders = ("data/durable", "data/preparing/", "zoo/logs/", "zoo/predict/", "zoo/run/", "zoo/visualization/")
+    folders = ("zoo/data/durable", "zoo/data/preparing/", "zoo/logs/", "zoo/predict/", "zoo/run/", "zoo/visualization/")
     found = [
         f"{name}:{node.lineno}"
         for name in SHIPPED
-        if name.startswith((*folders, "tools/bench/matrix/"))
+        if name.startswith((*folders, "zoo/bench/matrix/"))
         for node in ast.walk(tree(name))
         if isinstance(node, ast.Call) and is_unsafe(node)
     ]
@@ -324,7 +318,7 @@ def test_no_file_is_written_through_a_link():
 def test_one_file_writes_csv():
     """So that names of strangers are formulas in none."""
     writers = [name for name in SHIPPED if re.search(r"csv\.(writer|DictWriter)", source(name))]
-    assert writers == ["data/formats/csv_files.py"]
+    assert writers == ["zoo/data/formats/csv_files.py"]
 
 
 def test_unsafe_calls_are_found():

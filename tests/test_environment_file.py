@@ -40,7 +40,7 @@ def test_it_names_the_environment_of_each_framework():
 def test_every_extra_that_messages_name_exists():
     """Messages and docs advise `pip install '.[torch]'` and the like."""
     extras = pins.project()["optional-dependencies"].keys()
-    files = [path for folder in ("zoo", "data", "tools") for path in (ROOT / folder).rglob("*.py")]
+    files = [path for folder in ("zoo", "tools") for path in (ROOT / folder).rglob("*.py")]
     files += [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     named = {
         extra

@@ -66,7 +66,7 @@ class Loaded:
         recipe: that it was trained with, by dotted key.
         mean, std: of the normalization, of pixels from 0 to 1 in RGB: (pixel / 255 - mean) / std.
         _predictor: how the model is applied to files and arrays.
-        _load: returns the model as tools/predict.py builds it, which is built for the first prediction.
+        _load: returns the model as zoo predict builds it, which is built for the first prediction.
     """
 
     model: Any
@@ -195,7 +195,7 @@ def create_model(
             data set that the model was published for. Where the weights have another number, the classifier is
             initialized.
         pretrained: checkpoint folder of a run, of which the moving average (train.ema) counts if it has one; one of its
-            files, such as model.safetensors; file of tools/convert.py; a name of published weights, which are
+            files, such as model.safetensors; file of zoo convert; a name of published weights, which are
             downloaded, or True for those that `name` names; "imagenet", for the ResNet in the model; None: initial
             values.
         seed: of the initial values, which are equal in all frameworks.
@@ -244,7 +244,7 @@ def load(
 
     Args:
         weights: folder of a checkpoint, such as runs/tsm_demo/checkpoints/best, of a run in any framework; or an .onnx
-            file of tools/export.py, which ONNX Runtime computes; or a name of published weights.
+            file of zoo export, which ONNX Runtime computes; or a name of published weights.
         framework: torch, paddle or mindspore, default torch; none for an .onnx file. A process can use one of them.
         overrides: values that change the recipe in the checkpoint, by dotted key: what a message calls -o KEY=VALUE.
         raw: take the weights of the last update, also where the checkpoint has their moving average (train.ema), which

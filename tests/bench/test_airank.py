@@ -128,6 +128,6 @@ def test_the_mlperf_log_of_a_demo_is_accepted(model, trained, tmp_path, capsys):
     assert call(capsys, "mllog", trained(model), "--out", path)[0] == 0
     found, errors = mlp_compliance.mlp_parser.parse_file(str(path), ruleset="4.0.0")
     assert len(found) == len(path.read_text().splitlines()) > 30 and errors == []
-    config = "training_4.0.0/common.yaml" if model == "resnet50" else ROOT / "tools/bench/submission/mlperf_rules.yaml"
+    config = "training_4.0.0/common.yaml" if model == "resnet50" else ROOT / "zoo/bench/submission/mlperf_rules.yaml"
     checker = mlp_compliance.make_checker("training", "4.0.0", quiet=False, werror=True)
     assert checker.check_file(str(path), str(config))

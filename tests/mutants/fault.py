@@ -17,7 +17,6 @@ from tests.helpers.paths import ROOT
 TABLE = Path(__file__).with_name("faults.txt")
 SHARED = "shared"  # code that all frameworks run
 FRAMEWORKS = ("torch", "paddle", "mindspore", SHARED)
-SOURCES = ("zoo", "data")
 
 
 class Fault(NamedTuple):
@@ -79,7 +78,7 @@ def framework_of(path: Path) -> str:
 @cache
 def sources(root: Path) -> dict[Path, str]:
     """Return the text of each source file below `root`, by relative path."""
-    paths = [path for folder in SOURCES for path in sorted((root / folder).rglob("*.py"))]
+    paths = [path for path in sorted((root / "zoo").rglob("*.py")) if root / "zoo/bench" not in path.parents]
     return {path.relative_to(root): path.read_text(encoding="utf-8") for path in paths}
 
 

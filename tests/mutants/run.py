@@ -22,7 +22,7 @@ from typing import Any
 from tests.helpers.paths import ROOT
 from tests.mutants.fault import FRAMEWORKS, Fault, read_table
 
-FOLDERS = ("configs", "data", "tests", "tools", "zoo")
+FOLDERS = ("configs", "tests", "tools", "zoo")
 FILES = ("pyproject.toml", "train.py")
 LARGE = "golden"  # folder of tests, which is linked
 Job = dict[str, Any]

@@ -46,7 +46,7 @@ EPILOG = """\
 The checkpoint holds its recipe and its class names; the data it was trained on is not needed. A file is read and
 scaled as in an evaluation of that recipe, and the model computes in fp32: the scores are those of an evaluation. A
 folder stands for all images or clips in it and below. Any checkpoint runs in any framework, and a model that
-tools/export.py has written (.onnx) in ONNX Runtime, without a framework.
+zoo export has written (.onnx) in ONNX Runtime, without a framework.
 
   classification of images     the classes with the highest probabilities
   classification of clips      the same of videos, and of folders of numbered images (data.frame_template)
@@ -96,7 +96,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--weights",
         metavar="PATH",
         required=True,
-        help=f"checkpoint folder, such as {weights.EXAMPLE}, .onnx file of tools/export.py, or published weights",
+        help=f"checkpoint folder, such as {weights.EXAMPLE}, .onnx file of zoo export, or published weights",
     )
     add("--raw", action="store_true", help="take the weights of the last update, not their moving average (train.ema)")
     add("--framework", choices=FRAMEWORKS, help="default torch, whatever trained it; none for an .onnx file")

@@ -1,1 +1,1 @@
-"""Proof that a recipe is the same computation in several frameworks; tools/compare.py is its program."""
+"""Proof that a recipe is the same computation in several frameworks; zoo compare is its program."""

@@ -114,7 +114,7 @@ def load(path: str) -> Record:
         UserError: it is missing, damaged or of another version of the program.
     """
     excerpts, metadata = files.read(path)
-    with parsing(f"{path} is not a record of tools/compare.py", "compare again"):
+    with parsing(f"{path} is not a record of zoo compare", "compare again"):
         rest = json.loads(metadata["record"])
         if rest["version"] != VERSION:
             raise ValueError(f"version {rest['version']}, not {VERSION}")

@@ -1,1 +1,1 @@
-"""Prediction on files with a trained model, apart from building the model: tools/predict.py brings both together."""
+"""Prediction on files with a trained model, apart from building the model: zoo predict brings both together."""

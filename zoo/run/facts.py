@@ -21,7 +21,7 @@ from zoo.run.job import Job
 from zoo.run.pipeline import Loading
 
 GIT_TIMEOUT = 10.0  # seconds
-CODE = ("train.py", "zoo", "data", "tools", "configs")  # what a run consists of
+CODE = ("train.py", "zoo", "tools")  # what a run consists of
 CODE_FILES = (".py", ".yaml")
 
 

@@ -54,7 +54,7 @@ class Clock:
 class Turns:
     """This run's side of turns with others: each computes while the others wait, in blocks of BLOCK updates.
 
-    The program that gives the turns (tools/bench/matrix/process.py) listens at a Unix socket. A run asks for one, waits
+    The program that gives the turns (zoo/bench/matrix/process.py) listens at a Unix socket. A run asks for one, waits
     for it, times a block, and ends its turn by asking for the next one. What makes a machine faster or slower for
     seconds so acts on all of them alike.
 

@@ -198,10 +198,10 @@ class OnnxMetadata(Checked):
             path: of the file, for messages.
 
         Raises:
-            UserError: the file is not one of tools/export.py, or a value is not what it must be.
+            UserError: the file is not one of zoo export, or a value is not what it must be.
         """
         if properties.get("format") != FORMAT:
-            raise UserError(f"{path} has no metadata of this zoo; only files that tools/export.py has written are read")
+            raise UserError(f"{path} has no metadata of this zoo; only files that zoo export has written are read")
         version = str(properties.get("format_version"))[:20]
         if version != FORMAT_VERSION:
             raise UserError(
@@ -246,12 +246,12 @@ def read(path: str) -> OnnxFile:
     """Read and check an exported model.
 
     Raises:
-        UserError: The file cannot be read, is none of tools/export.py, is damaged, or has more than standard operators.
+        UserError: The file cannot be read, is none of zoo export, is damaged, or has more than standard operators.
     """
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file")
     foreign.refuse(path)
-    with parsing(f"{path} cannot be read", "name an .onnx file of tools/export.py"):
+    with parsing(f"{path} cannot be read", "name an .onnx file of zoo export"):
         content = regular.read(path)
     with parsing(f"{path} is no ONNX file that is read here", "download it or export the checkpoint again"):
         properties = _check(memoryview(content))

@@ -83,8 +83,8 @@ def text(**changes):
 @pytest.mark.parametrize(
     "metadata, message",
     [
-        (None, "is not a record of tools/compare.py"),
-        ({"record": "{"}, "is not a record of tools/compare.py"),
+        (None, "is not a record of zoo compare"),
+        ({"record": "{"}, "is not a record of zoo compare"),
         ({"record": text(version=0)}, f"version 0, not {record.VERSION}"),
         ({"record": text(steps=None)}, "'steps'"),
         ({"record": text(passes={"training": [["training/0", ""]]})}, "missing 7 required positional arguments"),

@@ -10,7 +10,7 @@ from tests.helpers.paths import ROOT
 from zoo.logs.mllog import Submission, lines
 
 SUBMISSION = Submission("our lab")
-RULES = ROOT / "tools/bench/submission/mlperf_rules.yaml"
+RULES = ROOT / "zoo/bench/submission/mlperf_rules.yaml"
 MODELS = {"tsm": 0.711, "resnet": 0.759, "deeplabv3plus": 0.785, "arcface": 0.95}
 
 

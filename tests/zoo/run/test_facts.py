@@ -60,7 +60,7 @@ def test_the_state_of_a_checkout(tmp_path):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text("2")
     assert facts.git_state(tmp_path) == clean
-    for path in ("data/new/b.py", "configs/ä b.yaml", b"zoo/\xff.py"):
+    for path in ("zoo/data/new/b.py", "zoo/configs/ä b.yaml", b"zoo/\xff.py"):
         file = os.path.join(os.fsencode(tmp_path), os.fsencode(path))
         os.makedirs(os.path.dirname(file), exist_ok=True)
         with open(file, "w"):

@@ -65,7 +65,7 @@ class OnnxModel:
         if self.session.metadata.states:
             raise UserError(
                 f"{self.session.path} is a streaming graph, which takes a video frame by frame: give it to "
-                "tools/predict.py --stream, or export the checkpoint without --stream"
+                "zoo predict --stream, or export the checkpoint without --stream"
             )
         return self.output(self.forward, list(device_batch.values()), size)
 

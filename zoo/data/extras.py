@@ -23,7 +23,7 @@ from urllib.request import url2pathname
 from zoo.data.errors import UserError
 
 NAME = "vision-zoo"  # is free on PyPI: a command never asks an index for it
-ROOT = Path(__file__).absolute().parents[2]  # the checkout, or site-packages: zoo/data is a link
+ROOT = Path(__file__).absolute().parents[2]  # the checkout, or site-packages
 EXTRAS = {  # package -> the extra that installs it
     "PIL": "data",
     "av": "data",

@@ -1,10 +1,11 @@
 """Data sets as numpy batches. Nothing in this package imports the rest of zoo or a framework.
 
 A data set is a module with `Settings` (the `data:` section of a recipe), `load(settings)` -> (training split,
-validation split) and `describe(train, val, method)` -> DataRecord (data/record.py); MODULES names them all. Both splits
-are a Dataset of data/dataset.py. The validation split also has `protocol`, a Protocol of data/datasets/common.py: the
-name of the set and what the model sees of a sample (frames, clips, crops, sizes, scales), from which a run makes its
-protocol id, such as k400/8x1x1@224. Whatever changes the metric of the same weights on the same files must change it.
+validation split) and `describe(train, val, method)` -> DataRecord (zoo/data/record.py); MODULES names them all. Both
+splits are a Dataset of zoo/data/dataset.py. The validation split also has `protocol`, a Protocol of
+zoo/data/datasets/common.py: the name of the set and what the model sees of a sample (frames, clips, crops, sizes,
+scales), from which a run makes its protocol id, such as k400/8x1x1@224. Whatever changes the metric of the same weights
+on the same files must change it.
 """
 
 import importlib

@@ -45,7 +45,7 @@ def command(case: Case, run: Path, options: Sequence[str], launch_options: Seque
 
     Args:
         options: of train.py, beside those that the case and its variant give.
-        launch_options: of tools/launch.py, if there are several processes.
+        launch_options: of zoo launch, if there are several processes.
     """
     words = ["-c", case.recipe.path, "--framework", case.framework, "--out", str(run), *options]
     words += ["-o", f"train.precision={case.precision}"]

@@ -323,7 +323,7 @@ def device_memory(name: str) -> int:
     if size is None:
         raise UserError(
             f"--on {name}: not known, or not sold with this memory; examples: H100, 'A100 40GB', 'V100 32GB', T4 "
-            "(tools/bench/report/accelerators.py has all of them)"
+            "(zoo/bench/report/accelerators.py has all of them)"
         )
     return size * GIB
 
