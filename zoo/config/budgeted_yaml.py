@@ -16,6 +16,7 @@ MAX_DEPTH = 20  # of nested lists and mappings; recipes have five
 MAX_TEXT = 1 << 18  # characters, which PyYAML reads one by one
 
 UNUSABLE = re.compile("[\0\ud800-\udfff]")  # which escapes can write, but no file name or text file can hold
+OLD_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[1-9][\d_]*(:[0-5]?\d)+|\d[\d_]*(:[0-5]?\d)+\.[\d_]*)")  # 010, 1:30
 
 
 class Loader(yaml.SafeLoader):
@@ -37,6 +38,11 @@ class Loader(yaml.SafeLoader):
             raise yaml.YAMLError(f"{line}: more than {MAX_DEPTH} levels of nested lists and mappings")
         if isinstance(event, yaml.ScalarEvent) and UNUSABLE.search(event.value):
             raise yaml.YAMLError(f"{line}: {event.value!r} is no text")
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and OLD_NUMBER.fullmatch(event.value):
+            raise yaml.YAMLError(
+                f"{line}: {event.value[:20]} is an octal or sexagesimal number in YAML 1.1; write it in decimal, or text in "
+                "quotes"
+            )
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1

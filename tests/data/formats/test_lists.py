@@ -111,6 +111,12 @@ def test_names_that_begin_with_a_number(tmp_path):
     assert read_names(write_list(tmp_path, "0 a\nb\n")) == ("0 a", "b")
 
 
+@pytest.mark.parametrize("content", ["3 sky\n1 road\n2 car\n", "1 road\n2 car\n"])
+def test_labels_from_1_on_are_refused(content, tmp_path):
+    with pytest.raises(UserError, match="no labels from 0 on in front of names"):
+        read_names(write_list(tmp_path, content))
+
+
 @pytest.mark.parametrize("mark", [":", ": ", ";", ", ", "="])
 def test_labels_before_a_mark_are_no_part_of_names(mark, tmp_path):
     content = f"2{mark}sky\n0{mark}road\n1{mark}car\n"

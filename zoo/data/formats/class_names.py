@@ -37,9 +37,13 @@ def read_names(path: str) -> tuple[str, ...]:
             f"{path}: these lines begin with colors; write names alone, in the order of the labels in masks"
         )
     rows = [match.groups() for match in map(NUMBERED.fullmatch, names) if match]
-    if len(rows) == len(names) and sorted(int(number) for number, *_ in rows) == list(range(len(rows))):
+    numbers = sorted(int(number) for number, *_ in rows)
+    from_one = len(numbers) > 1 and numbers == list(range(1, len(rows) + 1))
+    if len(rows) == len(names) and numbers == list(range(len(rows))):
         names = [name for _, name in sorted((int(number), name) for number, _, name in rows)]
-    elif all(map(NUMBERED_BEHIND.fullmatch, names)) or (len(rows) == len(names) and all(mark for _, mark, _ in rows)):
+    elif all(map(NUMBERED_BEHIND.fullmatch, names)) or (
+        len(rows) == len(names) and (from_one or all(mark for _, mark, _ in rows))
+    ):
         raise UserError(
             f"{path}: the numbers of these lines are no labels from 0 on in front of names; write names alone"
         )

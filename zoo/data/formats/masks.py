@@ -283,7 +283,7 @@ def check_sizes(image_size: Sequence[int], mask_size: Sequence[int]) -> None:
     """Raise InvalidMask unless the sizes (width, height) of an image and its mask are equal."""
     (width, height), (mask_width, mask_height) = image_size, mask_size
     if (width, height) != (mask_width, mask_height):
-        hint = ""
+        hint = "; make the mask of this image, or resize it to the nearest pixel"
         if (width, height) == (mask_height, mask_width):
             hint = "; one of them is rotated: store the image upright, EXIF orientation is ignored"
         raise InvalidMask(f"the image has {width} x {height} pixels, its mask {mask_width} x {mask_height}{hint}")
