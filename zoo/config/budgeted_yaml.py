@@ -40,8 +40,8 @@ class Loader(yaml.SafeLoader):
             raise yaml.YAMLError(f"{line}: {event.value!r} is no text")
         if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and OLD_NUMBER.fullmatch(event.value):
             raise yaml.YAMLError(
-                f"{line}: {event.value[:20]} is an octal or sexagesimal number in YAML 1.1; write it in decimal, or text in "
-                "quotes"
+                f"{line}: {event.value[:20]} is an octal or sexagesimal number in YAML 1.1; write it in decimal, "
+                "or text in quotes"
             )
         self._depth += 1
         node = super().compose_node(parent, index)
