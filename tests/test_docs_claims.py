@@ -29,7 +29,8 @@ from zoo.finetune import recipe as finetune
 from zoo.models import load_spec
 from zoo.models.onnx_nodes import OPSET
 from zoo.predict import batches
-from zoo.run import cli as training
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options, Window
 from zoo.trainer import margin, update
 
 RUN_ON = ("launch", "evaluate")  # which pass on what they do not know to zoo train
@@ -92,7 +93,7 @@ def test_recipes_of_command_lines_are_valid(page):
         changes = [value for option, value in pairs if option == "-o" and "=" in value]
         for recipe in recipes:
             if any((CONFIGS / f"{name}.yaml").exists() for name in (recipe, recipe.removeprefix("configs/")[:-5])):
-                training.request(recipe, changes)
+                resolve_recipe(Options(recipe, changes))
 
 
 def test_targets_of_make_extras_and_modules_exist():
@@ -129,7 +130,7 @@ def largest(page: str, head: str, rows: str, columns: slice = slice(None)) -> st
 
 @cache
 def config(name: str) -> Config:
-    return training.request(name).config
+    return resolve_recipe(Options(name)).config
 
 
 def parameters(model: str, classes: int | None = 19, **options: Any) -> str:
@@ -206,7 +207,7 @@ CLAIMS: list[tuple[str, str, Callable[[], Any]]] = [
     ("docs/airank.md", r"targets are ([\d.]+) \(TSM\), ([\d.]+) \(ResNet50\) and ([\d.]+) \(DeepLabV3",
      lambda: tuple(config(name).target for name in ("tsm_k400", IMAGENET, CITYSCAPES))),
     ("docs/benchmarking.md", r"`--drop` updates \((\d+)\), then times `--count` updates \((\d+)\)",
-     lambda: (training.Window.drop, training.Window.count)),
+     lambda: (Window.drop, Window.count)),
     ("docs/data.md", r"`data.max_bad` \(([\d.]+) of an epoch\)", lambda: default(LoaderSettings, "max_bad")),
     ("docs/data.md", r"`data.workers` processes \(default (\d+)\) read ahead, each with `data.threads` \((\d+)\)",
      lambda: (default(LoaderSettings, "workers"), default(LoaderSettings, "threads"))),

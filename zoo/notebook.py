@@ -6,14 +6,17 @@ import re
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import yaml
 
 from zoo.data.errors import UserError
 from zoo.logs.journal import Event, best_evaluation
-from zoo.run import cli, training
+from zoo.run import training
 from zoo.run.checkpoint import FOLDER
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 OVERRIDE = re.compile(r"-o ('?)(?P<key>[\w.]+)=(?P<value>[^';,)]+?)\1(?=[\s;,)]|\.?(?:\s|$))")
 # A flag that is an argument, too, and its value, if any: a path or a placeholder.
@@ -111,18 +114,18 @@ class Run:
             raise UserError("max_steps: must be at least 1")
         self._has_weights = bool(weights or resume)
         self._flags: dict[str, Any] = {"max_steps": max_steps, "accept_changed_data": accept_changed_data}
-        self._arguments: dict[str, Any] = {
-            "config": _path(recipe),
-            "overrides": override_pairs(overrides),
-            "framework": framework,
-            "device": device,
-            "amp": amp,
-            "seed": seed,
-            "out": _path(out),
-            "weights": _path(weights),
-            "resume": _path(resume),
-        }
-        self.recipe = {key: entry.value for key, entry in cli.request(**self._arguments).resolved.items()}
+        self._options = Options(
+            config=_path(recipe),
+            overrides=override_pairs(overrides),
+            framework=framework,
+            device=device,
+            amp=amp,
+            seed=seed,
+            out=_path(out),
+            weights=_path(weights),
+            resume=_path(resume),
+        )
+        self.recipe = {key: entry.value for key, entry in resolve_recipe(self._options).resolved.items()}
 
     @argument_names()
     def train(self) -> Result:
@@ -133,7 +136,7 @@ class Run:
         Raises:
             UserError: anything that the user can fix.
         """
-        run = training.execute(cli.request(**self._arguments)._replace(**self._flags))
+        run = training.execute(resolve_recipe(self._options)._replace(**self._flags))
         if run.exit_code:
             signal.raise_signal(run.exit_code - 128)
         last = run.metrics or _metrics(run.journal.last("eval"))
@@ -148,7 +151,7 @@ class Run:
         """
         if not self._has_weights:
             raise UserError("evaluate: name what to evaluate with weights=PATH or resume=FOLDER")
-        run = training.execute(cli.request(**self._arguments, eval_only=True))
+        run = training.execute(resolve_recipe(replace(self._options, eval_only=True)))
         return run.metrics or {}
 
 

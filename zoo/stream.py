@@ -16,9 +16,11 @@ from zoo.distributed import rendezvous
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec, resolve_arch
 from zoo.notebook import argument_names, override_pairs
-from zoo.run import cli, schedule
+from zoo.run import schedule
 from zoo.run.dataset import load_data
 from zoo.run.pipeline import BackgroundMap
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 from zoo.run.stopping import BadSampleTracker
 from zoo.trainer import load_backend, pixels
 from zoo.trainer.world import Launch
@@ -113,7 +115,7 @@ def batches(
             raise UserError(f"{name}: expected a whole number from 0 on, got {value!r}")
     if not isinstance(world_size, int) or rank >= world_size:
         raise UserError(f"rank: {rank} is none of the ranks of world_size={world_size!r}, which begin with 0")
-    request = cli.request(os.fspath(recipe), override_pairs(overrides), framework=framework)
+    request = resolve_recipe(Options(os.fspath(recipe), override_pairs(overrides), framework=framework))
     cfg, train_set = request.config, load_data(request, rendezvous.connect(Launch(), 0)).train_set
     plan, samples = schedule.batch_plan(cfg.train, world_size), len(train_set)
     begin, end = 0, schedule.clock(cfg.train, samples, world_size).steps * plan.accumulate

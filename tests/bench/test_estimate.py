@@ -12,7 +12,8 @@ from zoo.data.batch import LABEL, Field
 from zoo.data.datasets import synthetic
 from zoo.models import load_spec
 from zoo.models.arcface.spec import NUM_PARAMETERS
-from zoo.run import cli
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 from zoo.tasks import load_task
 
 torch = pytest.importorskip("torch")
@@ -136,7 +137,7 @@ def test_the_program_is_measured_from_any_folder(monkeypatch, processes, tmp_pat
 
 
 def resolve(path, *pairs):
-    request = cli.request(str(path), pairs)
+    request = resolve_recipe(Options(str(path), pairs))
     return request.config, request.resolved["data.name"].value
 
 

@@ -13,7 +13,8 @@ from zoo.bench.options import Cluster
 from zoo.bench.scale import calibration, measuring, model
 from zoo.bench.scale.measuring import Command
 from zoo.data.errors import UserError
-from zoo.run import cli as run_cli
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 LINK = ["--inter-bandwidth", "1", "--inter-latency", "30"]
 
@@ -83,7 +84,7 @@ FACES += ["data.num_classes=10", "train.batch=6"]
 
 
 def request(recipe, settings, **changes):
-    return run_cli.request(f"configs/{recipe}.yaml", settings, device="cpu", **changes)
+    return resolve_recipe(Options(f"configs/{recipe}.yaml", settings, device="cpu", **changes))
 
 
 def shapes(tmp_path, *more):

@@ -15,7 +15,7 @@ from zoo.bench.submission import rules, runs, tree
 from zoo.bench.submission.check import check, rows, summary
 from zoo.config import loader
 from zoo.data.errors import UserError
-from zoo.run.cli import FIND
+from zoo.run.request import FIND
 
 LOAD = json.dumps(full_load()) + "\n"
 

@@ -13,8 +13,9 @@ from zoo import cli
 from zoo.bench.bare import loading
 from zoo.bench.bare import torch as bare
 from zoo.data.formats import images
-from zoo.run import cli as run_cli
 from zoo.run.job import assemble, join, restore, sample_batch
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 FACES = (
     *("model.variant=insightface", "model.depth=18", "model.width=8", "model.embedding=8", "data.size=16"),
@@ -90,7 +91,7 @@ def test_a_bare_loop_does_the_trainers_update(clips, monkeypatch, model, optimiz
         changes += ["optim.lr=0.1", "optim.eps=1e-2"]  # beside which rounding of gradients is small
     tiny = [f"{key}={value}" for key, value in {**TINY, "data.root": clips}.items()]
     recipe, settings = (DEMO, tiny) if model == "tsm" else ("configs/arcface_synthetic.yaml", FACES)
-    request = run_cli.request(recipe, [*settings, *changes], device="cpu")
+    request = resolve_recipe(Options(recipe, [*settings, *changes], device="cpu"))
     job, copies = assemble(request, join(request, {})), []
     restore(request.config, job, None, print)
     if model == "arcface":  # the loop draws its own class matrix

@@ -14,8 +14,9 @@ import time
 import torch
 import torch.distributed as dist
 
+from zoo.commands.options import add_recipe_arguments, request_of
 from zoo.distributed.group import Group
-from zoo.run import cli, job
+from zoo.run import job
 from zoo.trainer.world import Launch
 
 WARM = 12  # updates before: allocations, choice of algorithms; DDP times its first ten, and waits
@@ -34,8 +35,8 @@ class Alone(Group):
 def assemble(words, ranks=1):
     """Return the job of a recipe on one of several ranks, with its first weights."""
     parser = argparse.ArgumentParser()
-    cli.add_recipe_arguments(parser)
-    request = cli.request_of(parser.parse_args([*words, "--framework", "torch", "--device", "cuda"]))
+    add_recipe_arguments(parser)
+    request = request_of(parser.parse_args([*words, "--framework", "torch", "--device", "cuda"]))
     group = Alone(Launch(size=ranks), {}, None)
     if ranks > 1:
         dist.TCPStore = lambda *_, **__: dist.HashStore()  # which waits for nobody

@@ -12,11 +12,10 @@ from tests.helpers.cli import call_zoo
 from tests.helpers.journals import BEGIN, end, evaluations, write_journal
 from tests.helpers.paths import CONFIGS
 from tests.helpers.training import TINY
-from zoo.commands import seeds
+from zoo.commands import seeds, train
 from zoo.compare import seed_tables
 from zoo.compare.seed_tables import Result, Study
 from zoo.config import loader
-from zoo.run import cli
 
 pytest.importorskip("scipy.stats")  # whose first import starts a process, which a stand-in would take for a run
 RECIPE = str(CONFIGS / "tsm_demo.yaml")
@@ -35,7 +34,7 @@ class FakeTraining:
 
     def __call__(self, command, stdout, **_):
         assert command[0] == sys.executable and command[2] == "train"
-        request = cli.read(cli.parse(list(command[3:])))
+        request = train.read(train.parse(list(command[3:])))
         key = request.config.framework, request.config.seed
         self.started.append(key)
         self.commands.append(command)

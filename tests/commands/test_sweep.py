@@ -11,9 +11,8 @@ from tests.helpers.cli import call_zoo
 from tests.helpers.journals import BEGIN, end, evaluations, write_journal
 from tests.helpers.paths import CONFIGS
 from tests.helpers.training import TINY
-from zoo.commands import sweep
+from zoo.commands import sweep, train
 from zoo.config import loader
-from zoo.run import cli
 
 pytest.importorskip("scipy.stats")  # whose first import starts a process, which a stand-in would take for a run
 RECIPE = str(CONFIGS / "tsm_demo.yaml")
@@ -33,7 +32,7 @@ class FakeTraining:
 
     def __call__(self, command, stdout, **_):
         assert command[0] == sys.executable and command[2] == "train"
-        request = cli.read(cli.parse(list(command[3:])))
+        request = train.read(train.parse(list(command[3:])))
         config = request.config
         key = config.optim.lr, config.train.batch, config.seed
         self.started.append(key)

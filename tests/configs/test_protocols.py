@@ -16,7 +16,7 @@ from zoo.data.formats import images, masks
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.masks import TRAIN_CLASSES
 from zoo.models import load_spec
-from zoo.run.cli import FIND
+from zoo.run.request import FIND
 
 EXPECTED = {  # recipe -> number of classes of its data set, protocol id
     "tsm_k400": (400, "k400/8x1x1@224"),

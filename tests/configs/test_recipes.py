@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.paths import CONFIGS
 from zoo.config import loader
 from zoo.run import schedule
-from zoo.run.cli import FIND
+from zoo.run.request import FIND
 
 
 def read(name):

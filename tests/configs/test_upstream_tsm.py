@@ -18,7 +18,7 @@ from zoo.data.formats.lists import LabeledPath
 from zoo.data.transforms import clips
 from zoo.models.tsm import spec
 from zoo.run import schedule
-from zoo.run.cli import FIND
+from zoo.run.request import FIND
 from zoo.trainer.objectives import Classification
 from zoo.trainer.pixels import scale_and_offset
 from zoo.trainer.torch import ops

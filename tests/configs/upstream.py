@@ -10,7 +10,7 @@ from tests.helpers.paths import CONFIGS, GOLDEN
 from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.models import Spec, load_spec
-from zoo.run.cli import FIND
+from zoo.run.request import FIND
 from zoo.weights.names import canonical_name
 
 PLSC_BLOCKS = 24  # of its ResNet50

@@ -10,7 +10,7 @@ import time
 from tests.gpu import day, test_gpu
 from tests.gpu.day import Day, Step
 from tests.helpers.paths import ROOT
-from zoo.run import cli
+from zoo.commands import train
 
 HANG = "import time; time.sleep(60)"
 
@@ -71,6 +71,6 @@ def test_the_plan_names_recipes_and_tests_that_exist(tmp_path):
     assert len({step.name for step in steps}) == len(steps)
     for step in steps:
         if step.name.startswith("speed"):
-            assert cli.read(cli.parse(step.words[4:])).speed
+            assert train.read(train.parse(step.words[4:])).speed
         if step.name.startswith("test"):
             assert sum(step.name.split()[1] in name for name in vars(test_gpu) if name.startswith("test_")) == 1

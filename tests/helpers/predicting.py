@@ -17,11 +17,12 @@ from zoo.data.datasets import cityscapes, faces, imagenet, kinetics, synthetic
 from zoo.data.demo import motion, portraits, shapes
 from zoo.data.stream import open_evaluation, open_training
 from zoo.predict import output
-from zoo.run import cli
 from zoo.run.checkpoint import save_checkpoint, save_evaluation
 from zoo.run.evaluation import evaluate
 from zoo.run.job import assemble, join, restore
 from zoo.run.pipeline import DecodedStream
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 CLASSES = ("grass", "water", "köln")
 COLORS = np.array([[60, 150, 50], [40, 60, 190], [200, 120, 40]])
@@ -53,7 +54,7 @@ def run_script(*words, cwd=ROOT):
 def train(folder, config, settings, steps):
     """Train a model for a few steps with PyTorch; return the folder of its checkpoint."""
     pairs = [f"{key}={value}" for key, value in {**COMMON, **settings}.items()]
-    request = cli.request(str(ROOT / "configs" / config), pairs, device="cpu")
+    request = resolve_recipe(Options(str(ROOT / "configs" / config), pairs, device="cpu"))
     job = assemble(request, join(request, {}))
     restore(request.config, job, None, lambda line: None)
     batches = open_training(
@@ -86,7 +87,7 @@ def datasets_allowed() -> Iterator[None]:
 
 def evaluation_outputs(weights, *changes):
     """Evaluate a checkpoint as train.py does: path of the sample -> the model's output for its views."""
-    request = cli.request(os.path.join(weights, "../../config.yaml"), changes, weights=weights)
+    request = resolve_recipe(Options(os.path.join(weights, "../../config.yaml"), changes, weights=weights))
     with datasets_allowed():
         job = assemble(request, join(request, {}))
     restore(request.config, job, None, lambda line: None)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.helpers import report_runs
 from tests.helpers.journals import write_journal
-from zoo.run import cli
+from zoo.commands import train
 
 
 def speed_events(samples_per_s, **begin):
@@ -42,7 +42,7 @@ class FakeRuns:
         if words[1].endswith("launch.py"):
             hosts, per_host = map(int, words[2].split("x"))
             ranks, arguments = hosts * per_host, words[words.index("-c") :]
-        request = cli.read(cli.parse(list(arguments)))
+        request = train.read(train.parse(list(arguments)))
         config = request.config
         folder = config.out
         name = folder.rpartition("/")[2]

@@ -5,7 +5,8 @@ from pathlib import Path
 from tests.helpers.journals import full_begin, full_load, write_journal
 from tests.helpers.paths import ROOT
 from zoo.config import loader
-from zoo.run import cli
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 TRAIN, VAL = 234_619, 19_761
 SECONDS = {1: 8000.0, 8: 1000.0, 32: 260.0}  # per epoch
@@ -52,7 +53,9 @@ def write_run(folder, found, recipe="configs/tsm_k400.yaml", overrides=()):
 
 
 def recipe_text(recipe, overrides, out):
-    return loader.render(cli.request(str(ROOT / recipe), [*overrides, f"out={out}", "data.root=/data/k400"]).resolved)
+    return loader.render(
+        resolve_recipe(Options(str(ROOT / recipe), [*overrides, f"out={out}", "data.root=/data/k400"])).resolved
+    )
 
 
 def write_scales(folder, cards=(1, 8, 32), **changes):

@@ -63,12 +63,15 @@ def record_proof(framework: str, recipe: str, overrides: Sequence[str], prefix: 
     Everything of the repository that a fault may change is imported here, after it was planted.
     """
     from zoo.compare import proof
-    from zoo.run import cli
     from zoo.run.job import assemble, join, restore
+    from zoo.run.recipe import resolve_recipe
+    from zoo.run.request import Options
 
     proof.UPDATES = UPDATES
     eager = ["train.compile=false"]  # MindSpore would compile for longer than it computes
-    request = cli.request(f"configs/{recipe}_demo.yaml", [*overrides, *eager], framework=framework, device="cpu")
+    request = resolve_recipe(
+        Options(f"configs/{recipe}_demo.yaml", [*overrides, *eager], framework=framework, device="cpu")
+    )
     job = assemble(request, join(request, {}))
     restore(request.config, job, None, print)
     state = job.trainer.state_dict()

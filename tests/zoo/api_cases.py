@@ -11,8 +11,9 @@ import zoo
 from tests.helpers.paths import ROOT
 from zoo.config import loader
 from zoo.models import load_model_class, named
-from zoo.run import cli
 from zoo.run.checkpoint import save_checkpoint
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 from zoo.trainer import load_backend
 
 SMALL = {  # of each model: options, and an input
@@ -74,7 +75,7 @@ def write_other_checkpoints(folder):
 
 def save(folder, recipe, pairs, tensors, classes):
     """Write a checkpoint by a recipe with changes; return its folder."""
-    request, run = cli.request(str(ROOT / f"configs/{recipe}.yaml"), pairs), os.path.join(folder, "run")
+    request, run = resolve_recipe(Options(str(ROOT / f"configs/{recipe}.yaml"), pairs)), os.path.join(folder, "run")
     save_checkpoint(run, 4, tensors, {"classes": classes, "recipe": loader.render(request.resolved)}, 1)
     return os.path.join(run, "checkpoints/last")
 

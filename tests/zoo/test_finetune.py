@@ -13,7 +13,7 @@ from zoo.config import loader
 from zoo.config.loader import Entry
 from zoo.data.errors import UserError
 from zoo.finetune import folder, recipe
-from zoo.run import cli
+from zoo.run.request import FIND
 from zoo.weights import imagenet
 
 RNG = np.random.default_rng(0)
@@ -303,7 +303,7 @@ def test_rules_for_scenes_and_faces():
 def test_every_choice_is_a_key_of_its_recipe(task, facts):
     base = loader.read(loader.find_recipe(recipe.BASES[task]))
     values = recipe.choose(facts._replace(task=task), {}, {**base, **BEFORE})
-    _, resolved = loader.build(loader.merge({**base, "train.steps": Entry(None, "")}, values), cli.FIND)
+    _, resolved = loader.build(loader.merge({**base, "train.steps": Entry(None, "")}, values), FIND)
     lost = {key for key in values if key not in resolved}
     assert lost <= ({"model.pretrained"} if task == "faces" else set())
     assert all(resolved[key].origin == values[key].origin for key in values.keys() - lost)
@@ -317,7 +317,7 @@ def test_weights_at_hand_decide_the_depth(tmp_path, monkeypatch, here, fast, dep
         touch(tmp_path, imagenet.published("plain")[each].file)
     assert imagenet.depths_at_hand(str(tmp_path), "plain") == list(here)
     monkeypatch.setattr(imagenet, "find_weights", lambda depth, *_: (f"resnet{depth}", "its origin"))
-    cfg, _ = loader.build(loader.read(loader.find_recipe("resnet50_imagenet")), cli.FIND)
+    cfg, _ = loader.build(loader.read(loader.find_recipe("resnet50_imagenet")), FIND)
     cfg = cfg.__class__(**{**vars(cfg), "weights_dir": str(tmp_path)})
     assert recipe._published(cfg, {}, fast) == ("imagenet", depth, [f"the run starts from resnet{depth} (its origin)"])
     assert recipe._published(cfg, {"model.depth": Entry(152, "-o")}, fast)[1] == 152

@@ -16,13 +16,16 @@ from zoo import data, program
 from zoo.bench.options import Cluster, cluster, count
 from zoo.bench.report import accelerators
 from zoo.commands.new_file import add_json_argument, print_report, require_new
+from zoo.commands.options import add_recipe_arguments
 from zoo.config.schema import Config
 from zoo.data.batch import Field
 from zoo.data.datasets import synthetic
 from zoo.data.errors import UserError
 from zoo.models import Spec, load_spec, resolve_arch
-from zoo.run import cli, schedule
+from zoo.run import schedule
 from zoo.run.pipeline import SPARE
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options, Request
 from zoo.table import table
 from zoo.trainer import sharding
 from zoo.trainer.margin import CHUNK_ELEMENTS
@@ -115,7 +118,7 @@ class Estimate(NamedTuple):
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = program.parser(__doc__, EPILOG)
-    cli.add_recipe_arguments(parser, ("amp", "framework"))
+    add_recipe_arguments(parser, ("amp", "framework"))
     add = parser.add_argument
     add("--processes", type=cluster, metavar="HOSTSxPROCESSES", default=Cluster(1, 1), help="default 1")
     add(
@@ -129,7 +132,9 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.on:
         device_memory(arguments.on)  # before anything that takes time
     require_new(arguments.json, "--json")
-    request = cli.request(arguments.config, arguments.override, amp=arguments.amp, framework=arguments.framework)
+    request = resolve_recipe(
+        Options(arguments.config, arguments.override, amp=arguments.amp, framework=arguments.framework)
+    )
     estimate = compute(request, size, arguments.classes, arguments.samples)
     framework, memory = request.config.framework, estimate.memory
     if not arguments.on:
@@ -197,7 +202,7 @@ def largest_share(shapes: Mapping[str, Sequence[int]], world_size: int) -> int:
     return max(bytes_of({name: shapes[name] for name in shapes if ranks[name] == rank}) for rank in range(world_size))
 
 
-def compute(request: cli.Request, world_size: int, classes: int | None = None, samples: int | None = None) -> Estimate:
+def compute(request: Request, world_size: int, classes: int | None = None, samples: int | None = None) -> Estimate:
     """Estimate a run of so many processes; classes, samples: those of an epoch, None for those of the data.
 
     Raises:

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 from zoo import data, program
 from zoo.commands.new_file import add_json_argument, print_report, require_new, write_new
+from zoo.commands.options import add_recipe_arguments
 from zoo.data import audit, order
 from zoo.data.dataset import Dataset
 from zoo.data.errors import BadSample, UserError
-from zoo.run import cli
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 STDERR = 2  # its file descriptor
 
@@ -30,14 +32,14 @@ def main(argv: list[str]) -> int:
         "Exit codes: 0 nothing is wrong but for warnings, 1 classes are missing or samples cannot be read, "
         "2 an error to fix on your side.",
     )
-    cli.add_recipe_arguments(parser, ())
+    add_recipe_arguments(parser, ())
     parser.add_argument("--deep", action="store_true", help="read all contents, which takes as long as an epoch")
     parser.add_argument("--out", metavar="FILE", help="write the samples of every class to this new CSV file")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
     require_new(arguments.json, "--json")
     require_new(arguments.out, "--out")
-    request = cli.request(arguments.config, arguments.override)
+    request = resolve_recipe(Options(arguments.config, arguments.override))
     settings = dataclasses.replace(request.config.data, cache=None)  # the files themselves are checked, no copies
     train, val = splits = data.find(request.resolved["data.name"].value).load(settings)
     found = audit.examine(train, val, arguments.deep)

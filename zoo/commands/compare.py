@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zoo import program
+from zoo.commands.options import add_recipe_arguments
 from zoo.compare import record, worker
 from zoo.compare.findings import Verdict, judge
 from zoo.compare.report import load, plot, print_speeds, print_steps, problems_of, write_page
@@ -14,8 +15,9 @@ from zoo.data import durable, extras
 from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
 from zoo.frameworks import FRAMEWORKS
-from zoo.run import cli
 from zoo.run.folder import numbered
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options, Request
 
 EPILOG = """\
 Each framework runs in a process of its own, on the same batches, from the same weights.
@@ -55,7 +57,7 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
-    cli.add_recipe_arguments(parser, ("amp", "exact", "device"))
+    add_recipe_arguments(parser, ("amp", "exact", "device"))
     add = parser.add_argument
     add("--frameworks", metavar="A,B", help=f"of {', '.join(FRAMEWORKS)}; default: those installed")
     add(
@@ -268,15 +270,17 @@ def earlier_results(folder: str) -> list[tuple[str, str]]:
     return results
 
 
-def request(arguments: argparse.Namespace, framework: str | None = None) -> cli.Request:
+def request(arguments: argparse.Namespace, framework: str | None = None) -> Request:
     """Resolve the recipe, for one framework."""
-    return cli.request(
-        arguments.config,
-        arguments.override,
-        amp=arguments.amp,
-        exact=arguments.exact,
-        framework=framework,
-        device=arguments.device,
+    return resolve_recipe(
+        Options(
+            arguments.config,
+            arguments.override,
+            amp=arguments.amp,
+            exact=arguments.exact,
+            framework=framework,
+            device=arguments.device,
+        )
     )
 
 

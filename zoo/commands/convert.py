@@ -3,8 +3,8 @@
 import argparse
 
 from zoo import program
+from zoo.commands.options import add_override_argument
 from zoo.data.errors import UserError
-from zoo.run import cli
 from zoo.weights import conversion, files, names
 from zoo.weights.convert import TARGET_EXTENSIONS, Wanted, convert
 
@@ -85,7 +85,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         default="canonical",
         help="names and layout to write, paddle for those of paddle.vision; default canonical",
     )
-    cli.add_override_argument(
+    add_override_argument(
         parser,
         "option that the model must have, with the keys of a recipe's model section: depth, num_classes, ...; "
         "repeatable",

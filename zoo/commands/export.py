@@ -6,13 +6,14 @@ from typing import Any
 
 from zoo import program
 from zoo.commands.new_file import require_new
+from zoo.commands.options import add_override_argument
 from zoo.data.errors import Finding, UserError
 from zoo.export import assembly, low_precision, proof, samples
 from zoo.export.proof import Row
 from zoo.export.reference import Reference, StreamReference, check_stream
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import require_graph
-from zoo.run import cli, trained, weights
+from zoo.run import trained, weights
 from zoo.run.weights import averages_note
 from zoo.weights import files, onnx_file
 from zoo.weights.onnx_file import PRECISIONS, OnnxMetadata
@@ -83,7 +84,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         default="fp32",
         help="of weights and values; fp16 and int8 are made of a graph that is proven in fp32; default fp32",
     )
-    cli.add_override_argument(
+    add_override_argument(
         parser, "change one key of the checkpoint's recipe, such as -o data.eval_size=256; repeatable"
     )
     return parser.parse_args(argv)

@@ -5,13 +5,15 @@ import os
 import re
 
 from zoo import program
+from zoo.commands.options import add_override_argument
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.data.errors import UserError, printable
 from zoo.finetune import folder, recipe
 from zoo.frameworks import FRAMEWORKS
-from zoo.run import cli
 from zoo.run.folder import numbered, require_new
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 from zoo.run.training import execute
 from zoo.table import table, terminal_width, wrapped
 from zoo.visualization.page import page_line
@@ -55,7 +57,7 @@ def main(argv: list[str]) -> int:
     parent = os.pardir if os.path.samefile(arguments.folder, os.curdir) else ""  # runs/ is no class
     out, path = write_recipe(plan.text, arguments.out, os.path.join(parent, "runs", name))
     try:
-        run = execute(cli.request(path, out=out))
+        run = execute(resolve_recipe(Options(path, out=out)))
     except UserError:
         if not os.path.exists(out):
             os.remove(path)  # the next try gets this name
@@ -82,7 +84,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help="folder of the run; default runs/<name of FOLDER>, for . in ../runs, or the next free number",
     )
     add("--epochs", type=int, metavar="N", help="length of the run")
-    cli.add_override_argument(parser, "change one key of the recipe, such as -o model.depth=50; repeatable")
+    add_override_argument(parser, "change one key of the recipe, such as -o model.depth=50; repeatable")
     add("--dry-run", action="store_true", help="show what was found and the recipe, and stop")
     arguments = parser.parse_args(argv)
     if arguments.epochs is not None and arguments.epochs < 1:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from zoo import program
+from zoo.commands import train
 from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.distributed import clusters, environment, launch, launchers
 from zoo.distributed.rendezvous import free_port
 from zoo.distributed.wire import VARIABLE
-from zoo.run import cli
 from zoo.run.folder import numbered
 
 EPILOG = """\
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         launch.exec_rank(Path(argv[1]), argv[2:])
     parser, kinds = _parser()
     arguments, train_arguments = parser.parse_known_args(argv)
-    request = cli.read(cli.parse(train_arguments))  # mistakes in the recipe are reported before anything starts
+    request = train.read(train.parse(train_arguments))  # mistakes in the recipe are reported before anything starts
     _check(arguments, kinds)
     variables = environment.collect(arguments.env)
     if arguments.print:

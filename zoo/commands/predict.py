@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from zoo import program
+from zoo.commands.options import add_override_argument
 from zoo.config.convert import plain
 from zoo.data import durable
 from zoo.data.errors import BadSample, UserError, printable
@@ -34,7 +35,7 @@ from zoo.predict.results import (
     walk_inputs,
 )
 from zoo.predict.stream import Shapes
-from zoo.run import cli, trained, weights
+from zoo.run import trained, weights
 from zoo.run.checkpoint import FOLDER
 from zoo.run.folder import numbered
 from zoo.run.stopping import StopSignal
@@ -130,7 +131,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help=f"classes to list per file, or images found by --search; default {DEFAULT_TOP}, of a class map all",
     )
     add("--search", metavar="FOLDER", help="for faces: find the most similar images in this folder and below")
-    cli.add_override_argument(
+    add_override_argument(
         parser,
         "change one key of the checkpoint's recipe, such as -o data.eval_crops=3; repeatable",
     )

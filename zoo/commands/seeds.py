@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from zoo import program
 from zoo.commands.compare import select_frameworks, with_same_loader
+from zoo.commands.options import add_recipe_arguments
 from zoo.compare import seed_tables
 from zoo.compare.seed_tables import Result, Study
 from zoo.config import loader
@@ -14,8 +15,9 @@ from zoo.data import durable, extras
 from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec
-from zoo.run import cli
 from zoo.run.folder import exclusive, is_run
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 from zoo.tasks import load_task
 
 EPILOG = """\
@@ -49,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
-    cli.add_recipe_arguments(parser, ("amp", "device"))
+    add_recipe_arguments(parser, ("amp", "device"))
     add = parser.add_argument
     add("-n", "--seeds", type=int, default=5, metavar="N", help="number of seeds, counted from the recipe's; default 5")
     add("--frameworks", metavar="A,B", help=f"of {', '.join(FRAMEWORKS)}; default: those installed")
@@ -70,7 +72,7 @@ def run_study(arguments: argparse.Namespace) -> None:
         if key in CHOSEN_KEYS:
             raise UserError(f"-o {key}: this program chooses it; leave it out, and see --frameworks, --seeds and --out")
     frameworks = select_frameworks(arguments.frameworks)
-    request = cli.request(arguments.config, arguments.override, amp=arguments.amp, device=arguments.device)
+    request = resolve_recipe(Options(arguments.config, arguments.override, amp=arguments.amp, device=arguments.device))
     arguments.override = with_same_loader(arguments.override, request.config)
     out = arguments.out or os.path.join("runs", f"seeds-{request.recipe}")
     seeds = range(request.config.seed, request.config.seed + arguments.seeds)
@@ -121,15 +123,17 @@ def finish_run(arguments: argparse.Namespace, out: str, framework: str, seed: in
 
 def check_same_recipe(arguments: argparse.Namespace, folder: str, framework: str, seed: int) -> None:
     """Raise UserError if the run in a folder began with other settings."""
-    changed = cli.request(
-        arguments.config,
-        arguments.override,
-        amp=arguments.amp,
-        framework=framework,
-        device=arguments.device,
-        seed=seed,
-        out=folder,
-        resume=folder,
+    changed = resolve_recipe(
+        Options(
+            arguments.config,
+            arguments.override,
+            amp=arguments.amp,
+            framework=framework,
+            device=arguments.device,
+            seed=seed,
+            out=folder,
+            resume=folder,
+        )
     ).changed
     if changed:
         raise UserError(

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo import program
-from zoo.commands import seeds
+from zoo.commands import options, seeds
 from zoo.compare import seed_tables
 from zoo.data import durable, extras
 from zoo.data.errors import UserError, printable
 from zoo.models import load_spec
-from zoo.run import cli
 from zoo.run.folder import exclusive
+from zoo.run.request import Request
 from zoo.table import table
 from zoo.tasks import load_task
 
@@ -102,7 +102,7 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
-    cli.add_recipe_arguments(parser)
+    options.add_recipe_arguments(parser)
     add = parser.add_argument
     add(
         "-p",
@@ -212,20 +212,20 @@ def with_setting(arguments: argparse.Namespace, setting: Setting) -> argparse.Na
     return argparse.Namespace(**{**vars(arguments), "override": [*arguments.override, *setting]})
 
 
-def request_of(arguments: argparse.Namespace, setting: Setting) -> cli.Request:
+def request_of(arguments: argparse.Namespace, setting: Setting) -> Request:
     """Return the recipe with a setting.
 
     Raises:
         UserError: it is wrong.
     """
     try:
-        return cli.request_of(with_setting(arguments, setting))
+        return options.request_of(with_setting(arguments, setting))
     except UserError as error:
         keys = "|".join(re.escape(pair.partition("=")[0]) for pair in setting)
         raise UserError(re.sub(rf"^-o (?=({keys})\b)", "-p ", str(error))) from None
 
 
-def run_setting(arguments: argparse.Namespace, setting: Setting, request: cli.Request, out: str, metric: str) -> Row:
+def run_setting(arguments: argparse.Namespace, setting: Setting, request: Request, out: str, metric: str) -> Row:
     """Start or continue the runs of a setting that are not complete; those that fail are told and left out."""
     name, best = " ".join(setting), []
     folder = os.path.join(out, UNUSUAL.sub("_", ",".join(setting)))

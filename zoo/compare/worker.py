@@ -14,9 +14,9 @@ from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.data.stream import LoadedBatch, open_training
 from zoo.distributed.rendezvous import free_port
-from zoo.run import cli
 from zoo.run.job import Job, assemble, join, restore
 from zoo.run.pipeline import DecodedStream, Prefetcher
+from zoo.run.request import Request
 from zoo.run.stopping import BadSampleTracker
 from zoo.trainer.plan import Mode
 
@@ -26,9 +26,7 @@ LOCALHOST = "127.0.0.1"
 MAX_LOG_LINES = 15  # of a framework that failed
 
 
-def run_rank(
-    request: cli.Request, environment: Mapping[str, str], steps: int, stem: str, with_proof: bool = True
-) -> None:
+def run_rank(request: Request, environment: Mapping[str, str], steps: int, stem: str, with_proof: bool = True) -> None:
     """Write the proof and a row per step, and end the process. All ranks call this, rank 0 writes.
 
     Args:

@@ -179,13 +179,14 @@ def probe(tell: Tell, framework: str, device: str, precision: str, folder: str) 
     A model's arrays go into <folder>/<model>.npz: before/<name> and after/<name>, parameters and running statistics.
     Facts: <model>, its loss and the norm of its gradient.
     """
-    from zoo.run import cli
     from zoo.run.job import assemble, join, restore, sample_batch
+    from zoo.run.recipe import resolve_recipe
+    from zoo.run.request import Options
 
     for model, (recipe, overrides) in CASES.items():
         tell(stage=f"updating {model}")
         settings = [*COMMON, f"train.precision={precision}", *overrides.split()]
-        request = cli.request(recipe, settings, framework=framework, device=device)
+        request = resolve_recipe(Options(recipe, settings, framework=framework, device=device))
         job = assemble(request, join(request, {}))
         restore(request.config, job, None, lambda line: None)
         arrays = {f"before/{name}": array for name, array in _weights(job.trainer).items()}

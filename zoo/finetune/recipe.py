@@ -18,8 +18,9 @@ from zoo.data import host
 from zoo.data.errors import UserError
 from zoo.finetune import folder
 from zoo.finetune.folder import Found
-from zoo.run import cli, weights
+from zoo.run import weights
 from zoo.run.job import join
+from zoo.run.request import FIND, Request
 from zoo.trainer import load_backend
 from zoo.weights import imagenet, recorded
 
@@ -125,9 +126,9 @@ def plan(found: Found, overrides: Entries, path: str | None) -> Plan:
     own |= {key: Entry(value, "zoo finetune", outdated=True) for key, value in {**SETTLED, **length}.items()}
     entries = loader.merge(entries, own)
     fixed = {**_of_weights(found.task, path, entries), **overrides}
-    cfg, resolved = loader.build(loader.merge(entries, fixed), cli.FIND)
+    cfg, resolved = loader.build(loader.merge(entries, fixed), FIND)
     train_set, _ = data.find(resolved["data.name"].value).load(cfg.data)
-    accelerator, memory = _device(cli.Request(cfg, resolved, BASES[found.task], None, [], []))
+    accelerator, memory = _device(Request(cfg, resolved, BASES[found.task], None, [], []))
     start, depth, notes = "given", None, [f"the run starts from {path}"]
     if path is None:
         start, depth, notes = _published(cfg, fixed, bool(accelerator))
@@ -135,7 +136,7 @@ def plan(found: Found, overrides: Entries, path: str | None) -> Plan:
     size = folder.median_size(paths)
     facts = Facts(found.task, len(train_set), train_set.classes, size, accelerator, memory, start, depth)
     chosen = choose(facts, {key: entry.value for key, entry in fixed.items()}, resolved)
-    _, resolved = loader.build(loader.merge(loader.merge(entries, chosen), fixed), cli.FIND)
+    _, resolved = loader.build(loader.merge(loader.merge(entries, chosen), fixed), FIND)
     text = loader.render({key: entry for key, entry in resolved.items() if entry.origin != loader.DEFAULT})
     return Plan(text, chosen, [*train_set.notes, *notes])
 
@@ -270,7 +271,7 @@ def _published(cfg: Config, fixed: Entries, is_fast: bool) -> tuple[str, int | N
     return "imagenet", depth, [f"the run starts from {path} ({origin})"]
 
 
-def _device(request: cli.Request) -> tuple[str, int]:
+def _device(request: Request) -> tuple[str, int]:
     """Return the name of the accelerator, "" on a CPU, and the bytes of its memory or of that of the host."""
     group = join(request, {})
     world = load_backend(request.config.framework).start(group.launch, request.config.device)

@@ -22,7 +22,7 @@ from zoo.data.record import DataRecord, SplitChange, SplitRecord
 from zoo.distributed import group as groups
 from zoo.distributed.group import Group
 from zoo.run import checkpoint, resume
-from zoo.run.cli import Request
+from zoo.run.request import Request
 from zoo.run.resume import FilesOf, Progress
 from zoo.weights import recorded
 

@@ -16,9 +16,9 @@ from zoo.config.schema import Config, Optim
 from zoo.distributed import machine
 from zoo.distributed.group import RANK_SPECIFIC_KEYS
 from zoo.run import schedule
-from zoo.run.cli import FIND, Request
 from zoo.run.job import Job
 from zoo.run.pipeline import Loading
+from zoo.run.request import FIND, Request
 
 GIT_TIMEOUT = 10.0  # seconds
 CODE = ("train.py", "zoo", "tools")  # what a run consists of

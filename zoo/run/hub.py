@@ -65,9 +65,9 @@ def pull(address: str) -> str:
 
 
 def _without_paths(entries: loader.Entries) -> loader.Entries:
-    from zoo.run import cli  # whose requests pull
+    from zoo.run.request import FIND  # whose requests pull
 
-    return loader.without_paths(entries, cli.FIND)
+    return loader.without_paths(entries, FIND)
 
 
 def _copy(path: str, record: dict[str, Any]) -> str:

@@ -17,8 +17,8 @@ from zoo.distributed.group import Group
 from zoo.models import Spec, folder, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
 from zoo.run import checkpoint, class_weights, resume, schedule, weights
-from zoo.run.cli import Request
 from zoo.run.dataset import Data, load_data
+from zoo.run.request import Request
 from zoo.tasks import Task
 from zoo.trainer import load_backend, load_onnx_backend, state
 from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan

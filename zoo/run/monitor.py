@@ -18,9 +18,9 @@ from zoo.logs.journal import Journal
 from zoo.logs.resources import Resources
 from zoo.logs.timing import Cause, CauseLog, Interval, StepTimes, Throughput
 from zoo.logs.viewers import Histogram, Viewer
-from zoo.run.cli import Request
 from zoo.run.job import Job
 from zoo.run.pipeline import Prefetcher
+from zoo.run.request import Request
 from zoo.tasks import TaskMetric
 from zoo.trainer.protocol import StepOutput
 

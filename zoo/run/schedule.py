@@ -12,7 +12,7 @@ from zoo.config.schema import Config, Duration, Optim, Train
 from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
 from zoo.optim.schedules import SCHEDULES, Position
-from zoo.run.cli import Request
+from zoo.run.request import Request
 
 UNKNOWN = "-"
 

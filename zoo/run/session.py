@@ -12,12 +12,12 @@ from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
 from zoo.logs.lines import end_text
 from zoo.run import checkpoint, facts, monitor, resume, stopping
-from zoo.run.cli import Request
 from zoo.run.evaluation import Evaluations
 from zoo.run.folder import write_recipe
 from zoo.run.job import Job
 from zoo.run.monitor import WARM_UP, MeanLoss, Meters, RunProfile, Visualizer
 from zoo.run.pipeline import DecodedStream, Loading, Prefetcher
+from zoo.run.request import Request
 from zoo.run.stopping import BadSampleTracker, EvaluationStopped, StepReports, StopSignal
 from zoo.trainer.protocol import DeviceBatch, StepOutput
 from zoo.weights.recorded import rank

@@ -11,7 +11,7 @@ import numpy as np
 from zoo.data.errors import UserError
 from zoo.distributed.group import Group
 from zoo.logs import timing
-from zoo.run.cli import Window
+from zoo.run.request import Window
 from zoo.run.session import Run
 
 ASK, GIVE = b"?", b"!"

@@ -15,13 +15,13 @@ from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
 from zoo.logs.lines import rank_lines
 from zoo.run import facts, folder, monitor, pipeline, resume, weights
-from zoo.run.cli import Request
 from zoo.run.dataset import write_table
 from zoo.run.evaluation import Evaluations
 from zoo.run.folder import FolderLock
 from zoo.run.job import Job, assemble, join, restore
 from zoo.run.monitor import Visualizer
 from zoo.run.pipeline import Loading
+from zoo.run.request import Request
 from zoo.run.session import Run
 from zoo.run.stopping import StopSignal
 

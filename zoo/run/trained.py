@@ -14,9 +14,10 @@ from zoo.data.errors import UserError
 from zoo.models import Spec, load_spec, resolve_arch
 from zoo.predict.predictors import Predictor, find_predictor
 from zoo.predict.results import TrainedModel
-from zoo.run import cli, weights
+from zoo.run import weights
 from zoo.run.checkpoint import has_averages, model_file
 from zoo.run.job import build_trainer
+from zoo.run.request import FIND
 from zoo.tasks import load_task
 from zoo.trainer import load_backend, load_onnx_backend
 from zoo.trainer.plan import Mode
@@ -134,7 +135,7 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
     flags = {"device": loader.Entry(device, "--device")}
     if framework or not onnx_file.is_onnx(path):
         flags["framework"] = loader.Entry(framework or "torch", "--framework")
-    cfg, resolved = loader.build({**entries, **flags, **loader.overrides(overrides)}, cli.FIND)
+    cfg, resolved = loader.build({**entries, **flags, **loader.overrides(overrides)}, FIND)
     if onnx_file.is_onnx(path):
         weights.check_exported_settings(path, resolved)
     model, dataset, classes = resolved["model.name"].value, resolved["data.name"].value, record["classes"]

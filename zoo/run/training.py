@@ -1,6 +1,6 @@
 """The training loop, and a run from its start to its end."""
 
-from zoo.run.cli import Request
+from zoo.run.request import Request
 from zoo.run.session import Run
 from zoo.run.start import start
 

@@ -19,8 +19,10 @@ from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.logs.journal import Event
 from zoo.logs.lines import TOP5_CLASSES, duration, end_text, run_lines, share_text, throughput
-from zoo.run import checkpoint, cli, start
+from zoo.run import checkpoint, start
 from zoo.run.folder import RECIPE
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 from zoo.tasks import face
 from zoo.visualization import canvas, drawing
 from zoo.visualization.charts import Chart, chart
@@ -126,7 +128,10 @@ def roc(distance: np.ndarray, same: np.ndarray) -> list[tuple[float, float]]:
 
 def _evaluate(path: str) -> Values:
     """Evaluate a checkpoint and keep what the page shows. The program is silent meanwhile."""
-    with redirect_stdout(io.StringIO()), start.start(cli.request(None, weights=path, eval_only=True)) as run:
+    with (
+        redirect_stdout(io.StringIO()),
+        start.start(resolve_recipe(Options(None, weights=path, eval_only=True))) as run,
+    ):
         job, task = run.job, run.job.spec.TASK
         metric, *averaged = (job.task.Metric(job.val_set, run.config.task) for _ in range(1 + bool(job.plan.ema)))
         counted = averaged[0] if averaged else metric  # which has chosen the best checkpoint

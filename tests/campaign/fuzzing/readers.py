@@ -158,9 +158,10 @@ def read_annotations(folder: Path) -> None:
 
 def read_recipe(folder: Path) -> None:
     from zoo.config import loader
-    from zoo.run import cli
+    from zoo.run.recipe import resolve_recipe
+    from zoo.run.request import Options
 
-    loader.render(cli.request(str(folder / "recipe.yaml")).resolved)
+    loader.render(resolve_recipe(Options(str(folder / "recipe.yaml"))).resolved)
 
 
 def read_events(folder: Path) -> None:

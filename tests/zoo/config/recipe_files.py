@@ -4,7 +4,7 @@ import pytest
 
 from zoo.config import loader
 from zoo.data.errors import UserError
-from zoo.run.cli import FIND
+from zoo.run.request import FIND
 
 SMALL = """\
 model:

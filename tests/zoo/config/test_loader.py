@@ -6,7 +6,7 @@ import yaml
 from tests.helpers.paths import ROOT
 from tests.zoo.config.recipe_files import SMALL, message_of, values, write
 from zoo.config import budgeted_yaml, loader
-from zoo.run.cli import FIND
+from zoo.run.request import FIND
 
 
 def test_values_and_origins_of_a_file(tmp_path):

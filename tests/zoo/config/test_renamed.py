@@ -9,11 +9,13 @@ import yaml
 
 from tests.helpers.paths import GOLDEN, ROOT
 from tests.helpers.training import TRAIN, events, run
+from zoo.commands import train
 from zoo.config import loader
 from zoo.config.loader import RENAMED_KEYS
 from zoo.data.demo import portraits
 from zoo.data.errors import UserError
-from zoo.run import cli
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import FIND, Options
 
 OLD_RUN = GOLDEN / "old_run"
 RECIPE = str(ROOT / "configs" / "arcface_demo.yaml")
@@ -32,18 +34,18 @@ def test_an_old_key_in_a_recipe_is_refused_with_its_line(tmp_path, old, new):
     path.write_text(f"base: {RECIPE}\n{section}:\n  {key}: 1\n")
     message = f"{path}:3: {old} was renamed to {new}"
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
-        cli.read(cli.parse(["-c", str(path)]))
+        train.read(train.parse(["-c", str(path)]))
 
 
 @pytest.mark.parametrize("old, new", RENAMED_KEYS.items())
 def test_an_old_key_in_an_override_is_refused(old, new):
     with pytest.raises(UserError, match=f"^-o {re.escape(f'{old}: {old} was renamed to {new}')}$"):
-        cli.read(cli.parse(["-c", RECIPE, "-o", f"{old}=1"]))
+        train.read(train.parse(["-c", RECIPE, "-o", f"{old}=1"]))
 
 
 def test_an_old_key_in_an_override_is_refused_when_resuming(old_run):
     with pytest.raises(UserError, match="train.keep was renamed to train.keep_checkpoints"):
-        cli.read(cli.parse(["--resume", str(old_run), "-o", "train.keep=5"]))
+        train.read(train.parse(["--resume", str(old_run), "-o", "train.keep=5"]))
 
 
 def test_the_old_run_has_all_old_keys():
@@ -57,13 +59,13 @@ def test_a_recorded_recipe_is_translated(old_run):
     assert not values.keys() & RENAMED_KEYS.keys()
     assert [values[key] for key in RENAMED_KEYS.values()] == [300, 50, False, 3, True, 0.05]
     with pytest.raises(UserError, match="was renamed to"):
-        loader.build(loader.read(path), cli.FIND)
+        loader.build(loader.read(path), FIND)
 
 
 @pytest.mark.parametrize("recipe", [[], ["-c", RECIPE]])
 def test_an_old_run_resumes_unchanged(old_run, recipe):
     """With its own recipe, or with that of the zoo, which must still be the same one."""
-    request = cli.read(cli.parse([*recipe, "--resume", str(old_run)]))
+    request = train.read(train.parse([*recipe, "--resume", str(old_run)]))
     assert request.changed == [] and request.resume == str(old_run)
     assert request.config.train.keep_checkpoints == 3
 
@@ -71,7 +73,7 @@ def test_an_old_run_resumes_unchanged(old_run, recipe):
 def test_the_recipe_of_an_old_checkpoint(old_run):
     """checkpoint.json holds the text of config.yaml."""
     entries = loader.parse_recorded((old_run / "config.yaml").read_text(), "checkpoint.json")
-    config, _ = loader.build(entries, cli.FIND)
+    config, _ = loader.build(entries, FIND)
     assert config.optim.clip_sharded is True and config.data.val_fraction == 0.05
 
 
@@ -96,7 +98,7 @@ def test_a_removed_key_is_refused_and_left_out_of_an_older_run():
     entries = {"data.worker_memory_gb": loader.Entry(8.0, "-o data.worker_memory_gb")}
     assert loader.translate(entries) == {}
     with pytest.raises(UserError, match="data.worker_memory_gb was removed"):
-        cli.request("configs/tsm_demo.yaml", ["data.worker_memory_gb=8"])
+        resolve_recipe(Options("configs/tsm_demo.yaml", ["data.worker_memory_gb=8"]))
 
 
 def test_older_runs_keep_the_resize_that_they_began_with():

@@ -4,12 +4,12 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from tests.zoo.config.recipe_files import SMALL, build, message_of, values, write
+from zoo.commands import train
 from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.data.demo import motion
 from zoo.data.errors import UserError
-from zoo.run import cli
-from zoo.run.cli import FIND
+from zoo.run.request import FIND
 
 RECIPES = sorted((ROOT / "configs").glob("*.yaml"))
 
@@ -20,7 +20,7 @@ def test_file_below_flags_below_overrides(tmp_path):
     path = write(tmp_path, "base: base.yaml\ndevice: d2\nout: o2\nweights: w2\n")
 
     def read(*arguments):
-        got = cli.read(cli.parse(["-c", path, *arguments]))
+        got = train.read(train.parse(["-c", path, *arguments]))
         return [got.config.seed, got.config.device, got.config.out, got.config.weights], got
 
     assert read()[0] == [1, "d2", "o2", "w2"]
@@ -54,7 +54,7 @@ def test_file_below_flags_below_overrides(tmp_path):
     ],
 )
 def test_invalid_command_lines(arguments, expected):
-    assert expected in message_of(cli.read, cli.parse(arguments))
+    assert expected in message_of(train.read, train.parse(arguments))
 
 
 def test_every_line_of_a_rendered_recipe_names_its_origin(tmp_path):

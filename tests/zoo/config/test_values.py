@@ -10,7 +10,7 @@ from zoo.config import loader
 from zoo.config.convert import convert, plain
 from zoo.config.schema import Duration, GroupRule
 from zoo.config.suggestions import SYNONYMS, suggestion
-from zoo.run.cli import FIND
+from zoo.run.request import FIND
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from zoo import optim
 from zoo.config import loader
 from zoo.config.schema import Upstream
 from zoo.optim import load_settings
-from zoo.run import cli
-from zoo.run.cli import FIND
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import FIND, Options
 
 SEGMENT = """\
 model: {name: deeplabv3plus}
@@ -168,7 +168,7 @@ def test_an_upstream_is_inherited_recorded_and_taken_away_by_null(tmp_path):
     assert build(tmp_path, "base: none.yaml\n" + UPSTREAM)[0].upstream == Upstream(
         "https://github.com/a/b", "0f" * 20, ("x.py",)
     )
-    request = cli.request(write(tmp_path, SMALL + UPSTREAM), ["upstream=null"])
+    request = resolve_recipe(Options(write(tmp_path, SMALL + UPSTREAM), ["upstream=null"]))
     assert request.config.upstream is None and request.resolved["upstream"] == loader.Entry(None, "-o upstream")
 
 

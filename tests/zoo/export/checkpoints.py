@@ -8,8 +8,9 @@ from zoo import data
 from zoo.config import loader
 from zoo.data.demo import motion, portraits, shapes, streets
 from zoo.models import load_spec, resolve_arch
-from zoo.run import cli
 from zoo.run.checkpoint import save_checkpoint
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 FACES = {"data.identities": 6, "data.shots": 2, "data.val_identities": 4, "data.val_shots": 3, "data.val_pairs": 20}
 CLIPS = {"data.size": 32, "data.segments": 4, "data.train_clips": 8, "data.val_clips": 8}
@@ -62,7 +63,9 @@ def make(folder, model, roots, **changes):
     settings |= {key.replace("__", "."): value for key, value in changes.items()}
     if recipe != model:
         settings |= {"model.name": model}
-    request = cli.request(str(ROOT / f"configs/{recipe}_demo.yaml"), [f"{k}={v}" for k, v in settings.items()])
+    request = resolve_recipe(
+        Options(str(ROOT / f"configs/{recipe}_demo.yaml"), [f"{k}={v}" for k, v in settings.items()])
+    )
     cfg, spec = request.config, load_spec(request.resolved["model.name"].value)
     train_set, val_set = data.find(request.resolved["data.name"].value).load(cfg.data)
     arch = resolve_arch(spec, cfg.model, train_set.fields, len(train_set.classes))

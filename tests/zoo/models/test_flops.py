@@ -15,7 +15,7 @@ from zoo.models.deeplabv3plus import spec as deeplabv3plus
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
 from zoo.models.tsm_mobilenet_v2 import spec as tsm_mobilenet_v2
-from zoo.run.cli import FIND
+from zoo.run.request import FIND
 
 RECIPES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.yaml"))
 CLASSES = 11

@@ -8,9 +8,10 @@ import pytest
 import zoo
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
+from zoo.commands import train
 from zoo.data.demo import shapes
 from zoo.data.errors import UserError
-from zoo.run import checkpoint, cli, dataset
+from zoo.run import checkpoint, dataset
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
 slow = pytest.mark.slow
@@ -191,4 +192,4 @@ def test_an_evaluation_alone_may_have_other_data(run, root):
 
 def test_the_flag_belongs_to_a_resume():
     with pytest.raises(UserError, match="--accept-changed-data: belongs to --resume"):
-        cli.read(cli.parse(["-c", str(RECIPE), "--accept-changed-data"]))
+        train.read(train.parse(["-c", str(RECIPE), "--accept-changed-data"]))

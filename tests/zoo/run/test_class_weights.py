@@ -11,8 +11,10 @@ from tests.helpers.training import command, events, run_here
 from zoo.data.audit import Inventory
 from zoo.data.errors import UserError
 from zoo.losses import load_loss
-from zoo.run import class_weights, cli
+from zoo.run import class_weights
 from zoo.run.job import assemble, join
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 Loss = load_loss("classify", "cross_entropy")
 
@@ -63,14 +65,16 @@ def test_numbers_and_losses_without_weights_stay():
 def test_mistakes_are_told_before_training(given, message):
     changes = ["data.name=synthetic", "data.kind=image", "data.size=32", "data.num_classes=8", "data.workers=0"]
     with pytest.raises(UserError, match=message):
-        request = cli.request(str(CONFIGS / "resnet50_demo.yaml"), [*changes, f"task.class_weights={given}"])
+        request = resolve_recipe(
+            Options(str(CONFIGS / "resnet50_demo.yaml"), [*changes, f"task.class_weights={given}"])
+        )
         assemble(request, join(request, {}))
 
 
 def test_another_loss_names_the_one_that_has_weights():
     changes = ["task.loss=binary_cross_entropy", "task.class_weights=balanced"]
     with pytest.raises(UserError, match=r"task.class_weights.*task.loss=cross_entropy"):
-        cli.request(str(CONFIGS / "resnet50_demo.yaml"), changes)
+        resolve_recipe(Options(str(CONFIGS / "resnet50_demo.yaml"), changes))
 
 
 def losses(clips, folder, **changes):

@@ -9,8 +9,10 @@ import pytest
 from tests.helpers import layouts, training
 from tests.helpers.paths import CONFIGS
 from zoo.data.errors import UserError
-from zoo.run import cli, dataset
+from zoo.run import dataset
 from zoo.run.job import assemble, join
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 RECIPES = {
     "clip": "tsm_k400",
@@ -45,7 +47,7 @@ def test_no_task_starts_with_wrong_classes(kind, fault, tmp_path):
     expected = fault(kind, tmp_path)
     changes = [f"data.root={tmp_path}", "data.workers=0"]
     changes += {"face": ["data.size=12", "data.verification=[lfw.bin]"], "scene": ["data.crop=[8, 8]"]}.get(kind, [])
-    request = cli.request(str(CONFIGS / f"{RECIPES[kind]}.yaml"), changes)
+    request = resolve_recipe(Options(str(CONFIGS / f"{RECIPES[kind]}.yaml"), changes))
     with pytest.raises(UserError) as caught:
         assemble(request, join(request, {}))
     assert expected in str(caught.value)

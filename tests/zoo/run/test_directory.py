@@ -11,9 +11,11 @@ import pytest
 from tests.helpers.paths import ROOT
 from zoo.config.loader import Entry
 from zoo.data.errors import UserError
-from zoo.run import cli, folder
+from zoo.run import folder
 from zoo.run.folder import LOCK as FILE
 from zoo.run.folder import FolderLock, is_run
+from zoo.run.recipe import NEWEST, resolve_recipe
+from zoo.run.request import Options
 
 
 @pytest.fixture(autouse=True)
@@ -56,17 +58,17 @@ def test_the_newest_run_is_that_with_the_last_event_and_not_the_highest_number(t
 def test_a_mistyped_folder_never_starts_a_run(tmp_path, config):
     write_events(tmp_path / "runs/tsm_demo", 1.0)
     with pytest.raises(UserError) as caught:
-        cli.request(config, resume="runs/tsm_dmeo")
+        resolve_recipe(Options(config, resume="runs/tsm_dmeo"))
     assert str(caught.value) == (
         "--resume: there is no folder runs/tsm_dmeo (to start one there: -c RECIPE --out runs/tsm_dmeo --resume); did "
         "you mean runs/tsm_demo?"
     )
     with pytest.raises(UserError, match="--resume: runs holds no run"):
-        cli.request(config, resume="runs")
+        resolve_recipe(Options(config, resume="runs"))
     (tmp_path / "runs/tsm_demo/checkpoints/last").mkdir(parents=True)
     with pytest.raises(UserError, match=r"last/ holds no run .*; did you mean runs/tsm_demo\?"):
-        cli.request(config, resume="runs/tsm_demo/checkpoints/last/")
-    request = cli.request("resnet50_demo", out="runs/tsm_dmeo", resume=cli.NEWEST)
+        resolve_recipe(Options(config, resume="runs/tsm_demo/checkpoints/last/"))
+    request = resolve_recipe(Options("resnet50_demo", out="runs/tsm_dmeo", resume=NEWEST))
     assert (request.resume, request.config.out) == (None, "runs/tsm_dmeo")
 
 

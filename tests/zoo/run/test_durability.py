@@ -15,7 +15,8 @@ from tests.zoo import api_cases
 from zoo.data.demo import shapes
 from zoo.data.errors import UserError
 from zoo.logs.journal import Journal, history
-from zoo.run import checkpoint, cli, pipeline, session
+from zoo.run import checkpoint, pipeline, session
+from zoo.run.recipe import NEWEST
 from zoo.trainer.torch.trainer import Trainer
 from zoo.visualization import page
 
@@ -52,7 +53,7 @@ def train(folder, root, **changes):
     settings = {**api_cases.RUN, **small, **{key.replace("__", "."): value for key, value in changes.items()}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session.Evaluations, "measure", measure_rising)
-        resume = {"resume": cli.NEWEST} if folder.exists() else {}  # a kill may have left an empty folder
+        resume = {"resume": NEWEST} if folder.exists() else {}  # a kill may have left an empty folder
         zoo.Run(RECIPE, settings, out=folder, **resume).train()
     return folder
 

@@ -9,8 +9,9 @@ import pytest
 import zoo
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
-from zoo.run import cli
 from zoo.run.checkpoint import has_averages, load_checkpoint
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
 EMA = {"train.ema": 0.9}
@@ -92,7 +93,7 @@ def test_an_evaluation_takes_the_average_from_the_weights_alone(whole):
     """That of a folder; not where a file or -o says otherwise."""
 
     def taken(path, *overrides, eval_only=True):
-        return cli.request(str(RECIPE), overrides, weights=path, eval_only=eval_only).config.train.ema
+        return resolve_recipe(Options(str(RECIPE), overrides, weights=path, eval_only=eval_only)).config.train.ema
 
     assert taken(whole) == 0.9 and taken(whole, eval_only=False) is None
     file = f"{whole}/model.safetensors"

@@ -12,12 +12,14 @@ import torch
 from tests.helpers import processes
 from tests.helpers.training import command, events
 from tests.helpers.training import run_here as run
-from zoo.run import cli, facts
+from zoo.run import facts
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 
 def test_the_digest_depends_on_keys_and_values_alone_and_on_the_contents_of_weights():
     def digest(*changes, weights="initialized from seed 1"):
-        return facts.recipe_digest(cli.request("deeplabv3plus_cityscapes", changes).resolved, weights)
+        return facts.recipe_digest(resolve_recipe(Options("deeplabv3plus_cityscapes", changes)).resolved, weights)
 
     first = digest()
     assert re.fullmatch("[0-9a-f]{64}", first)

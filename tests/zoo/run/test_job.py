@@ -7,8 +7,9 @@ from zoo.data.batch import LABEL, Field
 from zoo.data.errors import UserError
 from zoo.models import resolve_arch
 from zoo.models.tsm import spec as tsm
-from zoo.run import cli
 from zoo.run.job import assemble, join
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ from zoo.run.job import assemble, join
 def test_data_of_another_kind(recipe, kind, expected):
     changes = ["data.name=synthetic", f"data.kind={kind}", "data.workers=0"]
     with pytest.raises(UserError, match=expected):
-        request = cli.request(str(CONFIGS / f"reports/{recipe}.yaml"), changes)
+        request = resolve_recipe(Options(str(CONFIGS / f"reports/{recipe}.yaml"), changes))
         assemble(request, join(request, {}))
 
 
@@ -36,6 +37,6 @@ def test_a_clip_model_on_images():
 @pytest.mark.parametrize("framework", ["paddle", "mindspore"])
 def test_the_state_of_the_optimizer_is_divided_in_pytorch_only(framework):
     changes = ["train.shard_optimizer=true"]
-    request = cli.request(str(CONFIGS / "resnet50_demo.yaml"), changes, framework=framework)
+    request = resolve_recipe(Options(str(CONFIGS / "resnet50_demo.yaml"), changes, framework=framework))
     with pytest.raises(UserError, match=f"train.shard_optimizer: only PyTorch has it, not {framework}; leave it out"):
         assemble(request, None)

@@ -7,8 +7,10 @@ from tests.helpers.paths import CONFIGS
 from zoo.config.schema import GroupRule, Optim
 from zoo.data.errors import UserError
 from zoo.models.tsm import spec as tsm
-from zoo.run import cli, job
+from zoo.run import job
 from zoo.run.job import assemble, join
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 ARCH = tsm.Arch(18, num_classes=3, width=8, segments=2)
 SHAPES = tsm.shapes(ARCH)
@@ -55,7 +57,7 @@ def test_what_each_rule_matches_is_told():
 def test_mistakes_end_before_a_framework_is_loaded(pattern, message):
     rule = f"optim.groups=[{{match: '{pattern}', freeze: true}}]"
     with pytest.raises(UserError, match=message):
-        request = cli.request(str(CONFIGS / "resnet50_demo.yaml"), [*SMALL, rule], framework="mindspore")
+        request = resolve_recipe(Options(str(CONFIGS / "resnet50_demo.yaml"), [*SMALL, rule], framework="mindspore"))
         assemble(request, join(request, {}))
 
 
@@ -64,7 +66,9 @@ def test_frozen_parameters_stay_and_others_move_by_their_factor():
     rules = "optim.groups=[{match: 'layer[12].*conv.*', freeze: true}, {match: 'fc.*', lr: 0.25}]"
     weights = []
     for change in ([], [rules]):
-        request = cli.request(str(CONFIGS / "resnet50_demo.yaml"), [*SMALL, *change], framework="torch", device="cpu")
+        request = resolve_recipe(
+            Options(str(CONFIGS / "resnet50_demo.yaml"), [*SMALL, *change], framework="torch", device="cpu")
+        )
         job = assemble(request, join(request, {}))
         rng = np.random.default_rng(1)
         start = {param.name: rng.normal(0, 0.1, param.shape).astype(np.float32) for param in job.trainer.params}

@@ -6,17 +6,21 @@ import pytest
 
 from tests.helpers.paths import CONFIGS, ROOT
 from zoo.data.errors import UserError
-from zoo.run import cli, schedule
+from zoo.run import schedule
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 
 SYNTHETIC = ("data.name=synthetic", "data.kind=clip", "data.train_samples=1000")
 
 
 def plan(worlds, *changes, recipe="tsm_k400"):
-    return schedule.table(cli.request(str(CONFIGS / f"{recipe}.yaml"), ["data.root=missing", *changes]), worlds)
+    return schedule.table(
+        resolve_recipe(Options(str(CONFIGS / f"{recipe}.yaml"), ["data.root=missing", *changes])), worlds
+    )
 
 
 def synthetic(worlds, *changes):
-    return schedule.table(cli.request(str(CONFIGS / "tsm_k400.yaml"), [*SYNTHETIC, *changes]), worlds)
+    return schedule.table(resolve_recipe(Options(str(CONFIGS / "tsm_k400.yaml"), [*SYNTHETIC, *changes])), worlds)
 
 
 def row(table, name):
@@ -103,4 +107,4 @@ def test_tables_of_the_docs(page):
     shown = re.findall(r"^\$ zoo train -c (\S+) --plan (\S+)\n(.*?)^```", text, re.M | re.S)
     assert shown
     for recipe, worlds, table in shown:
-        assert schedule.table(cli.request(str(ROOT / recipe), ["data.root=missing"]), worlds) == table
+        assert schedule.table(resolve_recipe(Options(str(ROOT / recipe), ["data.root=missing"])), worlds) == table

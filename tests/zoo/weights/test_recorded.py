@@ -10,7 +10,9 @@ from tests.zoo.weights.state_dicts import as_mindspore, small_resnet
 from zoo.config import loader
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
-from zoo.run import cli, weights
+from zoo.run import weights
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 from zoo.weights import files, recorded
 
 RECIPE = "configs/resnet50_imagenet.yaml"
@@ -41,18 +43,18 @@ def checkpoint(folder, recipe):
 
 
 def test_a_run_takes_the_padding_of_converted_weights(mindcv):
-    request = cli.request(RECIPE, ["model.width=8"], weights=mindcv)
+    request = resolve_recipe(Options(RECIPE, ["model.width=8"], weights=mindcv))
     assert request.config.model.padding == "same_pool"
     assert request.resolved["model.padding"] == loader.Entry("same_pool", mindcv)
     assert f"  padding: same_pool{' ' * 25}# {mindcv}" in loader.render(request.resolved)
     assert request.config.model.num_classes is None  # that of the data
     assert (request.config.data.antialias, request.config.data.reduce) == (False, False)
     assert request.config.model.width == 8
-    assert cli.request(RECIPE).config.model.padding == "symmetric"
+    assert resolve_recipe(Options(RECIPE)).config.model.padding == "symmetric"
 
 
 def test_a_recipe_s_own_padding_stays_and_is_warned_of(mindcv):
-    request = cli.request(RECIPE, ["model.padding=symmetric"], weights=mindcv)
+    request = resolve_recipe(Options(RECIPE, ["model.padding=symmetric"], weights=mindcv))
     assert request.config.model.padding == "symmetric"
     lines = []
     weights._warn_of_other_arch(recorded.read(mindcv).arch, resnet.Arch(width=8), mindcv, lines.append)
@@ -67,10 +69,10 @@ def test_a_recipe_s_own_padding_stays_and_is_warned_of(mindcv):
 
 def test_settings_of_the_data(tmp_path):
     path = write(tmp_path / "a.safetensors", model="resnet", data={"mean": [0.5, 0.5, 0.5], "normalisation": "plsc"})
-    request = cli.request(RECIPE, weights=path)
+    request = resolve_recipe(Options(RECIPE, weights=path))
     assert request.config.data.mean == (0.5, 0.5, 0.5)  # and the key that this data set lacks is left out
     assert request.resolved["data.mean"].origin == path
-    given = cli.request(RECIPE, ["data.mean=[0.1,0.2,0.3]"], weights=path)
+    given = resolve_recipe(Options(RECIPE, ["data.mean=[0.1,0.2,0.3]"], weights=path))
     assert given.config.data.mean == (0.1, 0.2, 0.3)
 
 
@@ -78,7 +80,7 @@ def test_a_checkpoint_s_recipe_tells_its_model(tmp_path):
     path = checkpoint(tmp_path / "best", "model: {name: resnet, depth: 50, padding: same, bn_eps: 1.0e-4, decay: all}")
     expected = recorded.Recorded("resnet", {"depth": 50, "padding": "same", "bn_eps": 1e-4}, {}, ())
     assert recorded.read(path) == recorded.read(f"{path}/model.safetensors") == expected
-    settings = cli.request(RECIPE, weights=path).config.model
+    settings = resolve_recipe(Options(RECIPE, weights=path)).config.model
     assert (settings.padding, settings.bn_eps, settings.decay != "all") == ("same", 1e-4, True)
 
 

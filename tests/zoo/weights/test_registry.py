@@ -21,7 +21,9 @@ from zoo.config import loader
 from zoo.data.errors import UserError
 from zoo.finetune import recipe
 from zoo.models import load_spec, named
-from zoo.run import cli, trained
+from zoo.run import trained
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 from zoo.weights import files, layouts, recorded, registry
 from zoo.weights.names import ORIGINS
 
@@ -89,7 +91,7 @@ def test_a_record_makes_them_a_checkpoint(server, tmp_path):
     expected = small_deeplab(num_classes=19)
     assert found.tensors.keys() == expected.keys()
     assert all(np.array_equal(found.tensors[name], array) for name, array in expected.items())
-    request = cli.request(None, weights=RESNET, eval_only=True)
+    request = resolve_recipe(Options(None, weights=RESNET, eval_only=True))
     assert request.config.weights == str(tmp_path / "weights" / RESNET) and request.recipe == RESNET
     assert (request.config.model.num_classes, request.config.data.antialias) == (1000, True)
     metadata = files.read_metadata(f"{request.config.weights}/model.safetensors")
@@ -109,7 +111,7 @@ def test_settings_of_a_publisher_are_recorded(server, monkeypatch):
 
 @pytest.mark.parametrize("changes", [{"weights": RESNET}, {"overrides": [f"weights={RESNET}"]}])
 def test_a_run_starts_from_them_by_name(server, tmp_path, changes):
-    request = cli.request("resnet50_imagenet", **changes)
+    request = resolve_recipe(Options("resnet50_imagenet", **changes))
     assert request.config.weights == str(tmp_path / "weights" / RESNET)
     assert (request.config.model.depth, request.config.model.width) == (18, 2)
 

@@ -13,6 +13,7 @@ from zoo.bench.bare import loading as bare_loops
 from zoo.bench.interleave import family_cpu_seconds, interleave, median_ratio, timed
 from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
+from zoo.commands.options import add_recipe_arguments, request_of
 from zoo.data import loaders, order
 from zoo.data.batch import batch_bytes, collate
 from zoo.data.dataset import Pending
@@ -22,7 +23,7 @@ from zoo.data.readers import batches_per_worker
 from zoo.data.stages import COLLATE, DECODE, READ, STAGES, TRANSFORM, stage
 from zoo.data.stages import measure as measure_stages
 from zoo.data.stream import open_training, training_samples
-from zoo.run import cli, pipeline
+from zoo.run import pipeline
 from zoo.run.job import Job, assemble, join
 from zoo.run.pipeline import DecodedStream, Loading, open_decoder
 from zoo.table import table
@@ -48,12 +49,12 @@ Report = dict[str, Any]
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = program.parser(__doc__, EPILOG)
-    cli.add_recipe_arguments(parser)
+    add_recipe_arguments(parser)
     parser.add_argument("-n", "--count", type=count, default=30, metavar="N", help="batches to read; default 30")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
     require_new(arguments.json, "--json")
-    request = cli.request_of(arguments)
+    request = request_of(arguments)
     job = assemble(request, join(request, os.environ))
     report = measure(job, arguments.count)
     if job.group.rank == 0:

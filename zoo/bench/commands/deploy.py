@@ -14,6 +14,7 @@ from zoo import program
 from zoo.bench.interleave import Seconds, interleave
 from zoo.bench.options import count, positive
 from zoo.commands.new_file import add_json_argument, print_report, require_new
+from zoo.commands.options import add_override_argument
 from zoo.config import loader
 from zoo.data import host
 from zoo.data.errors import UserError
@@ -21,8 +22,10 @@ from zoo.distributed import machine
 from zoo.export import assembly, low_precision, proof
 from zoo.models import initializers, load_spec
 from zoo.predict.predictors import find_predictor
-from zoo.run import cli, trained, weights
+from zoo.run import trained, weights
 from zoo.run.checkpoint import save_checkpoint
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 from zoo.table import table
 from zoo.trainer import load_backend, load_onnx_backend
 from zoo.trainer.world import Launch
@@ -87,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--models", metavar="RECIPE,...", default=",".join(CLASSES), help=models)
     add("--batch", type=count, default=BATCH, metavar="N", help="samples of calls for throughput; default %(default)s")
     add_timing_arguments(parser, COUNT, SECONDS)
-    cli.add_override_argument(parser, "change one key of the recipes, such as -o model.width=8; repeatable")
+    add_override_argument(parser, "change one key of the recipes, such as -o model.width=8; repeatable")
     arguments = parser.parse_args(argv)
     require_new(arguments.json, "--json")
     names = arguments.models.split(",")
@@ -180,7 +183,7 @@ def run_exported(checkpoint: trained.Trained, path: str) -> Any:
 
 def build(recipe: str, overrides: Sequence[str], folder: str, classes: int) -> Sized:
     """Write the checkpoint of a recipe with initial weights to a folder."""
-    request = cli.request(f"configs/{recipe}.yaml", overrides, device="cpu")
+    request = resolve_recipe(Options(f"configs/{recipe}.yaml", overrides, device="cpu"))
     cfg, model = request.config, request.resolved["model.name"].value
     spec = load_spec(model)
     fields = find_predictor(spec.TASK, request.resolved["data.name"].value).fields(cfg.data)

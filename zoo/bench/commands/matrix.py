@@ -30,11 +30,11 @@ from zoo.bench.matrix.cases import (
 from zoo.bench.matrix.results import Outcome, Runs
 from zoo.bench.matrix.rounds import MAX_REPEATS, Done, Matrix
 from zoo.bench.options import Cluster, cluster, count, fraction, positive, several
+from zoo.commands.options import add_override_argument
 from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.distributed.group import code_version
 from zoo.frameworks import FRAMEWORKS
-from zoo.run import cli
 
 EPILOG = """\
 Each run is one of `zoo train --speed` in processes of its own. Round after round, all cases are run once, in an order
@@ -73,7 +73,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     names, counts = several(str), several(count)
     add("-c", "--config", metavar="FILE", action="append", default=[], help="recipe; repeatable")
-    cli.add_override_argument(parser, "change one key of all recipes, such as -o data.workers=4; repeatable")
+    add_override_argument(parser, "change one key of all recipes, such as -o data.workers=4; repeatable")
     add("--out", metavar="DIR", required=True, help="folder of the matrix")
     add("--frameworks", type=names, default=list(FRAMEWORKS), metavar="A,B", help="default: all of them")
     add("--precisions", type=names, default=["fp32"], metavar="A,B", help="fp32, amp, fp16 ...; default fp32")

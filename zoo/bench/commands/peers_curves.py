@@ -19,14 +19,16 @@ from zoo import program
 from zoo.bench.peers import curves, programs, upstream
 from zoo.bench.peers.curves import Curve, Recorder, Work
 from zoo.commands.compare import new_folder
+from zoo.commands.options import add_recipe_arguments
 from zoo.compare.report import Row, plot, print_steps, relative_difference
 from zoo.config import loader
 from zoo.config.schema import Upstream
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
 from zoo.data.stream import open_training
-from zoo.run import cli
 from zoo.run.job import STATISTICS, Job, assemble, join
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options, Request
 from zoo.run.schedule import base_lr
 from zoo.table import table
 from zoo.weights import conversion, names
@@ -104,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("--upstream", required=True, metavar="DIR", help="folder of the copies of other projects")
-    cli.add_recipe_arguments(parser, ())
+    add_recipe_arguments(parser, ())
     add("--out", metavar="DIR", help="new folder for numbers and plot; default runs/compare-<recipe>")
     arguments = parser.parse_args(argv)
     upstream.require_clones(arguments.upstream)
@@ -130,13 +132,13 @@ def main(argv: list[str] | None = None) -> int:
     return judge(found, LIMITS[job.plan.mode.compute])
 
 
-def resolve(arguments: argparse.Namespace) -> tuple[cli.Request, Case]:
+def resolve(arguments: argparse.Namespace) -> tuple[Request, Case]:
     """Resolve the recipe on synthetic data, with the changes of the case of its upstream and of the user.
 
     Raises:
         UserError: the recipe names no upstream, or one that cannot be run.
     """
-    published = cli.request(arguments.config, framework="torch").config.upstream
+    published = resolve_recipe(Options(arguments.config, framework="torch")).config.upstream
     case = CASES.get(published.repository) if published else None
     if case is None:
         named = f"names {published.repository}" if published else "has no section upstream"
@@ -148,7 +150,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[cli.Request, Case]:
         *case.options.split(),
         *arguments.override,
     ]
-    request = cli.request(arguments.config, changes, framework="torch", device="cpu")
+    request = resolve_recipe(Options(arguments.config, changes, framework="torch", device="cpu"))
     if request.config.train.precision not in LIMITS:
         raise UserError(
             f"train.precision: expected one of {', '.join(LIMITS)}; other modes are not upstream's on a CPU"

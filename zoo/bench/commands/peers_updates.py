@@ -18,8 +18,9 @@ from zoo.bench.options import count, natural
 from zoo.bench.peers import updates, upstream
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
-from zoo.run import cli
 from zoo.run.job import assemble, join, sample_batch
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
 from zoo.table import table
 
 EPILOG = """\
@@ -141,7 +142,9 @@ def build(task: Task, clones: str, is_peer: bool) -> Callable[[], object]:
     """
     if is_peer:
         os.environ.update(NO_SETTINGS)
-    request = cli.request(f"configs/{task.recipe}.yaml", task.overrides, framework=task.framework, device="cpu")
+    request = resolve_recipe(
+        Options(f"configs/{task.recipe}.yaml", task.overrides, framework=task.framework, device="cpu")
+    )
     job = assemble(request, join(request, os.environ))
     batch = sample_batch(job)
     if not is_peer:

@@ -8,7 +8,8 @@ from zoo import program
 from zoo.bench.commands.update import trainer_loop
 from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
-from zoo.run import cli, monitor
+from zoo.commands.options import add_recipe_arguments, request_of
+from zoo.run import monitor
 from zoo.run.job import Job, assemble, join, restore, sample_batch
 from zoo.trainer.world import TRACE
 
@@ -29,7 +30,7 @@ examples
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = program.parser(__doc__, EPILOG)
-    cli.add_recipe_arguments(parser)
+    add_recipe_arguments(parser)
     add = parser.add_argument
     add("-n", "--count", type=count, default=10, metavar="N", help="updates to profile; default 10")
     add("--rows", type=count, default=monitor.ROWS, metavar="N", help="operators to list; default 10")
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     for option in ("trace", "json"):
         require_new(getattr(arguments, option), f"--{option}")
-    request = cli.request_of(arguments)
+    request = request_of(arguments)
     job = assemble(request, join(request, {}))
     restore(request.config, job, None, print)
     report = profile(job, arguments.count, arguments.trace)

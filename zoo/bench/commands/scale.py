@@ -12,7 +12,7 @@ from zoo.bench.scale import calibration, measuring, model, published
 from zoo.bench.scale.calibration import Calibration
 from zoo.bench.scale.model import Link, Prediction
 from zoo.commands.new_file import add_json_argument, print_report, require_new
-from zoo.run import cli
+from zoo.commands.options import add_recipe_arguments
 from zoo.table import table
 
 EPILOG = """\
@@ -135,7 +135,7 @@ def _link(arguments: argparse.Namespace, name: str) -> Link:
 
 
 def _add_calibrate(part: argparse.ArgumentParser) -> None:
-    cli.add_recipe_arguments(part)
+    add_recipe_arguments(part)
     add = part.add_argument
     counts = several(count)
     add("--processes", type=counts, default=[1, 2], metavar="N,N", help="that compute and read at once; default 1,2")

@@ -12,11 +12,11 @@ from zoo.bench.commands import deploy
 from zoo.bench.commands.deploy import Calls
 from zoo.bench.peers import upstream
 from zoo.commands.new_file import print_report, require_new
+from zoo.commands.options import add_override_argument
 from zoo.data.errors import UserError
 from zoo.export import proof
 from zoo.export.reference import StreamReference
 from zoo.predict.stream import Shapes, state_shapes
-from zoo.run import cli
 from zoo.run.trained import Trained
 from zoo.table import table
 from zoo.trainer.protocol import Inference
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--upstream", metavar="DIR", help="folder with a clone of mit-han-lab/temporal-shift-module, to time it, too"
     )
-    cli.add_override_argument(parser, f"change one key of {RECIPE}, such as -o model.name=tsm; repeatable")
+    add_override_argument(parser, f"change one key of {RECIPE}, such as -o model.name=tsm; repeatable")
     arguments = parser.parse_args(argv)
     require_new(arguments.json, "--json")
     if arguments.upstream:

@@ -10,8 +10,8 @@ from zoo import program
 from zoo.bench.interleave import interleave, median_ratio
 from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
+from zoo.commands.options import add_recipe_arguments, request_of
 from zoo.data.errors import UserError
-from zoo.run import cli
 from zoo.run.job import Job, assemble, join, sample_batch
 from zoo.table import table
 from zoo.trainer.protocol import DeviceBatch
@@ -34,12 +34,12 @@ Report = dict[str, Any]
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = program.parser(__doc__, EPILOG)
-    cli.add_recipe_arguments(parser)
+    add_recipe_arguments(parser)
     parser.add_argument("-n", "--count", type=count, default=30, metavar="N", help="updates of each loop; default 30")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
     require_new(arguments.json, "--json")
-    request = cli.request_of(arguments)
+    request = request_of(arguments)
     check_loss(request.config.task)
     job = assemble(request, join(request, os.environ))
     report = measure(job, arguments.count)

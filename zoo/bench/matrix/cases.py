@@ -22,8 +22,10 @@ from zoo.data import durable, extras
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
-from zoo.run import cli, schedule
+from zoo.run import schedule
 from zoo.run.folder import FolderLock, is_run
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options, Request
 
 CHECKOUT = program.ROOT
 BASE, OTHER = "base", "other"  # variants: the command as it stands, and --against CHECKOUT
@@ -123,9 +125,9 @@ def shuffled(cases: Sequence[Case], round_number: int) -> list[list[Case]]:
     return order
 
 
-def resolve(recipe: Recipe, framework: str, precision: str, overrides: Sequence[str]) -> cli.Request:
+def resolve(recipe: Recipe, framework: str, precision: str, overrides: Sequence[str]) -> Request:
     """Return the resolved recipe of a case."""
-    return cli.request(recipe.path, [*overrides, f"train.precision={precision}"], framework=framework)
+    return resolve_recipe(Options(recipe.path, [*overrides, f"train.precision={precision}"], framework=framework))
 
 
 def config_of(case: Case, overrides: Sequence[str]) -> Config:
@@ -155,7 +157,7 @@ def read_recipes(paths: Sequence[str], overrides: Sequence[str]) -> list[Recipe]
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"-c: two recipes are called {name}; give each a name of its own")
-    models = [str(cli.request(path, overrides).resolved["model.name"].value) for path in paths]
+    models = [str(resolve_recipe(Options(path, overrides)).resolved["model.name"].value) for path in paths]
     folders = [
         model if models.count(model) == 1 else name.replace("_", "-") for model, name in zip(models, names, strict=True)
     ]
@@ -196,7 +198,9 @@ def describe(
     arguments: argparse.Namespace, recipes: Sequence[Recipe], variants: Sequence[Variant], code: str
 ) -> dict[str, Any]:
     """Return what identifies a matrix as JSON types: a matrix that differs in it cannot be continued."""
-    resolved = {recipe.name: cli.request(recipe.path, arguments.override).resolved.items() for recipe in recipes}
+    resolved = {
+        recipe.name: resolve_recipe(Options(recipe.path, arguments.override)).resolved.items() for recipe in recipes
+    }
     same = ("frameworks", "precisions", "find_batch", "drop", "count", "device", "hosts", "launch")
     return {
         "recipes": {name: {key: plain(entry.value) for key, entry in found} for name, found in resolved.items()},

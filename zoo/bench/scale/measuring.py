@@ -18,11 +18,13 @@ import psutil
 from zoo import data, program
 from zoo.bench import estimate
 from zoo.bench.scale.calibration import Calibration, Messages, Sample
+from zoo.commands.options import request_of
 from zoo.data.errors import UserError
 from zoo.distributed.rendezvous import free_port
 from zoo.logs.journal import Event, history
 from zoo.models import load_spec, resolve_arch
-from zoo.run import cli, schedule
+from zoo.run import schedule
+from zoo.run.request import Request
 
 BUCKET = 25 * 2**20  # bytes: the default of PyTorch's and Paddle's data parallel wrappers
 POLL_INTERVAL = 0.1  # seconds
@@ -47,7 +49,7 @@ def calibrate(arguments: argparse.Namespace) -> Calibration:
     Raises:
         UserError: the recipe divides a fixed global batch, its data are missing, or a process failed.
     """
-    request, processes = cli.request_of(arguments), sorted({1, *arguments.processes})
+    request, processes = request_of(arguments), sorted({1, *arguments.processes})
     recipe = _train_words(arguments)
     timing = ["--speed", "--drop", str(arguments.drop), "--count", str(arguments.count)]
     if request.config.train.global_batch is not None:
@@ -158,7 +160,7 @@ def _milliseconds(seconds: Sequence[float]) -> str:
     return f"{1000 * sum(seconds) / len(seconds):.1f} ms per update"
 
 
-def messages(request: cli.Request) -> Messages:
+def messages(request: Request) -> Messages:
     """Count the messages of an update of a recipe."""
     config = request.config
     spec = load_spec(request.resolved["model.name"].value)

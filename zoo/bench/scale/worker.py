@@ -14,10 +14,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from zoo.bench.scale.calibration import Sample
+from zoo.commands.options import add_recipe_arguments, request_of
 from zoo.data.errors import UserError
 from zoo.data.readers import batches_per_worker
 from zoo.data.stream import open_training
-from zoo.run import cli, pipeline
+from zoo.run import pipeline
 from zoo.run.job import Job, assemble, join
 
 PASSES = 3  # over the input, and rounds of all-reduces
@@ -31,10 +32,10 @@ def main(argv: list[str] | None = None) -> int:
     """Measure; rank 0 writes the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", help="JSON file that rank 0 writes")
-    cli.add_recipe_arguments(parser)
+    add_recipe_arguments(parser)
     arguments = parser.parse_args(argv)
     try:
-        request = cli.request_of(arguments)
+        request = request_of(arguments)
         job = assemble(request, join(request, os.environ))
         result = {"device": job.world.device, "input": input_rates(job, request.config.seed), "all_reduce": sweep(job)}
         if job.group.rank == 0:

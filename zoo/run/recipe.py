@@ -1,0 +1,114 @@
+"""The recipe of a run: from a file, a run or weights, with the changes of a command line."""
+
+import os
+from dataclasses import replace
+
+from zoo.config import loader
+from zoo.config.loader import Entry
+from zoo.config.schema import Optim
+from zoo.data.errors import UserError
+from zoo.data.parsing import natural
+from zoo.logs import listeners
+from zoo.run import folder
+from zoo.run import weights as given
+from zoo.run.checkpoint import latest, load_record
+from zoo.run.request import FIND, NEWEST, Options, Request
+
+
+def resolve_recipe(options: Options) -> Request:
+    """Resolve a recipe and the changes to it.
+
+    Raises:
+        UserError: a value or a key of the recipe is wrong; the message names its place.
+    """
+    weights = given.resolve(options.weights) if options.weights else None
+    recipe, entries = _read_recipe(options.config, weights, options.resume)
+    entries = loader.merge(entries, _changes(options))
+    run = _run_to_resume(options.resume, options.out, entries, recipe)
+    if run:
+        entries["out"] = Entry(run, "--resume")
+    if options.global_batch is not None:
+        entries["train.global_batch"] = Entry(_global_batch(options.global_batch, entries, run), "--global-batch")
+    began = _recorded_recipe(run) if run else {}
+    named = entries["weights"].value if "weights" in entries else None
+    if named != options.weights:  # a run that goes on has its weights in its checkpoint
+        weights = given.resolve(str(named)) if named and not (run and latest(run)) else named
+    taken = given.recorded_settings(entries, began, weights, options.eval_only and run is None)
+    settings, resolved = loader.build({**entries, **taken}, FIND)
+    settings = replace(settings, weights=weights)  # `resolved` has what the user has named, which any host can read
+    graph = given.exported_model(settings)
+    if graph:
+        given.check_exported_settings(graph, resolved)
+    listeners.check_names(settings.listeners)
+    changed = folder.check_same(began, resolved) if began else []
+    notes = given.taken_note(taken, entries, settings)
+    return Request(settings, resolved, recipe, run, changed, notes, options.eval_only)
+
+
+def _changes(options: Options) -> loader.Entries:
+    """Return the keys that the options change."""
+    if options.amp and options.exact:
+        raise UserError("--exact: computes in fp64, and --amp in 16 bits; leave one of them out")
+    flags = {
+        "framework": ("--framework", options.framework),
+        "device": ("--device", options.device),
+        "seed": ("--seed", options.seed),
+        "out": ("--out", options.out),
+        "weights": ("--weights", options.weights),
+        "train.precision": ("--exact", "exact") if options.exact else ("--amp", "amp" if options.amp else None),
+        "train.deterministic": ("--deterministic", options.deterministic or None),
+    }
+    changes = {key: Entry(value, flag) for key, (flag, value) in flags.items() if value is not None}
+    return {**changes, **loader.overrides(options.overrides)}
+
+
+def _read_recipe(config: str | None, weights: str | None, resume: str | None) -> tuple[str, loader.Entries]:
+    """Return name and entries of a recipe: a file, or that of the run to resume or of the checkpoint to start from."""
+    if config:
+        return os.path.splitext(os.path.basename(config))[0], loader.read(config)
+    if resume and resume != NEWEST:
+        run = folder.existing(resume, "")
+        if not (entries := _recorded_recipe(run)):
+            raise UserError(f"{run}: has no {folder.RECIPE} and no checkpoint; name the recipe of the run with -c")
+        return os.path.splitext(folder.RECIPE)[0], entries
+    if weights:
+        return given.repeat(weights)
+    raise UserError("no recipe: name one with -c, for example -c configs/tsm_demo.yaml")
+
+
+def _recorded_recipe(run: str) -> loader.Entries:
+    """Return the recipe of a run, or else that of its newest checkpoint; empty without either."""
+    path = os.path.join(run, folder.RECIPE)
+    if os.path.exists(path):
+        return loader.read(path, recorded=True)
+    newest = latest(run)
+    return given.read_recipe(newest)[1] if newest else {}
+
+
+def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -> int:
+    if requested != "keep":
+        samples = natural(requested)
+        if not samples:
+            raise UserError(f"--global-batch: expected a number of samples or `keep`, got {requested}")
+        return samples
+    path = latest(resume) if resume else None
+    if path:
+        return load_record(path)["global_batch"]
+    base_batch = entries["optim.base_batch"].value if "optim.base_batch" in entries else Optim.base_batch
+    if base_batch is None:
+        raise UserError("--global-batch: keep: the recipe has no optim.base_batch; give a number of samples")
+    return base_batch
+
+
+def _run_to_resume(resume: str | None, out: str | None, entries: loader.Entries, recipe: str) -> str | None:
+    """Return the folder of the run to continue, None to start a new one."""
+    if resume is None:
+        return None
+    named = entries["out"].value if "out" in entries else None
+    if resume != NEWEST:
+        if out and os.path.realpath(out) != os.path.realpath(resume):
+            raise UserError("--resume DIR continues in DIR; leave out --out")
+        return folder.existing(resume, recipe)
+    if named:
+        return named if folder.is_run(named) else None
+    return folder.existing(None, recipe)
