@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from zoo import program
+from zoo.commands import plan
 from zoo.commands.options import TRAINING_FLAGS, add_recipe_arguments
 from zoo.config import loader
 from zoo.config.schema import Config, Optim, Train
@@ -13,7 +14,6 @@ from zoo.config.suggestions import nearest
 from zoo.data.dataset import LoaderSettings
 from zoo.data.errors import UserError, similar_name
 from zoo.logs import trackers
-from zoo.run import schedule
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import NEWEST, Options, Request, Window
 from zoo.run.session import Run
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
     if arguments.print_config:
         print(loader.render(request.resolved), end="")
     elif arguments.plan:
-        print(schedule.table(request, arguments.plan), end="")
+        print(plan.table(request, arguments.plan), end="")
     else:
         run = execute(request)
         if run.folder and request.resume and not run.exit_code and _wants_page(run):

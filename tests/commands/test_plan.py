@@ -5,22 +5,20 @@ import re
 import pytest
 
 from tests.helpers.paths import CONFIGS, ROOT
+from zoo.commands import plan
 from zoo.data.errors import UserError
-from zoo.run import schedule
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
 
 SYNTHETIC = ("data.name=synthetic", "data.kind=clip", "data.train_samples=1000")
 
 
-def plan(worlds, *changes, recipe="tsm_k400"):
-    return schedule.table(
-        resolve_recipe(Options(str(CONFIGS / f"{recipe}.yaml"), ["data.root=missing", *changes])), worlds
-    )
+def published(worlds, *changes, recipe="tsm_k400"):
+    return plan.table(resolve_recipe(Options(str(CONFIGS / f"{recipe}.yaml"), ["data.root=missing", *changes])), worlds)
 
 
 def synthetic(worlds, *changes):
-    return schedule.table(resolve_recipe(Options(str(CONFIGS / "tsm_k400.yaml"), [*SYNTHETIC, *changes])), worlds)
+    return plan.table(resolve_recipe(Options(str(CONFIGS / "tsm_k400.yaml"), [*SYNTHETIC, *changes])), worlds)
 
 
 def row(table, name):
@@ -59,12 +57,12 @@ def test_a_global_batch_is_divided_into_micro_batches():
 
 
 def test_without_data_an_epoch_is_that_of_the_upstream():
-    table = plan("8")
+    table = published("8")
     assert "234584 training samples as upstream" in table and row(table, "steps") == ["91635"]
 
 
 def test_without_data_and_upstream_what_follows_is_not_known():
-    table = plan("8", "upstream=null")
+    table = published("8", "upstream=null")
     assert "no data at missing" in table and row(table, "epochs") == ["50"] and row(table, "learning rate") == ["0.02"]
     unknown = ("steps per epoch", "steps", "steps per evaluation")
     assert [row(table, name) for name in unknown] == [["-"]] * 3
@@ -107,4 +105,4 @@ def test_tables_of_the_docs(page):
     shown = re.findall(r"^\$ zoo train -c (\S+) --plan (\S+)\n(.*?)^```", text, re.M | re.S)
     assert shown
     for recipe, worlds, table in shown:
-        assert schedule.table(resolve_recipe(Options(str(ROOT / recipe), ["data.root=missing"])), worlds) == table
+        assert plan.table(resolve_recipe(Options(str(ROOT / recipe), ["data.root=missing"])), worlds) == table
