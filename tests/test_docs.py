@@ -12,29 +12,30 @@ from typing import NamedTuple
 
 import pytest
 
+from evidence import __main__ as evidence
 from tests.helpers.paths import ROOT
-from zoo import data, optim
-from zoo.cli import COMMANDS
+from zoo import cli, data, optim
 from zoo.config import schema
 from zoo.losses import LOSSES, load_loss
 from zoo.models import list_models, load_spec
 
 PAGES = [
-    *(ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md", "evidence/README.md")),
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
-FOLDERS = ("configs/", "data/", "docs/", "tests/", "tools/", "zoo/", "requirements/")
+FOLDERS = ("configs/", "data/", "docs/", "evidence/", "tests/", "tools/", "zoo/", "requirements/")
+COMMANDS = {**cli.COMMANDS, **{f"evidence {name}": entry for name, entry in evidence.COMMANDS.items()}}
 EXTENSIONS = ("py", "rec", "idx", "list", "txt", "safetensors")  # train.rec is a file and not a key of `train`
 MAX_README_LINES = 130
 MAX_PAGES, MAX_WORDS = 15, 30_000
 PYTHON_BLOCK = re.compile(r"^```[a-z]+\n.*?^```", flags=re.DOTALL | re.MULTILINE)  # of Python: tests run them
 CODE_BLOCK = re.compile(r"^ *```\n(.*?)^ *```", flags=re.DOTALL | re.MULTILINE)
 CODE_SPAN = re.compile(r"`([^`]+)`")
-PROGRAM = re.compile(r"(?<![\w/.-])(?:(?:python )?(?:tools/(\w+)\.py|(train)\.py)|zoo) +(.*)")
+PROGRAM = re.compile(r"(?<![\w/.-])(?:(?:python )?(?:tools/(\w+)\.py|(train)\.py|-m (evidence))|zoo) +(.*)")
 
 
 class Command(NamedTuple):
-    """A command line of the documentation: its name in zoo.cli.COMMANDS and its arguments."""
+    """A command line of the documentation: its name in COMMANDS and its arguments."""
 
     name: str
     arguments: list[str]
@@ -82,8 +83,8 @@ def commands(text: str) -> list[Command]:
     found = []
     for line in code(text):
         if match := PROGRAM.search(line):
-            rest = re.split(r" (?:&&|[|>]) ", match[3])[0]
-            words = [*(name for name in match.groups()[:2] if name), *shlex.split(rest, comments=True)]
+            rest = re.split(r" (?:&&|[|>]) ", match[4])[0]
+            words = [*(name for name in match.groups()[:3] if name), *shlex.split(rest, comments=True)]
             length = 2 if " ".join(words[:2]) in COMMANDS else 1
             found.append(Command(" ".join(words[:length]), words[length:]))
     return found

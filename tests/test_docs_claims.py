@@ -16,7 +16,7 @@ from tests.campaign.fuzzing.readers import READERS
 from tests.campaign.network import ATTACKS, IN_RUNS, LISTENERS
 from tests.helpers.paths import CONFIGS, ROOT
 from tests.mutants.fault import read_table
-from tests.test_docs import PAGES, code, commands, read
+from tests.test_docs import COMMANDS, PAGES, code, commands, read
 from zoo import cli
 from zoo.bench.submission import rules as airank
 from zoo.commands import prepare
@@ -63,7 +63,7 @@ def stop_when_parsed(monkeypatch):
 
 def documented(page):
     """Return the command lines of a page that can be called as they stand: no "...", nothing in capitals to fill in."""
-    found = [each for each in commands(read(page)) if each.name in cli.COMMANDS and len(each.arguments) > 1]
+    found = [each for each in commands(read(page)) if each.name in COMMANDS and len(each.arguments) > 1]
     return [each for each in found if not re.search(r"\.\.\.|(?<![^\s=/:<])[A-Z]{2,}|-[co]$", " ".join(each.arguments))]
 
 
@@ -72,7 +72,7 @@ def test_command_lines_are_accepted(page, stop_when_parsed, capsys):
     for name, arguments in documented(page):
         code = None
         try:
-            code = cli.run(name, list(arguments))
+            code = cli.call(COMMANDS[name][0], list(arguments))
         except Accepted as accepted:
             rest = accepted.args[0]
             assert not rest or name in RUN_ON, f"zoo {name} {' '.join(arguments)}: {rest}"

@@ -34,18 +34,13 @@ COMMANDS = {
     "bench stream": ("zoo.bench.commands.stream", "time the frames of a stream"),
     "bench matrix": ("zoo.bench.commands.matrix", "time recipes, frameworks and precisions in turn"),
     "bench estimate": ("zoo.bench.estimate", "operations and memory of a recipe, without running it"),
-    "bench scale": ("zoo.bench.commands.scale", "throughput at more cards than there are"),
     "bench profile": ("zoo.bench.commands.profile", "time of each operator of an update"),
-    "bench peers": ("zoo.bench.commands.peers", "compare loaders with those of other projects"),
-    "bench peers-updates": ("zoo.bench.commands.peers_updates", "compare updates with those of other projects"),
-    "bench peers-curves": ("zoo.bench.commands.peers_curves", "lay a training curve on that of the upstream project"),
     "runs": ("zoo.bench.commands.runs", "list runs and compare them"),
     "report": ("zoo.bench.commands.report", "tables and plots of runs and logs"),
-    "report dlperf": ("zoo.bench.dlperf", "speeds from logs of DLPerf"),
     "airank": ("zoo.bench.commands.airank", "submissions to AI-Rank, and logs for MLPerf"),
     "airank log": ("zoo.bench.airank_log", "check logs against AI-Rank's rules"),
 }
-
+MOVED = ("bench scale", "bench peers", "bench peers-updates", "bench peers-curves", "report dlperf")  # to evidence/
 HELP = ("-h", "--help")
 
 
@@ -63,6 +58,9 @@ def main(argv: list[str] | None = None) -> int:
     if argv[0] == "--version":
         print(f"zoo {zoo.__version__}")
         return 0
+    if (asked := " ".join(argv[:2])) in MOVED:
+        print(f"error: `zoo {asked}` is now `python -m evidence {argv[1]}`, in a checkout", file=sys.stderr)
+        return 2
     for words in (2, 1):
         name = " ".join(argv[:words])
         if len(argv) >= words and name in COMMANDS:
@@ -81,15 +79,20 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(name: str, argv: list[str]) -> int:
+    """Run a command; return its exit code."""
+    program.title = typed(name)
+    return call(COMMANDS[name][0], argv)
+
+
+def call(module: str, argv: list[str]) -> int:
     """Import the module of a command and call its main(argv).
 
     Returns:
         The exit code of the command: 0 fine, 1 findings, 2 an error that the user can mend, 130 Ctrl-C.
     """
-    program.title = typed(name)
     try:
         with extras.named():
-            command: Callable[[list[str]], int] = importlib.import_module(COMMANDS[name][0]).main
+            command: Callable[[list[str]], int] = importlib.import_module(module).main
             return command(argv)
     except UserError as error:
         print(printable(f"error: {error}"), file=sys.stderr)

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evidence.dlperf import parse_name as parse
 from tests.helpers.journals import write_journal
 from tests.helpers.paths import CONFIGS, ROOT
 from tests.helpers.speed_runs import FakeRuns, read_json, speed_events, write_speed_run
 from tests.helpers.training import TINY
 from zoo import cli, program
 from zoo.bench.commands import matrix
-from zoo.bench.dlperf import parse_name as parse
 from zoo.bench.matrix import process, results, rounds
 from zoo.bench.matrix.cases import (
     Case,

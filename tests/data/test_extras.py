@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import pins
 from tests.helpers.paths import ROOT
-from tests.test_architecture import SHIPPED, imports
+from tests.test_architecture import CODE, imports
 from zoo.data import extras, readers
 from zoo.data.errors import UserError
 
@@ -109,14 +109,14 @@ def test_packages_belong_to_the_extras_that_are_named():
 def test_every_package_that_is_imported_has_an_extra_or_is_always_installed():
     always = {re.split(r"[<>=]", text)[0].replace("pyyaml", "yaml") for text in pins.project()["dependencies"]}
     known = {*always, *(name.split(".")[0] for name in extras.EXTRAS), *sys.stdlib_module_names, *NO_EXTRA, "zoo"}
-    files = [name for name in SHIPPED if not name.startswith("zoo/bench/peers")]  # which runs other projects
+    files = [name for name in CODE if not name.startswith("evidence/")]
     names = {found.module.split(".")[0] for name in files for found in imports(name)}
     assert names <= known
 
 
 def test_no_message_or_page_names_the_package_without_its_origin():
     """The name is free on PyPI: whoever takes it would be installed."""
-    files = [ROOT / name for name in SHIPPED if name != "zoo/data/extras.py"]
+    files = [ROOT / name for name in CODE if name != "zoo/data/extras.py"]
     files += [path for pattern in ("README*.md", "docs/**/*.md", "examples/*") for path in ROOT.glob(pattern)]
     assert [path for path in files if re.search(r"vision-zoo\[|install vision-zoo", path.read_text("utf-8"))] == []
 

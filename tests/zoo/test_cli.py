@@ -26,7 +26,13 @@ def run(*words, cwd, **variables):
 
 
 @pytest.mark.parametrize(
-    "words, hint", [(["trian"], "mean train?"), (["data", "chekc"], "mean data check?"), (["data"], "data check")]
+    "words, hint",
+    [
+        (["trian"], "mean train?"),
+        (["data", "chekc"], "mean data check?"),
+        (["data"], "data check"),
+        (["report", "dlperf", "x"], "error: `zoo report dlperf` is now `python -m evidence dlperf`, in a checkout\n"),
+    ],
 )
 def test_an_unknown_command(capsys, words, hint):
     assert call_zoo(*words) == 2

@@ -9,7 +9,7 @@ from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
 
 
-def _type(read: Callable[[str], Any], is_valid: Callable[[Any], bool], expected: str) -> Callable[[str], Any]:
+def number(read: Callable[[str], Any], is_valid: Callable[[Any], bool], expected: str) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         try:
             value = read(text)
@@ -22,11 +22,10 @@ def _type(read: Callable[[str], Any], is_valid: Callable[[Any], bool], expected:
     return convert
 
 
-count = _type(int, lambda value: 0 < value < 10**9, "a whole number of at least 1")
-natural = _type(int, lambda value: 0 <= value < 10**9, "a whole number of at least 0")
-positive = _type(float, lambda value: 0 < value < math.inf, "a number above 0")
-not_negative = _type(float, lambda value: 0 <= value < math.inf, "a number of at least 0")
-fraction = _type(float, lambda value: 0 < value < 1, "a fraction, such as 0.711")
+count = number(int, lambda value: 0 < value < 10**9, "a whole number of at least 1")
+natural = number(int, lambda value: 0 <= value < 10**9, "a whole number of at least 0")
+positive = number(float, lambda value: 0 < value < math.inf, "a number above 0")
+fraction = number(float, lambda value: 0 < value < 1, "a fraction, such as 0.711")
 
 
 def several(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:

@@ -1,5 +1,5 @@
 """Minimal training loop in each framework with the same update as the zoo's trainer, as a baseline.
 
 Each module offers `loop(job, device_batch)`, which returns a function that runs one update and waits for its loss,
-`OPTIMIZERS`, the names of those it can do by the framework's own class, and `all_reducer`, for `zoo bench scale`.
+and `OPTIMIZERS`, the names of those it can do by the framework's own class.
 """

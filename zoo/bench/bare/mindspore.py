@@ -11,7 +11,6 @@ from zoo.data.errors import UserError
 from zoo.run.job import Job
 from zoo.tasks import face, segment
 from zoo.tasks.segment import IGNORE_INDEX
-from zoo.trainer.mindspore import parallel
 from zoo.trainer.mindspore.model import is_statistic, named_tensors
 from zoo.trainer.pixels import channels_first
 from zoo.trainer.plan import Plan
@@ -137,13 +136,3 @@ def loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:
         cell(*fields).asnumpy()
 
     return update
-
-
-def all_reducer(count: int, size: int, _device: str) -> Callable[[], None]:
-    """Return a function that all-reduces `count` fp32 numbers as the trainer does, and waits for the result."""
-    x = Tensor(np.zeros(count, np.float32))
-
-    def reduce() -> None:
-        parallel.all_reduce(x, size).asnumpy()
-
-    return reduce

@@ -10,7 +10,6 @@ from zoo.data.errors import UserError
 from zoo.run.job import Job
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE_INDEX
-from zoo.trainer.paddle import parallel
 from zoo.trainer.pixels import channels_first
 from zoo.trainer.protocol import DeviceBatch
 
@@ -109,16 +108,3 @@ def _build_optimizer(job: Job, model: paddle.nn.Layer) -> paddle.optimizer.Optim
     if spec.name == "adamw":
         return paddle.optimizer.AdamW(LR, spec.beta1, spec.beta2, spec.eps, param_groups, grad_clip=clip)
     return paddle.optimizer.Momentum(LR, spec.momentum, param_groups, spec.name == "sgd_nesterov", grad_clip=clip)
-
-
-def all_reducer(count: int, _size: int, device: str) -> Callable[[], None]:
-    """Return a function that all-reduces `count` fp32 numbers as the trainer does, and waits for the result."""
-    is_cuda = device.startswith("cuda")
-    x = paddle.zeros([count])
-
-    def reduce() -> None:
-        parallel.all_reduce(x)
-        if is_cuda:
-            paddle.device.synchronize()
-
-    return reduce

@@ -12,7 +12,6 @@ from zoo.run.job import Job
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE_INDEX
 from zoo.trainer.protocol import DeviceBatch
-from zoo.trainer.torch import parallel
 
 LR = 1e-3
 OPTIMIZERS = ("sgd", "sgd_nesterov", "adamw")
@@ -100,16 +99,3 @@ def _build_optimizer(job: Job, model: torch.nn.Module) -> torch.optim.Optimizer:
     if spec.name == "adamw":
         return torch.optim.AdamW(param_groups, betas=(spec.beta1, spec.beta2), eps=spec.eps, fused=True)
     return torch.optim.SGD(param_groups, momentum=spec.momentum, nesterov=spec.name == "sgd_nesterov", fused=True)
-
-
-def all_reducer(count: int, size: int, device: str) -> Callable[[], None]:
-    """Return a function that all-reduces `count` fp32 numbers as the trainer does, and waits for the result."""
-    is_cuda = device.startswith("cuda")
-    x = torch.zeros(count, device=device.partition(" ")[0])
-
-    def reduce() -> None:
-        parallel.all_reduce(x, size)
-        if is_cuda:
-            torch.cuda.synchronize()
-
-    return reduce

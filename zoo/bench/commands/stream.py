@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from zoo import program
+from zoo.bench import upstream
 from zoo.bench.commands import deploy
 from zoo.bench.commands.deploy import Calls
-from zoo.bench.peers import upstream
 from zoo.commands.new_file import print_report, require_new
 from zoo.commands.options import add_override_argument
 from zoo.data.errors import UserError

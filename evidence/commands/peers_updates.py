@@ -11,11 +11,12 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from evidence.peers import copies, updates
 from zoo import program
+from zoo.bench import upstream
 from zoo.bench.commands.update import trainer_loop
 from zoo.bench.interleave import Seconds, median_ratio, rotated, timed
 from zoo.bench.options import count, natural
-from zoo.bench.peers import updates, upstream
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
 from zoo.run.job import assemble, join, sample_batch
@@ -99,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
     tasks = {name: _measure(TASKS[name], arguments) for name in arguments.task}
     cells = [cell for name, task in tasks.items() for cell in _cells(name, task["rows"])]
     skipped = [f"left out: {task['skipped']}" for task in tasks.values() if task["skipped"]]
-    report = {"machine": upstream.describe_machine(arguments.upstream), "tasks": tasks}
+    report = {"machine": copies.describe_machine(arguments.upstream), "tasks": tasks}
     print_report([*table(cells, COLUMNS, markdown=True), *skipped], report, arguments.json)
     return 0
 

@@ -1,4 +1,4 @@
-"""`zoo bench peers` and `zoo bench peers-updates`: files, loaders, passes, figures, and what is refused."""
+"""`python -m evidence peers` and `peers-updates`: files, loaders, passes, figures, and what is refused."""
 
 import itertools
 import json
@@ -9,12 +9,12 @@ import cv2
 import numpy as np
 import pytest
 
+from evidence.__main__ import main
+from evidence.commands import peers, peers_updates
+from evidence.peers import loaders, sets
+from evidence.peers.loaders import BARE, OURS, Loader, MapStyle, Task
 from tests.data.loaders import sets as small_sets
-from zoo import cli
-from zoo.bench.commands import peers, peers_updates
 from zoo.bench.interleave import Seconds
-from zoo.bench.peers import loaders, sets, upstream
-from zoo.bench.peers.loaders import BARE, OURS, Loader, MapStyle, Task
 from zoo.data import order
 from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 from zoo.data.errors import UserError
@@ -48,7 +48,7 @@ def test_loaders_of_a_task(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(peers, "_settle", lambda: None)
     path = tmp_path / "figures.json"
     words = [*folder, "--files", str(tmp_path / "files"), "-n", "2", "--task", "faces", "--json", str(path)]
-    assert cli.main(["bench", "peers", *words]) == 0
+    assert main(["peers", *words]) == 0
     report = json.loads(path.read_text())
     assert [row["loader"] for row in report["faces"]["rows"]] == ["this loader", "peer"]
     assert report["faces"]["rows"][0]["ratio"] == 1 and "numpy" in report["machine"]["packages"]
@@ -74,7 +74,7 @@ def test_updates_of_a_task_whose_peer_is_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(peers_updates.TASKS, "tsm_112", TSM._replace(options=(*TSM.options, *SMALL)))
     out = tmp_path / "updates.json"
     words = ["--upstream", str(tmp_path), "--task", "tsm_112", "-n", "2", "--warm-up", "1", "--json", str(out)]
-    assert cli.main(["bench", "peers-updates", *words]) == 0
+    assert main(["peers-updates", *words]) == 0
     measured = json.loads(out.read_text())["tasks"]["tsm_112"]
     assert [row["name"] for row in measured["rows"]] == list(measured["times"]) == ["this trainer"]
     assert len(measured["times"]["this trainer"]) == 2
@@ -103,7 +103,7 @@ def test_the_loop_of_a_peer_gets_the_job_and_the_batch(tmp_path, monkeypatch):
     ],
 )
 def test_what_is_refused(command, words, message, capsys):
-    assert cli.main(["bench", command, *words]) == 2
+    assert main([command, *words]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -148,16 +148,6 @@ def test_processes_read_without_end(tmp_path):
     batch = next(stream)
     stream.close()
     assert task.loaders[1].name == "bare loop" and tuple(batch.shape) == (4, *train.fields[0].shape)
-
-
-def test_what_is_missing_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"absent: no such folder; docs/performance.md"):
-        upstream.load(str(tmp_path / "absent"), "json")
-    with pytest.raises(UserError, match=r"no_such_package: No module named 'no_such_package'; docs/performance.md"):
-        upstream.installed("no_such_package")
-    (tmp_path / "other_build.py").write_text("raise RuntimeError('operator other::nms does not exist')")
-    with pytest.raises(UserError, match="other_build: operator other::nms does not exist; docs/performance.md"):
-        upstream.load(str(tmp_path), "other_build")
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evidence.scale.calibration import Calibration, Sample
 from zoo.bench.options import Cluster
-from zoo.bench.scale.calibration import Calibration, Sample
 from zoo.data.errors import UserError
 from zoo.data.extras import optimize
 

@@ -12,9 +12,10 @@ from unittest.mock import MagicMock
 
 import numpy as np
 
-from zoo.bench.peers import upstream
-from zoo.bench.peers.curves import Recorder, Work, replace
-from zoo.bench.peers.updates import PADDLEVIDEO_PACKAGES, segmentation_sample
+from evidence.peers import copies
+from evidence.peers.curves import Recorder, Work, replace
+from evidence.peers.updates import PADDLEVIDEO_PACKAGES, segmentation_sample
+from zoo.bench import upstream
 from zoo.models.arcface.spec import HEAD_WEIGHT
 
 NVIDIA = "DeepLearningExamples/PyTorch/Classification/ConvNets"
@@ -137,7 +138,7 @@ def mmsegmentation(work: Work, recorder: Recorder) -> None:
     """Run mmengine's Runner as a configuration of deeplabv3plus_r50-d8 has it; BatchNorm replaces SyncBN."""
     import torch
 
-    upstream.replace_operators(torch.nn.Identity)
+    copies.replace_operators(torch.nn.Identity)
     engine, segmentation = upstream.installed("mmengine"), upstream.installed("mmseg")
     upstream.installed("mmseg.models")
     engine.registry.init_default_scope("mmseg")
@@ -176,7 +177,7 @@ def paddlevideo(work: Work, recorder: Recorder) -> None:
     root, modeling, array = os.path.join(work.clones, "PaddleVideo"), "paddlevideo.modeling", paddle.Tensor.numpy
     replace(paddle.Tensor, numpy=lambda tensor: np.atleast_1d(array(tensor)))  # which had no tensors of 0 dimensions
     packages = [f"{modeling}.{name}" for name in PADDLEVIDEO_PACKAGES]
-    upstream.declare_packages(root, ["paddlevideo", "paddlevideo.tasks", modeling, *packages])
+    copies.declare_packages(root, ["paddlevideo", "paddlevideo.tasks", modeling, *packages])
     replace_modules("paddlevideo.loader", "paddlevideo.loader.builder")
     recognizer = "framework.recognizers.recognizer2d"
     for name in ("backbones.resnet_tsm", "heads.tsm_head", "losses.cross_entropy_loss", recognizer):

@@ -1,4 +1,4 @@
-"""`zoo report dlperf` on logs made from the published results of DLPerf.
+"""`python -m evidence dlperf` on logs made from the published results of DLPerf.
 
 PUBLISHED holds what its scripts printed for the runs of MindSpore/resnet50v1.5 and PaddlePaddle/PLSC (READMEs of
 github.com/Oneflow-Inc/DLPerf, commits a841997 and 67b8984). The raw logs were not published; those here have the same
@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from zoo import cli
+from evidence.__main__ import main
 
 PUBLISHED = {
     "rn50": {  # case: speeds by run, (average, median, speed-up)
@@ -81,7 +81,7 @@ def write_logs(folder, model, cases=None):
 
 def extract(folder, tmp_path, *options):
     out = tmp_path / "out.json"
-    assert cli.main(["report", "dlperf", str(folder), "--json", str(out), *map(str, options)]) == 0
+    assert main(["dlperf", str(folder), "--json", str(out), *map(str, options)]) == 0
     found = json.loads(out.read_text())
     out.unlink()
     return found
@@ -158,5 +158,5 @@ def test_what_cannot_be_read(words, message, tmp_path, capsys):
     (tmp_path / "1n1g").mkdir()
     (tmp_path / "1n1g/r50_b128_fp32_1.log").write_text("nothing\n")
     (tmp_path / "1n1g/other.log").write_text("nothing\n")
-    assert cli.main(["report", "dlperf", *(word.format(tmp_path) for word in words)]) == 2
+    assert main(["dlperf", *(word.format(tmp_path) for word in words)]) == 2
     assert message in capsys.readouterr().err

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evidence.peers import copies, curves, programs
+from evidence.peers.curves import Curve, Recorder, Work
 from zoo import program
-from zoo.bench.peers import curves, programs, upstream
-from zoo.bench.peers.curves import Curve, Recorder, Work
+from zoo.bench import upstream
 from zoo.commands.compare import new_folder
 from zoo.commands.options import add_recipe_arguments
 from zoo.compare.report import Row, plot, print_steps, relative_difference
@@ -164,7 +165,7 @@ def version(clones: str, case: Case, published: Upstream) -> str:
     Raises:
         UserError: it is another commit than the recipe names.
     """
-    commit = case.folder and upstream.commit(os.path.join(clones, case.folder))
+    commit = case.folder and copies.commit(os.path.join(clones, case.folder))
     if commit and commit != published.commit:
         raise UserError(f"--upstream {clones}: {case.folder} is at {commit}, not at {published.commit}; check it out")
     return f"commit {commit}" if commit else "an installed package, or a copy without its history"

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from evidence.scale import model, published
+from evidence.scale.calibration import Calibration, Messages, Sample
+from evidence.scale.model import Link
 from zoo.bench.options import Cluster
-from zoo.bench.scale import model, published
-from zoo.bench.scale.calibration import Calibration, Messages, Sample
-from zoo.bench.scale.model import Link
 from zoo.data.errors import UserError
 
 INTRA, INTER = Link(1e-5, 1e-10), Link(3e-5, 1e-9)

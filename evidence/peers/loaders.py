@@ -1,4 +1,4 @@
-"""Loaders that `zoo bench peers` compares: this project's, bare loops, DALI, and those of other projects.
+"""Loaders that `python -m evidence peers` compares: this project's, bare loops, DALI, and those of other projects.
 
 Other projects' code is imported from the user's own copies. Unlike this project, torchvision, mit-han-lab and
 insightface normalize in the loader, and mmsegmentation reads the ids of masks as they are.
@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evidence.peers import copies, sets
+from zoo.bench import upstream
 from zoo.bench.bare import loading as bare_loops
-from zoo.bench.peers import sets, upstream
 from zoo.data import loaders, order
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, collate
 from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
@@ -182,7 +183,7 @@ def open_mit(clones: str, settings: Any) -> MapStyle:
 
 def open_mmsegmentation(settings: Any) -> MapStyle:
     """Open scenes with the training pipeline of mmsegmentation's Cityscapes configurations."""
-    upstream.replace_operators(object)  # mmseg.utils imports one that loading does not use
+    copies.replace_operators(object)  # mmseg.utils imports one that loading does not use
     datasets = upstream.installed("mmseg.datasets")
     upstream.installed("mmengine.registry").init_default_scope("mmseg")
     scale = {"scale": settings.base_size[::-1], "ratio_range": settings.scale, "keep_ratio": True}

@@ -1,16 +1,17 @@
 """Predict the throughput of a recipe at 1 to 1024 cards from measurements on one host."""
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from evidence.scale import calibration, measuring, model, published
+from evidence.scale.calibration import Calibration
+from evidence.scale.model import Link, Prediction
 from zoo import program
-from zoo.bench.options import Cluster, cluster, count, not_negative, positive, several
-from zoo.bench.scale import calibration, measuring, model, published
-from zoo.bench.scale.calibration import Calibration
-from zoo.bench.scale.model import Link, Prediction
+from zoo.bench.options import Cluster, cluster, count, number, positive, several
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.commands.options import add_recipe_arguments
 from zoo.table import table
@@ -29,6 +30,7 @@ with --worlds 1,2 whole runs too, which show how much of an all-reduce the backw
 PREDICT = "Predict throughput, its error bars (5th and 95th percentile), efficiency and limit from a calibration."
 VALIDATE = "Compare the closed form with published tables."
 Cells = dict[str, Any]
+not_negative = number(float, lambda value: 0 <= value < math.inf, "a number of at least 0")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""`zoo bench scale`: its tables, one message for each mistake, calibrations in files and of tiny recipes."""
+"""`python -m evidence scale`: its tables, one message for each mistake, calibrations in files and of tiny recipes."""
 
 import json
 import sys
@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from tests.bench.test_scale_model import EIGHT, INTER, known, make
+from evidence.__main__ import main
+from evidence.scale import calibration, measuring, model
+from evidence.scale.measuring import Command
+from tests.evidence.test_scale_model import EIGHT, INTER, known, make
 from tests.helpers.processes import require_framework
-from zoo import cli
 from zoo.bench.options import Cluster
-from zoo.bench.scale import calibration, measuring, model
-from zoo.bench.scale.measuring import Command
 from zoo.data.errors import UserError
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
@@ -27,7 +27,7 @@ def measured(tmp_path):
 
 
 def output(capsys, *words):
-    assert cli.main(["bench", "scale", *words]) == 0
+    assert main(["scale", *words]) == 0
     return capsys.readouterr().out
 
 
@@ -60,7 +60,7 @@ def test_the_errors_of_the_validation(capsys):
     ],
 )
 def test_mistakes_in_a_prediction(measured, capsys, words, message):
-    assert cli.main(["bench", "scale", "predict", "--calibration", measured, *words]) == 2
+    assert main(["scale", "predict", "--calibration", measured, *words]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -73,7 +73,7 @@ def test_a_calibration_in_a_file(tmp_path):
         calibration.write(made, str(path))
     for text in ("{", "[]", '{"format": 1}', '{"format": 2, "steps": [3]}'):
         path.write_text(text)
-        with pytest.raises(UserError, match=r"calibration.json: no calibration.*zoo bench scale calibrate"):
+        with pytest.raises(UserError, match=r"calibration.json: no calibration.*python -m evidence scale calibrate"):
             calibration.read(str(path))
 
 
@@ -116,7 +116,7 @@ def test_each_framework_has_its_buckets(tmp_path, framework, settings, buckets, 
 def test_a_fixed_global_batch_is_refused(tmp_path, capsys):
     words = ["-c", "configs/resnet50_demo.yaml", "--out", str(tmp_path / "x.json"), "--device", "cpu"]
     words += [word for pair in shapes(tmp_path, "train.global_batch=8") for word in ("-o", pair)]
-    assert cli.main(["bench", "scale", "calibrate", *words]) == 2
+    assert main(["scale", "calibrate", *words]) == 2
     assert "-o train.global_batch=" in capsys.readouterr().err and not (tmp_path / "x.json").exists()
 
 
@@ -128,7 +128,7 @@ def test_a_tiny_recipe_is_measured(tmp_path, capsys, framework):
     words = ["-c", "configs/resnet50_demo.yaml", "--framework", framework, "--device", "cpu", "--out", str(out)]
     words += [word for pair in shapes(tmp_path, "train.batch=4", "train.epochs=9") for word in ("-o", pair)]
     timing = ["--rounds", "1", "--drop", "1", "--count", "3", "--worlds", "1,2"]
-    assert cli.main(["bench", "scale", "calibrate", *words, *timing]) == 0, capsys.readouterr().err
+    assert main(["scale", "calibrate", *words, *timing]) == 0, capsys.readouterr().err
     found = calibration.read(str(out))
     assert (found.framework, found.batch, found.is_cpu) == (framework, 4, True)
     assert {n: [len(seconds) for seconds in rounds] for n, rounds in found.steps.items()} == {1: [3], 2: [6]}
@@ -139,7 +139,7 @@ def test_a_tiny_recipe_is_measured(tmp_path, capsys, framework):
     two = model.predict(model.build(found), Cluster(1, 2))
     assert two.samples == 8 and two.seconds > 0
     capsys.readouterr()
-    assert cli.main(["bench", "scale", "predict", "--calibration", str(out), "--worlds", "1,2"]) == 0
+    assert main(["scale", "predict", "--calibration", str(out), "--worlds", "1,2"]) == 0
     assert f"resnet50_demo, {framework} on cpu" in capsys.readouterr().out
 
 

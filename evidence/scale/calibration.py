@@ -13,7 +13,7 @@ from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
 FORMAT = 2
-REMEDY = "write it with `zoo bench scale calibrate`"
+REMEDY = "write it with `python -m evidence scale calibrate`"
 
 
 class Sample(NamedTuple):

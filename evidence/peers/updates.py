@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from zoo.bench.peers import upstream
-from zoo.bench.peers.upstream import replace_operators
+from evidence.peers import copies
+from zoo.bench import upstream
 
 MMSEG_CONFIG = ".mim/configs/_base_/models/deeplabv3plus_r50-d8.py"
 PADDLEVIDEO_PACKAGES = ("backbones", "heads", "losses", "framework", "framework.recognizers")
@@ -63,7 +63,7 @@ def mmsegmentation(clones: str, job: Any, batch: Any) -> Callable[[], None]:
     """
     import torch
 
-    replace_operators(torch.nn.Identity)
+    copies.replace_operators(torch.nn.Identity)
     engine, segmentation = upstream.installed("mmengine"), upstream.installed("mmseg")
     upstream.installed("mmseg.models")
     engine.registry.init_default_scope("mmseg")
@@ -160,7 +160,7 @@ def paddlevideo(clones: str, job: Any, batch: Any) -> Callable[[], None]:
 
     arch, root = job.arch, os.path.join(clones, "PaddleVideo")
     modeling = [f"paddlevideo.modeling.{name}" for name in PADDLEVIDEO_PACKAGES]
-    upstream.declare_packages(root, ["paddlevideo", "paddlevideo.modeling", *modeling])
+    copies.declare_packages(root, ["paddlevideo", "paddlevideo.modeling", *modeling])
     for name in ("backbones.resnet_tsm", "heads.tsm_head", "losses.cross_entropy_loss"):
         upstream.load(root, f"paddlevideo.modeling.{name}")
     recognizer = upstream.load(root, "paddlevideo.modeling.framework.recognizers.recognizer2d").Recognizer2D
@@ -198,7 +198,7 @@ def plsc(clones: str, job: Any, batch: Any) -> Callable[[], None]:
     root, margin = os.path.join(clones, "PLSC"), job.trainer.objective.settings
     sys.modules["paddle.fluid"] = paddle.fluid = paddle.base  # type: ignore[attr-defined]
     sys.modules["paddle.fluid.framework"] = paddle.base.framework
-    upstream.declare_packages(root, ["plsc", "plsc.models", "plsc.loss"])
+    copies.declare_packages(root, ["plsc", "plsc.models", "plsc.loss"])
     model = upstream.load(root, "plsc.models.iresnet").IResNet50(
         class_num=job.arch.num_classes, pfc_config={"model_parallel": False, "sample_ratio": 1.0}
     )

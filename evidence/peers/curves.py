@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 
-from zoo.bench.peers import upstream
+from zoo.bench import upstream
 from zoo.data import durable
 from zoo.data.errors import UserError
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.bench.scale import model
+from evidence.scale import model
 
 HOST = 8  # cards per host in all tables
 LARGEST = 32  # cards

@@ -11,11 +11,12 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
+from evidence.peers import copies, loaders
+from evidence.peers.loaders import OURS, WORKERS, Loader
 from zoo import program
+from zoo.bench import upstream
 from zoo.bench.interleave import Seconds, family_cpu_seconds, interleave, median_ratio
 from zoo.bench.options import count
-from zoo.bench.peers import loaders, upstream
-from zoo.bench.peers.loaders import OURS, WORKERS, Loader
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.table import table
 
@@ -52,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, spawn, max_tasks_per_child=1) as pool:
             report = dict(zip(arguments.task, pool.map(partial(measure, arguments=arguments), arguments.task)))
-    report["machine"] = upstream.describe_machine(arguments.upstream)
+    report["machine"] = copies.describe_machine(arguments.upstream)
     print_report(describe(report), report, arguments.json)
     return 0
 

@@ -1,4 +1,4 @@
-"""`zoo bench peers-curves`: a small upstream of this test, differences planted in it, what is refused; a real one."""
+"""`python -m evidence peers-curves`: a small upstream, planted differences, what is refused; a real one."""
 
 import json
 import os
@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from evidence import __main__ as evidence
+from evidence.commands import peers_curves
+from evidence.commands.peers_curves import Case
+from evidence.peers.curves import Recorder
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import require_framework
-from zoo import cli
-from zoo.bench.commands import peers_curves
-from zoo.bench.commands.peers_curves import Case
-from zoo.bench.peers.curves import Recorder
 
 REPOSITORY = "https://github.com/NVIDIA/DeepLearningExamples"
 CLONES = os.environ.get("ZOO_CLONES", str(ROOT / "clones"))  # of other projects
@@ -88,7 +88,7 @@ def run(tmp_path, monkeypatch, capsys):
     def main(program, *words, on_purpose=(), framework="torch"):
         monkeypatch.setitem(peers_curves.CASES, REPOSITORY, Case(None, program, OPTIONS, on_purpose, framework))
         command = ["--upstream", str(tmp_path), "-c", "resnet50_imagenet", "--out", str(tmp_path / "out"), *words]
-        code = cli.main(["bench", "peers-curves", *command])
+        code = evidence.main(["peers-curves", *command])
         return code, capsys.readouterr()
 
     return main
@@ -174,4 +174,4 @@ def test_two_updates_of_a_real_upstream(tmp_path):
     pytest.importorskip("torch")
     words = ["--upstream", CLONES, "-c", "resnet50_imagenet", "--out", str(tmp_path / "out")]
     words += ["-o", "data.train_samples=4", "-o", "train.epochs=3", "-o", "data.size=32"]
-    assert cli.main(["bench", "peers-curves", *words]) == 0
+    assert evidence.main(["peers-curves", *words]) == 0

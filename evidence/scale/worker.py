@@ -4,7 +4,6 @@ Run as a module, once per rank, with the variables of torchrun, which every fram
 """
 
 import argparse
-import importlib
 import json
 import os
 import sys
@@ -13,7 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from zoo.bench.scale.calibration import Sample
+from evidence.scale.calibration import Sample
+from evidence.scale.reducers import REDUCERS
 from zoo.commands.options import add_recipe_arguments, request_of
 from zoo.data.errors import UserError
 from zoo.data.readers import batches_per_worker
@@ -85,8 +85,8 @@ def sweep(job: Job) -> list[Sample]:
     size = job.group.size
     if size == 1:
         return []
-    module = importlib.import_module(f"zoo.bench.bare.{job.framework}")
-    reducers = {length: module.all_reducer(length // NUMBER, size, job.world.device) for length in SIZES}
+    reducer = REDUCERS[job.framework]
+    reducers = {length: reducer(length // NUMBER, size, job.world.device) for length in SIZES}
     times: dict[int, list[float]] = {length: [] for length in SIZES}
     for number in range(PASSES + 1):  # sizes in turn: a slow moment hurts all alike
         for length, reduce in reducers.items():

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from evidence.scale.calibration import Calibration, Messages, Sample
 from zoo import data, program
 from zoo.bench import estimate
-from zoo.bench.scale.calibration import Calibration, Messages, Sample
 from zoo.commands.options import request_of
 from zoo.data.errors import UserError
 from zoo.distributed.rendezvous import free_port
@@ -133,8 +133,8 @@ def _device(index: int) -> dict[str, str]:
 
 
 def _workers(recipe: Sequence[str], count: int, out: Path) -> dict[str, Any]:
-    """Run zoo.bench.scale.worker in several processes."""
-    words = [sys.executable, "-m", "zoo.bench.scale.worker", str(out), *recipe]
+    """Run evidence.scale.worker in several processes."""
+    words = [sys.executable, "-m", "evidence.scale.worker", str(out), *recipe]
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port("127.0.0.1"))}
     ranks = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     run([Command(words, variables, Path(f"{out}-{rank}.log")) for rank, variables in enumerate(ranks)])

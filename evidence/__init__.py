@@ -1,0 +1,1 @@
+"""Programs behind figures of the documentation, which are not packaged: python -m evidence."""
