@@ -16,26 +16,18 @@ from zoo.table import wrapped
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent  # the checkout, or site-packages
 MAIN = str(PACKAGE / "__main__.py")
-RENAMED = {  # options of version 0.1
-    "--table": "--out",
-    "--world": "--processes",
-    "--format": "--json",
-    "--wandb": "--track wandb:PROJECT",
-}
 FULL_LINE = 100  # characters of a line of a source file that the next one goes on from
 title = "zoo"  # what the user typed before the options: zoo predict, or predict.py; zoo.cli.run sets it
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser whose errors are those of the user; an option that was renamed is answered with its new name."""
+    """Parser whose errors are those of the user, with the nearest option."""
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError."""
-        words = [word.partition("=")[0] for word in message.split()]
-        renamed = [f"{word} is now {RENAMED[word]}" for word in words if word in RENAMED]
-        unknown = words[2] if message.startswith("unrecognized arguments: ") else ""
+        unknown = message.split()[2].partition("=")[0] if message.startswith("unrecognized arguments: ") else ""
         hint = similar_name(unknown, self._option_string_actions) or f"; {self.prog} --help shows the options"
-        raise UserError("; ".join(renamed) or f"{message}{hint}")
+        raise UserError(f"{message}{hint}")
 
 
 class Output(io.RawIOBase):

@@ -42,8 +42,7 @@ def test_an_unknown_command(capsys, words, hint):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["data", "check", "--table", "x.csv"], "--table is now --out"),
-        (["bench", "estimate", "--world=8"], "--world is now --processes"),
+        (["bench", "estimate", "--procesess=8"], "arguments: --procesess=8; did you mean --processes?"),
         (["convert", "a.pth", "b.safetensors"], "required: --out; zoo convert --help shows the options"),
         (["compare", "--frameworks", "torch", "--processes", "2x4"], "--processes 2x4: all processes"),
         (["compare", "--frameworks", "torch", "--processes", "two"], "--processes: expected HOSTSxPROCESSES"),

@@ -150,8 +150,6 @@ def _explain(words: Sequence[str], options: Sequence[str]) -> str:
         value = words[1]
     name, known = key.replace("-", "_"), _keys()
     word = words[0].partition("=")[0]
-    if program.RENAMED.get(word, "").partition(" ")[0] in options:
-        return f"{word} is now {program.RENAMED[word]}"
     option = similar_name(word, options)
     meant = nearest(name, known)
     if meant and (meant.rpartition(".")[2] == name.rpartition(".")[2] or not option):

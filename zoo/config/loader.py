@@ -26,18 +26,6 @@ VARIANTS = ("task.loss",)  # on which the keys of their sections depend
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED_RECIPES = PACKAGE / "configs"
 
-# Old -> new: refused in recipes of the user, translated in recipes of older runs.
-RENAMED_KEYS = {  # old -> new
-    "train.patience": "train.straggler_timeout",
-    "train.max_stuck": "train.max_consecutive_skips",
-    "train.compress": "train.fp16_allreduce",
-    "train.keep": "train.keep_checkpoints",
-    "optim.clip_split": "optim.clip_sharded",
-    "data.val_share": "data.val_fraction",
-}
-REMOVED_KEYS = ("data.worker_memory_gb",)  # refused likewise, left out of recipes of older runs
-ADDED_KEYS = {"data.resample": ("data.antialias", "exact")}  # what older runs, which have the first key, did
-
 
 class Entry(NamedTuple):
     """Value of a key and where it comes from: "configs/tsm_demo.yaml:7", "-o data.root" or "default".
@@ -59,22 +47,20 @@ Entries = dict[str, Entry]  # dotted key -> entry
 Lookup = tuple[tuple[str, ...], Callable[..., type]] | tuple[tuple[str, ...], Callable[..., type], Callable[..., str]]
 
 
-def read(path: str, recorded: bool = False) -> Entries:
+def read(path: str) -> Entries:
     """Read a recipe, on top of the recipe that its key `base` names, a file beside it or one of the zoo.
 
     Args:
         path: File; a recipe that is shipped with the zoo is found from any folder.
-        recorded: Whether the file is the resolved recipe of a run, which may have old names of keys.
 
     Raises:
         UserError: The file cannot be read or is not a recipe.
     """
-    entries = _read(find_recipe(path), ())
-    return translate(entries) if recorded else entries
+    return _read(find_recipe(path), ())
 
 
 def parse_recorded(recipe: str, origin: str) -> Entries:
-    """Parse the text of a resolved recipe, whose sections are one level deep; it may have old names of keys.
+    """Parse the text of a resolved recipe, whose sections are one level deep.
 
     Args:
         recipe: YAML, as `render` returns it.
@@ -87,7 +73,7 @@ def parse_recorded(recipe: str, origin: str) -> Entries:
     for key, value in budgeted_yaml.safe_load(recipe).items():
         pairs = {f"{key}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
         entries.update((name, Entry(item, origin)) for name, item in pairs.items())
-    return translate(entries)
+    return entries
 
 
 def merge(entries: Entries, changes: Entries) -> Entries:
@@ -185,7 +171,7 @@ def build(entries: Entries, lookups: Mapping[str, Lookup]) -> tuple[Config, Entr
         The Config, and value and origin of every key, defaults included.
 
     Raises:
-        UserError: A key is unknown, missing or renamed, or has a wrong type or an impossible value.
+        UserError: A key is unknown, missing, or has a wrong type or an impossible value.
     """
     owners = {key for keys, *_ in lookups.values() for key in keys}
     defaults = {key: Entry(name, DEFAULT) for key, name in DEFAULT_NAMES.items() if key in owners}
@@ -301,15 +287,6 @@ def _flatten(node: yaml.Node, prefix: str, path: str, entries: Entries) -> None:
             entries[key] = Entry(value, origin)
 
 
-def translate(entries: Entries) -> Entries:
-    """Return the entries of a recorded recipe under the present names of their keys."""
-    present = {RENAMED_KEYS.get(key, key): entry for key, entry in entries.items() if key not in REMOVED_KEYS}
-    for key, (beside, value) in ADDED_KEYS.items():
-        if beside in present and key not in present:
-            present[key] = Entry(value, present[beside].origin)
-    return present
-
-
 def _shortened(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -369,10 +346,6 @@ def _check_keys(
     for key, entry in entries.items():
         if key in known:
             continue
-        if key in RENAMED_KEYS:
-            raise UserError(f"{entry.origin}: {key} was renamed to {RENAMED_KEYS[key]}")
-        if key in REMOVED_KEYS:
-            raise UserError(f"{entry.origin}: {key} was removed; leave it out")
         section, _, name = key.partition(".")
         owners = [owner for owner in lookups.get(section, ((),))[0] if owner in entries]
         of_owner = " for " + ", ".join(f"{owner}={entries[owner].value}" for owner in owners) if owners else ""

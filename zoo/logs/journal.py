@@ -157,14 +157,10 @@ def json_text(values: Mapping[str, Any], indent: int | None = None) -> str:
 def history(run: str) -> list[Event]:
     """Read the events of a run, without those that a resume has reverted. Lines that are no events are skipped.
 
-    The accuracy of an evaluation is a float again: NaN if it was not finite. A time before that of the event above,
-    which older versions have written where the clock was set back, is replaced by that.
+    The accuracy of an evaluation is a float again: NaN if it was not finite.
     """
     events: list[Event] = []
-    latest = -math.inf
     for entry in _entries(run):
-        if is_finite(entry.get("time")):
-            entry["time"] = latest = max(latest, entry["time"])
         append(events, entry)
     return events
 

@@ -80,7 +80,7 @@ def _recorded_recipe(run: str) -> loader.Entries:
     """Return the recipe of a run, or else that of its newest checkpoint; empty without either."""
     path = os.path.join(run, folder.RECIPE)
     if os.path.exists(path):
-        return loader.read(path, recorded=True)
+        return loader.read(path)
     newest = latest(run)
     return given.read_recipe(newest)[1] if newest else {}
 

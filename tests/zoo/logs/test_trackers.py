@@ -131,7 +131,6 @@ def test_a_package_that_refuses(package, folder):
         (["--track", "wandb", "--track", "wandb:x"], "--track wandb:x: wandb is given twice"),
         (["--track", "mlflow:faces"], "--track mlflow:faces: the package is not installed: pip install mlflow"),
         (["--track", "wandb", "--speed"], "--track: logs training, and --speed trains nothing"),
-        (["--wandb", "faces"], "--wandb is now --track wandb:PROJECT"),
     ],
 )
 def test_options_that_are_wrong(monkeypatch, capsys, words, message):

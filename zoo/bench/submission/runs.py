@@ -73,7 +73,7 @@ def read(folder: str) -> Run:
     if absent:
         raise UserError(f"{path}: `begin` has no {', '.join(absent)}; of a run of an older version, train again")
     recipe = os.path.join(folder, RECIPE)
-    entries = loader.read(recipe, recorded=True) if os.path.isfile(recipe) else {}
+    entries = loader.read(recipe) if os.path.isfile(recipe) else {}
     return Run(folder, events, begin, {key: plain(entry.value) for key, entry in entries.items()})
 
 
