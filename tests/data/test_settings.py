@@ -18,10 +18,10 @@ from zoo.data.fields import Annotated, Count, Fractions, Range, Sides
 @dataclasses.dataclass
 class Limited:
     count: Count | None = 1
-    kind: Annotated[int, Range(0)] | str = 0
+    kind: Annotated[int, Range(low=0)] | str = 0
     scale: Fractions = (0.1, 1.0)
     sides: Sides = (2, 1)
-    decay: Annotated[float, Range(0, 1, below=True)] = 0.5
+    decay: Annotated[float, Range(low=0, high=1, open_high=True)] = 0.5
 
 
 @pytest.mark.parametrize(

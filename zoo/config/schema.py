@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from zoo.config.convert import convert
 from zoo.config.suggestions import suggestion
-from zoo.data.fields import Checked, Count, FilePath, Natural, NotNegative, Positive, Range, Share, Word
+from zoo.data.fields import Checked, Count, Doc, FilePath, Natural, NotNegative, Positive, Range, Share, Word
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Duration:
 class GroupRule(Checked):
     """Rule of `optim.groups`: changes for the parameters whose whole canonical name matches a pattern."""
 
-    match: str  # regular expression
-    lr: NotNegative = 1.0  # factor of the learning rate
-    decay: NotNegative = 1.0  # factor of the weight decay
-    freeze: bool = False  # do not train them
+    match: Annotated[Word, Doc("Regular expression that the whole canonical name of a parameter matches.")]
+    lr: Annotated[NotNegative, Doc("Factor of the learning rate.")] = 1.0
+    decay: Annotated[NotNegative, Doc("Factor of the weight decay.")] = 1.0
+    freeze: Annotated[bool, Doc("Do not train these parameters.")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,44 +95,94 @@ class GroupRule(Checked):
 class Train(Checked):
     """Section `train`: length of the run, batch sizes, precision, and what happens when."""
 
-    epochs: Count | None = None  # length of the run, given by either epochs ...
-    steps: Count | None = None  # ... or steps
-    batch: Count = 16  # samples per process and micro-batch
-    accumulate: Count = 1  # micro-batches per update and process
-    global_batch: Count | None = None  # samples per update over all processes. If given, batch is an upper limit: the
-    # largest micro-batch that divides the samples of a process evenly is taken, and accumulate follows from it
-    eval_batch: Count = 16  # samples per process in an evaluation
-    precision: Literal["fp32", "fp64", "exact", "amp", "fp16", "bf16"] = "fp32"  # amp: fp16 or bf16, as suits
-    # framework and device; exact: fp64, with rounded gradients, in which the frameworks agree for hundreds of steps
-    amp_level: Literal["O1", "O2", "O3"] | None = None  # with 16 bits; PyTorch has O1, Paddle O1-2, MindSpore O1-3
-    channels_last: bool | None = None  # memory format, in PyTorch; null: true
-    compile: bool | Literal["reduce-overhead", "max-autotune"] | None = None  # torch.compile, or one of its modes;
-    # Paddle's to_static, MindSpore's graph mode; null: MindSpore alone
-    tf32: bool = False  # on NVIDIA GPUs, multiply fp32 numbers in TF32 (10 bits of mantissa): faster, not comparable
-    cudnn_benchmark: bool | None = None  # let cuDNN time its kernels, so that runs are not repeatable to the last bit;
-    # null: in 16 bits and with tf32
-    deterministic: bool = False  # repeat a run on the same machine to the last bit, if need be by slower kernels; what
-    # has no such kernel is an error
-    eval_precision: Literal["fp32", "amp"] = "fp32"  # amp: evaluate in the 16-bit type that the run trains in
-    checkpoint_activations: bool = False  # compute activations again in the backward pass instead of keeping them
-    shard_optimizer: bool = False  # each process holds the optimizer's state of a share of the parameters,
-    # updates these and sends them to the others (ZeRO-1), in PyTorch; the results are the same
-    ema: Share | None = None  # decay of an exponential moving average of the weights, such as 0.9999, which is
-    # evaluated and saved beside them, and selects the best checkpoint; null: none
-    ema_warmup: bool = True  # the average forgets faster at first: decay (1 + t) / (10 + t) up to ema after t updates
-    sync_bn: bool = False  # batch statistics over all processes
-    fp16_allreduce: bool = False  # all-reduce gradients in fp16
-    straggler_timeout: Count = 300  # seconds after which a process that stays behind the others is given up
-    log_every: Duration = field(default=Duration.parse("20 steps"))
-    eval_every: Duration = field(default=Duration.parse("1 epoch"))
-    save_every: Duration = field(default=Duration.parse("1 epoch"))
-    eval_train_samples: Natural = 0  # training samples whose metric each evaluation adds, to compare; 0: none
-    early_stopping: Count | None = None  # evaluations in a row without a better main metric that end the run
-    log_images: Natural = 8  # samples of each evaluation that TensorBoard shows, beside other images; 0: no images
-    log_histograms: bool = False  # show the distributions of weights and gradients at each evaluation
-    keep_checkpoints: Count = 3  # most recent checkpoints to keep, beside the best
-    profile: Duration | None = None  # updates to profile, such as 20 steps, once at the start; null: none
-    max_consecutive_skips: Count = 50  # stop after this many updates in a row that had no finite gradient
+    epochs: Annotated[Count | None, Doc("Length of the run in epochs; give either epochs or steps.")] = None
+    steps: Annotated[Count | None, Doc("Length of the run in updates; give either epochs or steps.")] = None
+    batch: Annotated[Count, Doc("Samples per process and micro-batch; with global_batch, an upper limit.")] = 16
+    accumulate: Annotated[Count, Doc("Micro-batches per update and process.")] = 1
+    global_batch: Annotated[
+        Count | None, Doc("Samples per update over all processes, from which micro-batch and accumulate follow.")
+    ] = None
+    eval_batch: Annotated[Count, Doc("Samples per process and batch in an evaluation.")] = 16
+    precision: Annotated[
+        Literal["fp32", "fp64", "exact", "amp", "fp16", "bf16"],
+        Doc(
+            "Number format of the training; amp: fp16 or bf16, as suits framework and device; exact: fp64 with "
+            "rounded gradients, in which the frameworks agree for hundreds of steps."
+        ),
+    ] = "fp32"
+    amp_level: Annotated[
+        Literal["O1", "O2", "O3"] | None,
+        Doc("Level of mixed precision; PyTorch has O1, Paddle O1 and O2, MindSpore all."),
+    ] = None
+    channels_last: Annotated[
+        bool | None, Doc("Keep images in the memory format channels_last, in PyTorch; null: true.")
+    ] = None
+    compile: Annotated[
+        bool | Literal["reduce-overhead", "max-autotune"] | None,
+        Doc(
+            "Compile the model: torch.compile (true, or a mode of it), Paddle's to_static, MindSpore's graph "
+            "mode; null: with MindSpore alone."
+        ),
+    ] = None
+    tf32: Annotated[bool, Doc("On NVIDIA GPUs, multiply fp32 numbers in TF32: faster, but not comparable.")] = False
+    cudnn_benchmark: Annotated[
+        bool | None,
+        Doc(
+            "Let cuDNN time its kernels, so that runs are not repeatable to the last bit; null: in 16 bits and "
+            "with tf32."
+        ),
+    ] = None
+    deterministic: Annotated[
+        bool,
+        Doc(
+            "Repeat a run on the same machine to the last bit, if need be by slower kernels; an operation "
+            "without one is an error."
+        ),
+    ] = False
+    eval_precision: Annotated[
+        Literal["fp32", "amp"], Doc("Number format of evaluations; amp: the 16-bit type that the run trains in.")
+    ] = "fp32"
+    checkpoint_activations: Annotated[
+        bool, Doc("Compute activations again in the backward pass instead of keeping them.")
+    ] = False
+    shard_optimizer: Annotated[
+        bool, Doc("Divide the optimizer's state among the processes (ZeRO-1), in PyTorch; the results are the same.")
+    ] = False
+    ema: Annotated[
+        Share | None,
+        Doc(
+            "Decay of an exponential moving average of the weights, which is evaluated and saved beside them "
+            "and selects the best checkpoint; null: none."
+        ),
+    ] = None
+    ema_warmup: Annotated[
+        bool, Doc("Let the average forget faster at first: decay (1 + t) / (10 + t) up to ema after t updates.")
+    ] = True
+    sync_bn: Annotated[bool, Doc("Compute batch statistics over all processes.")] = False
+    fp16_allreduce: Annotated[bool, Doc("All-reduce gradients in fp16.")] = False
+    straggler_timeout: Annotated[
+        Count, Doc("Seconds after which a process that stays behind the others is given up.")
+    ] = 300
+    log_every: Annotated[Duration, Doc("Time between two log lines.")] = field(default=Duration.parse("20 steps"))
+    eval_every: Annotated[Duration, Doc("Time between two evaluations.")] = field(default=Duration.parse("1 epoch"))
+    save_every: Annotated[Duration, Doc("Time between two checkpoints.")] = field(default=Duration.parse("1 epoch"))
+    eval_train_samples: Annotated[
+        Natural, Doc("Training samples whose metric each evaluation adds, to compare; 0: none.")
+    ] = 0
+    early_stopping: Annotated[
+        Count | None, Doc("Evaluations in a row without a better main metric that end the run; null: never.")
+    ] = None
+    log_images: Annotated[
+        Natural, Doc("Samples of each evaluation that TensorBoard shows, beside other images; 0: no images.")
+    ] = 8
+    log_histograms: Annotated[
+        bool, Doc("Show the distributions of weights and gradients at each evaluation in TensorBoard.")
+    ] = False
+    keep_checkpoints: Annotated[Count, Doc("Most recent checkpoints to keep, beside the best.")] = 3
+    profile: Annotated[Duration | None, Doc("Updates to profile, such as 20 steps, once at the start; null: none.")] = (
+        None
+    )
+    max_consecutive_skips: Annotated[Count, Doc("Updates in a row without a finite gradient that end the run.")] = 50
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,32 +232,65 @@ class Optim(Checked):
     slots: ClassVar[tuple[str, ...]]
     chosen_anew: ClassVar[tuple[str, ...]] = ("lr",)
 
-    lr: NotNegative = 0.1  # at a global batch of base_batch; scaled linearly with the global batch
-    base_batch: Count | None = 256  # null: lr is that of any global batch
-    schedule: Word = "step"  # one of zoo/optim/schedules.py
+    lr: Annotated[
+        NotNegative, Doc("Learning rate at a global batch of base_batch; it is scaled linearly with the global batch.")
+    ] = 0.1
+    base_batch: Annotated[
+        Count | None, Doc("Global batch that lr and min_lr are for; null: they are those of any global batch.")
+    ] = 256
+    schedule: Annotated[Word, Doc("Learning-rate schedule, a class of zoo/optim/schedules.py.")] = "step"
     milestones: Annotated[
-        tuple[float, ...], Range(0, above=True)
-    ] = ()  # of schedule step: epochs (steps if the run has
-    # train.steps) at which the learning rate is multiplied by gamma
-    gamma: NotNegative = 0.1  # of the schedules step and, once per epoch (step if the run has train.steps), exponential
-    power: NotNegative = 0.9  # of schedule poly
-    pct_start: Annotated[float, Range(0, 1, above=True, below=True)] = 0.3  # of schedule one_cycle: the part of the
-    # steps in which the learning rate rises, from lr / div_factor; it ends at lr / (div_factor * final_div_factor)
-    div_factor: Annotated[float, Range(1)] = 25.0
-    final_div_factor: Annotated[float, Range(1)] = 1e4
-    min_lr: NotNegative = 0.0  # last value of the schedules linear, cosine and poly, at a global batch of base_batch
-    min_lr_at: Literal["end", "last_step"] = "end"  # when min_lr is reached: one step after the last, or at the last
-    update: Literal["step", "epoch"] = "step"  # epoch: the learning rate is constant within an epoch
-    warmup: Duration = field(default=Duration.parse("0 steps"))  # linear, from warmup_start * lr
-    warmup_start: NotNegative = 0.0
-    warmup_offset: Literal[0, 1] | None = None  # 1: the warm-up is one step (or epoch) ahead, so its last one has the
-    # whole lr; null: 1 if the rate would be 0 throughout an epoch (update epoch, warmup_start 0), else 0
-    weight_decay: NotNegative = 1e-4
-    groups: tuple[GroupRule, ...] = ()  # factors of learning rate and weight decay by patterns of parameter names
-    clip_norm: Positive | None = None  # maximum L2 norm of the gradient over all parameters
-    loss_scale: Literal["dynamic"] | Positive = "dynamic"  # in fp16; a number: it never changes
-    initial_loss_scale: Positive | None = None  # of a dynamic one; default 65536
-    clip_sharded: bool = True  # false: leave sharded parameters (a class matrix) out of the norm, and do not clip them
+        tuple[float, ...],
+        Range(low=0, open_low=True),
+        Doc("Epochs (steps, if the run has train.steps) at which the schedule step multiplies by gamma."),
+    ] = ()
+    gamma: Annotated[
+        NotNegative,
+        Doc("Factor of the schedules step and, once per epoch (step, if the run has train.steps), exponential."),
+    ] = 0.1
+    power: Annotated[NotNegative, Doc("Exponent of the schedule poly.")] = 0.9
+    pct_start: Annotated[
+        float,
+        Range(low=0, high=1, open_low=True, open_high=True),
+        Doc("Fraction of the steps in which the schedule one_cycle rises."),
+    ] = 0.3
+    div_factor: Annotated[float, Range(low=1), Doc("Divisor of lr at the start of the schedule one_cycle.")] = 25.0
+    final_div_factor: Annotated[
+        float, Range(low=1), Doc("Divisor of the start's learning rate at the end of the schedule one_cycle.")
+    ] = 1e4
+    min_lr: Annotated[
+        NotNegative, Doc("Last value of the schedules linear, cosine and poly, at a global batch of base_batch.")
+    ] = 0.0
+    min_lr_at: Annotated[
+        Literal["end", "last_step"], Doc("When min_lr is reached; end: one step after the last one.")
+    ] = "end"
+    update: Annotated[
+        Literal["step", "epoch"], Doc("How often the learning rate changes; epoch: it is constant within an epoch.")
+    ] = "step"
+    warmup: Annotated[Duration, Doc("Length of the linear warm-up.")] = field(default=Duration.parse("0 steps"))
+    warmup_start: Annotated[NotNegative, Doc("Fraction of the learning rate that the warm-up starts from.")] = 0.0
+    warmup_offset: Annotated[
+        Literal[0, 1] | None,
+        Doc(
+            "Steps (or epochs) that the warm-up is ahead; 1: its last one has the whole learning rate; null: 1 "
+            "where the rate would be 0 throughout an epoch, else 0."
+        ),
+    ] = None
+    weight_decay: Annotated[
+        NotNegative, Doc("Weight decay; L2 regularization, or decoupled where the optimizer has that.")
+    ] = 1e-4
+    groups: Annotated[
+        tuple[GroupRule, ...],
+        Doc("Rules that change learning rate and weight decay of parameters by patterns of their names."),
+    ] = ()
+    clip_norm: Annotated[
+        Positive | None, Doc("Maximum L2 norm of the gradient over all parameters; null: no clipping.")
+    ] = None
+    loss_scale: Annotated[Literal["dynamic"] | Positive, Doc("Loss scale in fp16; a number never changes.")] = "dynamic"
+    initial_loss_scale: Annotated[Positive | None, Doc("First value of a dynamic loss scale; null: 65536.")] = None
+    clip_sharded: Annotated[bool, Doc("Clip sharded parameters (a class matrix) too and count them in the norm.")] = (
+        True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -224,10 +307,12 @@ class Upstream(Checked):
     A recipe inherits it from its base. One that changes what is computed sets `upstream: null`.
     """
 
-    repository: Word  # https address
-    commit: Word  # 40 hexadecimal digits
-    files: tuple[Word, ...]  # paths in the repository: the settings, and the code that they select
-    train_samples: Count | None = None  # of its training split, for --plan where the data are not at hand
+    repository: Annotated[Word, Doc("Address of the repository, with https.")]
+    commit: Annotated[Word, Doc("All 40 hexadecimal digits of the commit.")]
+    files: Annotated[tuple[Word, ...], Doc("Paths in the repository: the settings, and the code that they select.")]
+    train_samples: Annotated[
+        Count | None, Doc("Samples of its training split, for --plan where the data are not at hand.")
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -247,20 +332,31 @@ class Config(Checked):
     """Recipe. The settings classes of `model`, `data`, `task` and `optim` belong to the model, data set, task and
     optimizer that it names."""
 
-    model: Any
-    data: Any
-    task: Any
-    train: Train
-    optim: Optim
-    framework: Literal["torch", "paddle", "mindspore"] = "torch"
-    device: Word = "auto"  # auto, cpu, cuda, cuda:1, npu, npu:1
-    seed: Natural = 1
-    out: FilePath | None = None  # folder of the run; null: runs/<recipe>, runs/<recipe>-2, runs/<recipe>-3 ...
-    weights: FilePath | None = None  # initial weights: a checkpoint folder, a .safetensors file, a published name
-    fresh_head: bool = False  # initialize the classifier anew instead of loading it from `weights`
-    weights_dir: FilePath | None = None  # folder of published weights; null: $ZOO_HOME/weights (docs/weights.md)
-    target: Annotated[float, Range(0, 1, above=True)] | None = None  # of the main metric, as a fraction, for AI-Rank's
-    # target_quality_time
-    warmup_epochs: Natural = 0  # epochs that AI-Rank's avg_ips leaves out
-    listeners: tuple[Word, ...] = ()  # further logs of the run: names of files of zoo/logs/listeners
-    upstream: Upstream | None = None  # null: the recipe repeats nobody's
+    model: Annotated[Any, Doc("Model and its architecture.")]
+    data: Annotated[Any, Doc("Data set, its augmentation and how it is read.")]
+    task: Annotated[Any, Doc("Loss and evaluation of the model's task.")]
+    train: Annotated[Train, Doc("Length of the run, batch sizes, precision, and what happens when.")]
+    optim: Annotated[Optim, Doc("Optimizer and learning-rate schedule.")]
+    framework: Annotated[Literal["torch", "paddle", "mindspore"], Doc("Framework that trains.")] = "torch"
+    device: Annotated[
+        Word, Doc("Device: auto, cpu, cuda, cuda:N, npu or npu:N; auto: a GPU or NPU if there is one.")
+    ] = "auto"
+    seed: Annotated[Natural, Doc("Seed of weights, order, augmentation and dropout.")] = 1
+    out: Annotated[
+        FilePath | None, Doc("Folder of the run; null: runs/<recipe>, or the next free number behind it.")
+    ] = None
+    weights: Annotated[
+        FilePath | None,
+        Doc("Initial weights: a checkpoint folder, a .safetensors file or a published name; null: random."),
+    ] = None
+    fresh_head: Annotated[bool, Doc("Initialize the classifier anew instead of loading it from weights.")] = False
+    weights_dir: Annotated[FilePath | None, Doc("Folder of published weights; null: $ZOO_HOME/weights.")] = None
+    target: Annotated[
+        Annotated[float, Range(low=0, high=1, open_low=True)] | None,
+        Doc("Main metric, as a fraction, that AI-Rank's target_quality_time counts up to."),
+    ] = None
+    warmup_epochs: Annotated[Natural, Doc("Epochs that AI-Rank's avg_ips leaves out.")] = 0
+    listeners: Annotated[tuple[Word, ...], Doc("Further logs of the run: names of files of zoo/logs/listeners.")] = ()
+    upstream: Annotated[Upstream | None, Doc("Published code whose training the recipe repeats; null: nobody's.")] = (
+        None
+    )

@@ -9,7 +9,7 @@ import numpy as np
 from zoo.data import fields, mixing
 from zoo.data.batch import Field
 from zoo.data.errors import UserError
-from zoo.data.fields import Count, FilePath, NotNegative, Positive, Probability, Range
+from zoo.data.fields import Count, Doc, FilePath, NotNegative, Positive, Probability, Range
 from zoo.data.transforms.geometry import Geometry
 
 
@@ -17,23 +17,45 @@ from zoo.data.transforms.geometry import Geometry
 class LoaderSettings:
     """Settings that all data sets share."""
 
-    workers: Annotated[int, Range(0)] | Literal["auto"] = 4  # processes that read ahead; 0: threads of this process;
-    # auto: (cores - 1) / threads
-    threads: Count = 2  # reading threads per process
-    max_bad: Probability = 0.001  # a run stops when more than this fraction of an epoch's samples is unreadable
-    eval_bad: Literal["error", "wrong"] = "error"  # an unreadable sample in an evaluation: stop, or count it as wrong
-    loader: Literal["auto", "reference", "dali"] = "reference"  # what decodes images: dali gives the same samples with
-    # nearly the same pixels; auto: dali where it is installed and decodes on the GPU
-    dali_device: Literal["auto", "cpu", "gpu"] = "auto"  # where DALI decodes; auto: on the GPU of the run if it has one
-    allow_missing_classes: bool = False  # let a run start although a class has no sample in one of the splits
-    mixup: NotNegative = 0.0  # alpha of mixup, which blends each training sample with another one; 0: off
-    cutmix: NotNegative = 0.0  # alpha of CutMix, which shows a part of another one; 0: off
-    mix_prob: Probability = 1.0  # probability that a sample is mixed at all ...
-    mix_switch: Probability = 0.5  # ... and then by CutMix, where both are on
-    cache: FilePath | None = None  # folder on a fast local disk for copies of the files that are read ...
-    cache_gb: Positive = 100.0  # ... and how many gigabytes (10**9 bytes) it may hold
-    checksum: Literal["sampled", "full"] = "sampled"  # how much the data checksum reads: some blocks of every large
-    # file, or all bytes, which takes as long as reading the data set once
+    workers: Annotated[
+        Annotated[int, Range(low=0)] | Literal["auto"],
+        Doc("Processes that read ahead; 0: threads of the training process; auto: (cores - 1) / threads."),
+    ] = 4
+    threads: Annotated[Count, Doc("Reading threads per process.")] = 2
+    max_bad: Annotated[Probability, Doc("Fraction of unreadable samples in an epoch above which a run stops.")] = 0.001
+    eval_bad: Annotated[
+        Literal["error", "wrong"],
+        Doc("What an unreadable sample in an evaluation does; error: stop, wrong: count as wrong."),
+    ] = "error"
+    loader: Annotated[
+        Literal["auto", "reference", "dali"],
+        Doc(
+            "Decoder of images; dali gives the same samples with nearly the same pixels; auto: dali where it is "
+            "installed and decodes on the GPU."
+        ),
+    ] = "reference"
+    dali_device: Annotated[
+        Literal["auto", "cpu", "gpu"], Doc("Where DALI decodes; auto: on the GPU of the run if it has one.")
+    ] = "auto"
+    allow_missing_classes: Annotated[
+        bool, Doc("Let a run start although a class has no sample in one of the splits.")
+    ] = False
+    mixup: Annotated[
+        NotNegative, Doc("Alpha of mixup, which blends each training sample with another one; 0: off.")
+    ] = 0.0
+    cutmix: Annotated[NotNegative, Doc("Alpha of CutMix, which pastes a part of another sample; 0: off.")] = 0.0
+    mix_prob: Annotated[Probability, Doc("Probability that a training sample is mixed at all.")] = 1.0
+    mix_switch: Annotated[
+        Probability, Doc("Probability that a mixed sample is mixed by CutMix, where mixup is on too.")
+    ] = 0.5
+    cache: Annotated[
+        FilePath | None, Doc("Folder on a fast local disk for copies of the files that are read; null: none.")
+    ] = None
+    cache_gb: Annotated[Positive, Doc("Gigabytes (10^9 bytes) that the cache may hold.")] = 100.0
+    checksum: Annotated[
+        Literal["sampled", "full"],
+        Doc("How much the data checksum reads; sampled: some blocks of every large file, full: all bytes."),
+    ] = "sampled"
 
     def __post_init__(self) -> None:
         fields.check(self)

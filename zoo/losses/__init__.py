@@ -11,9 +11,12 @@ import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Annotated, Any
 
 from zoo.data.errors import UserError, known_names
+from zoo.data.fields import Doc, Word
+
+LossName = Annotated[Word, Doc("Loss, a file of zoo/losses/<task>.")]
 
 LOSSES = {  # by task and name: the module, which is imported by the runs that use it
     "classify": {

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import log
 from typing import Annotated, Any, ClassVar
 
-from zoo.data.fields import NotNegative, Positive, Range
+from zoo.data.fields import Doc, NotNegative, Positive, Range
 from zoo.optim import base
 
 
@@ -24,9 +24,13 @@ class Settings(base.Settings):
     slots: ClassVar[tuple[str, ...]] = ("mean", "square")
 
     lr: NotNegative = 0.001
-    beta1: Annotated[float, Range(0, 1, below=True)] = 0.9
-    beta2: Annotated[float, Range(0, 1, below=True)] = 0.999
-    eps: Positive = 1e-8
+    beta1: Annotated[float, Range(low=0, high=1, open_high=True), Doc("Decay of the moving average of gradients.")] = (
+        0.9
+    )
+    beta2: Annotated[
+        float, Range(low=0, high=1, open_high=True), Doc("Decay of the moving average of squared gradients.")
+    ] = 0.999
+    eps: Annotated[Positive, Doc("Term that keeps the denominator above 0.")] = 1e-8
 
     @cached_property
     def rest1(self) -> float:

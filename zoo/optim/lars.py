@@ -12,7 +12,7 @@ it is sharded; with Partial FC of the rows that the update uses.
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from zoo.data.fields import NotNegative, Positive, Range
+from zoo.data.fields import Doc, NotNegative, Positive, Range
 from zoo.optim import base
 
 
@@ -24,9 +24,9 @@ class Settings(base.Settings):
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
 
     lr: NotNegative = 0.3  # as in SimCLR (arXiv:2002.05709)
-    momentum: Annotated[float, Range(0, 1, below=True)] = 0.9
-    trust_coefficient: Positive = 0.001
-    eps: Positive = 1e-8
+    momentum: Annotated[float, Range(low=0, high=1, open_high=True), Doc("Momentum.")] = 0.9
+    trust_coefficient: Annotated[Positive, Doc("Factor of the trust ratio.")] = 0.001
+    eps: Annotated[Positive, Doc("Term that keeps the denominator above 0.")] = 1e-8
 
     def direction(self, math, weight, gradient, slots, decay, applied) -> Any:
         slope = math.decayed(gradient, weight, decay)

@@ -7,7 +7,7 @@ w = w - lr * momentum
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from zoo.data.fields import Range
+from zoo.data.fields import Doc, Range
 from zoo.optim import base
 
 
@@ -18,7 +18,7 @@ class Settings(base.Settings):
     name: ClassVar[str] = "sgd"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
 
-    momentum: Annotated[float, Range(0, 1, below=True)] = 0.9
+    momentum: Annotated[float, Range(low=0, high=1, open_high=True), Doc("Momentum; 0: none.")] = 0.9
 
     def direction(self, math, weight, gradient, slots, decay, applied) -> Any:
         momentum = math.number(self.momentum, weight) * slots[0] + math.decayed(gradient, weight, decay)

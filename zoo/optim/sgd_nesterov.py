@@ -8,7 +8,7 @@ w = w - lr * (d + mu * momentum)
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from zoo.data.fields import Range
+from zoo.data.fields import Doc, Range
 from zoo.optim import base
 
 
@@ -19,7 +19,7 @@ class Settings(base.Settings):
     name: ClassVar[str] = "sgd_nesterov"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
 
-    momentum: Annotated[float, Range(0, 1, above=True, below=True)] = 0.9
+    momentum: Annotated[float, Range(low=0, high=1, open_low=True, open_high=True), Doc("Momentum.")] = 0.9
 
     def direction(self, math, weight, gradient, slots, decay, applied) -> Any:
         factor, slope = math.number(self.momentum, weight), math.decayed(gradient, weight, decay)

@@ -24,8 +24,8 @@ from zoo.weights import files
 
 TERMINAL_INTERVAL, FILE_INTERVAL = 0.1, 1.0  # seconds between live lines
 KEPT_LATENCIES = 10_000  # of the last predictions, for the percentiles of the summary
-Number = Annotated[int, Range(1, 1_000_000)]  # beyond all use, and within what Python's containers count
-Seconds = Annotated[float, Range(0, 1_000_000, above=True)]
+Number = Annotated[int, Range(low=1, high=1_000_000)]  # beyond all use, and within what Python's containers count
+Seconds = Annotated[float, Range(low=0, high=1_000_000, open_low=True)]
 
 
 @dataclass(frozen=True)

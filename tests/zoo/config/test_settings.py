@@ -2,18 +2,20 @@
 
 import dataclasses
 import os
+import re
 import typing
 from typing import Literal
 
 import pytest
 
 from tests.zoo.config.recipe_files import SMALL, build, message_of
-from zoo import optim
-from zoo.config.schema import Config, Duration, Optim, Train, Upstream
+from zoo import data, optim
+from zoo.config.schema import Config, Duration, GroupRule, Optim, Train, Upstream
 from zoo.data import fields
-from zoo.data.datasets import cityscapes, faces, imagenet, kinetics, synthetic
-from zoo.data.demo import motion, portraits, shapes, streets
-from zoo.models import load_spec
+from zoo.data.datasets import kinetics, synthetic
+from zoo.data.demo import motion
+from zoo.losses import LOSSES, load_loss
+from zoo.models import list_models, load_spec
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
 from zoo.optim import sgd
@@ -139,13 +141,34 @@ def texts(hint):
         yield from texts(part)
 
 
+def settings_classes():
+    """Return all classes that a section of a recipe can have."""
+    return [
+        *(Config, Train, Upstream, GroupRule),
+        *(optim.load_settings(name) for name in optim.OPTIMIZERS),
+        *(data.find(name).Settings for name in data.names()),
+        *(load_spec(name).Arch for name in list_models()),
+        *(load_loss(task, name) for task in LOSSES for name in LOSSES[task]),
+    ]
+
+
+@pytest.mark.parametrize("each", settings_classes(), ids=lambda each: f"{each.__module__}.{each.__name__}")
+def test_every_key_has_a_meaning(each):
+    """A short sentence, which does not repeat what the annotation says."""
+    keys, meanings = [field.name for field in dataclasses.fields(each)], fields.meanings(each)
+    assert [name for name in keys if name not in meanings] == []
+    assert [name for name in keys if not re.fullmatch(r"[A-Z0-9].{6,190}\.", meanings[name])] == []
+    assert [name for name in keys if re.search(r"[Dd]efaults? |at least \d|at most \d", meanings[name])] == []
+
+
+def test_a_meaning_is_inherited_with_another_default():
+    assert fields.meanings(motion.Settings)["root"] == fields.meanings(kinetics.Settings)["root"] != ""
+    assert fields.meanings(synthetic.Settings)["size"] != fields.meanings(kinetics.Settings)["size"]
+
+
 def test_texts_are_marked_as_paths_or_words():
     """Those without a mark count as paths, which are lost where checkpoints are pushed and pulled."""
-    classes = [Config, Train, Upstream, *(optim.load_settings(name) for name in ("sgd", "adamw", "lamb", "lars"))]
-    classes += [module.Settings for module in (cityscapes, faces, imagenet, kinetics, synthetic)]
-    classes += [module.Settings for module in (motion, portraits, shapes, streets)]
-    classes += [load_spec(name).Arch for name in ("tsm", "tsm_mobilenet_v2", "resnet", "deeplabv3plus", "arcface")]
-    for each in classes:
+    for each in settings_classes():
         hints = typing.get_type_hints(each, include_extras=True)
         for name in (field.name for field in dataclasses.fields(each)):
             assert all(texts(hints[name])), f"{each}.{name}: mark it as a FilePath or a Word"

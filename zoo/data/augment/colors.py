@@ -16,7 +16,7 @@ from zoo.data.extras import cv2
 from zoo.data.fields import Probability, Range
 
 KINDS = {"color_jitter": ALL, "grayscale": ALL, "gaussian_blur": ALL, "photometric_distortion": ALL}
-Change = Annotated[float, Range(0, 10)]
+Change = Annotated[float, Range(low=0, high=10)]
 OPERATIONS = (operations.brightness, operations.contrast, operations.saturation, operations.hue)
 BRIGHTNESS_DELTA = 32.0  # added: -32 to 32
 CONTRAST_RANGE = (0.5, 1.5)  # factor of all values
@@ -32,7 +32,7 @@ def color_jitter(
     brightness: Change = 0.0,
     contrast: Change = 0.0,
     saturation: Change = 0.0,
-    hue: Annotated[float, Range(0, 0.5)] = 0.0,
+    hue: Annotated[float, Range(low=0, high=0.5)] = 0.0,
     p: Probability = 1.0,
 ) -> Drawn | None:
     """Draw factors from [max(0, 1 - x), 1 + x] and a hue from [-x, x]; a change of 0 leaves a step out."""
@@ -60,8 +60,8 @@ def gaussian_blur(
     target: Target,
     rng: np.random.Generator,
     *,
-    kernel: Annotated[int, Range(3, 99, odd=True)] = 5,
-    sigma: Annotated[tuple[float, float], Range(0, 100, above=True)] = (0.1, 2.0),
+    kernel: Annotated[int, Range(low=3, high=99, odd=True)] = 5,
+    sigma: Annotated[tuple[float, float], Range(low=0, high=100, open_low=True)] = (0.1, 2.0),
     p: Probability = 0.5,
 ) -> Drawn | None:
     """Draw whether to blur, and the standard deviation in pixels; `kernel` is the side of the filter.

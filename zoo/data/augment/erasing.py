@@ -67,8 +67,8 @@ def random_cutout(
     rng: np.random.Generator,
     *,
     p: Probability = 0.5,
-    holes: Annotated[tuple[int, int], Range(1, 100)] = (1, 1),
-    size: Annotated[tuple[float, float], Range(0, 1, above=True, ordered=False)] = (0.25, 0.25),
+    holes: Annotated[tuple[int, int], Range(low=1, high=100)] = (1, 1),
+    size: Annotated[tuple[float, float], Range(low=0, high=1, open_low=True, ordered=False)] = (0.25, 0.25),
     label: Literal["keep", "ignore"] = "keep",
 ) -> Drawn | None:
     """Draw whether to erase, the number of holes, and their upper left corners.

@@ -64,7 +64,7 @@ def random_rotate(
     rng: np.random.Generator,
     *,
     p: Probability = 0.5,
-    degrees: Annotated[tuple[float, float], Range(-180, 180)] = (-10.0, 10.0),
+    degrees: Annotated[tuple[float, float], Range(low=-180, high=180)] = (-10.0, 10.0),
     fill: Literal["black", "mean"] = "mean",
 ) -> Drawn | None:
     """Draw whether to rotate, and the angle, clockwise. Uncovered pixels get `fill` and no label."""

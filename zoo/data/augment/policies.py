@@ -116,8 +116,8 @@ def rand_augment(
     target: Target,
     rng: np.random.Generator,
     *,
-    n: Annotated[int, Range(1, 14)] = 2,
-    m: Annotated[int, Range(0, BINS - 1)] = 9,
+    n: Annotated[int, Range(low=1, high=14)] = 2,
+    m: Annotated[int, Range(low=0, high=BINS - 1)] = 9,
     interpolation: Interpolation = "nearest",
     fill: Padding = "black",
 ) -> Drawn:

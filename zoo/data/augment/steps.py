@@ -2,7 +2,7 @@
 
 The value is a list of names of augmentations with their options, in the order in which they are carried out. Options
 are keyword arguments with a default, whose annotations say what values are possible: int, float, a Literal or a tuple
-of one of these, with a Range for numbers, such as `p: Annotated[float, Range(0, 1)] = 0.5`.
+of one of these, with a Range for numbers, such as `p: Annotated[float, Range(low=0, high=1)] = 0.5`.
 """
 
 import inspect

@@ -11,7 +11,7 @@ from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS
 from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import FilePath, HeldOut, Range
+from zoo.data.fields import Doc, FilePath, HeldOut, Range
 from zoo.data.formats import exports, images, layouts, masks
 from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import check_inside, class_folders, read_lines, walk
@@ -37,11 +37,20 @@ class Settings(SegmentationSettings):
     """The `data:` section of a recipe on Cityscapes or on custom images with masks."""
 
     root: FilePath = "datasets/cityscapes"
-    allow_outside_root: bool = False  # custom data: let lists name files by absolute paths or with `..`
-    labels: Literal["labelIds", "labelTrainIds"] = "labelIds"  # which masks of Cityscapes are read
-    names: FilePath | None = None  # custom data: class names, one per line; default <root>/classes.txt if it exists
-    num_classes: Annotated[int, Range(2, masks.IGNORE_INDEX)] | None = None  # custom data without names
-    val_fraction: HeldOut = 0.1  # custom data without a validation split: hold out this fraction, by contents of images
+    allow_outside_root: Annotated[bool, Doc("Let lists of custom data name files by absolute paths or with `..`.")] = (
+        False
+    )
+    labels: Annotated[Literal["labelIds", "labelTrainIds"], Doc("Masks of Cityscapes that are read.")] = "labelIds"
+    names: Annotated[
+        FilePath | None, Doc("Class names of custom data, one per line; null: <root>/classes.txt if it exists.")
+    ] = None
+    num_classes: Annotated[
+        Annotated[int, Range(low=2, high=masks.IGNORE_INDEX)] | None,
+        Doc("Number of classes of custom data without names."),
+    ] = None
+    val_fraction: Annotated[
+        HeldOut, Doc("Fraction of custom data to hold out, by contents of images, where there is no validation split.")
+    ] = 0.1
 
 
 def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[SegmentationSplit, SegmentationSplit]:

@@ -20,7 +20,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common, verification
 from zoo.data.datasets.verification import FOLDS, MEAN, PairSet, VerificationPairs
 from zoo.data.errors import BadSample, UserError
-from zoo.data.fields import Classes, Count, FilePath, HeldOut, Range
+from zoo.data.fields import Classes, Count, Doc, FilePath, HeldOut, Range
 from zoo.data.formats import face_files, face_packs
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.face_packs import FacePack
@@ -43,19 +43,34 @@ STD = {"insightface": MEAN, "plsc": (128 / 255,) * 3}  # (x - 127.5) / 127.5 and
 class Settings(LoaderSettings):
     """The `data:` section of a recipe on faces."""
 
-    root: FilePath = "datasets/ms1m"
-    format: Literal["auto", "rec", "list", "folder"] = "auto"  # auto: a pack, else a list, else folders
-    train: FilePath | None = None  # in root: default train.rec, label.txt, or the folder train, else root itself
-    allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
-    num_classes: Classes | None = None  # default: as stored in the pack, or the largest label of the list + 1
-    size: Count = 112  # pixels, square
-    resize: bool = False  # resize images of another size; otherwise they are unreadable
-    normalisation: Literal["insightface", "plsc"] = "insightface"
-    flip: bool = True  # mirror half of the training images
-    augment: Steps | None = None  # augmentations in place of flip (docs/data.md); null: flip alone
-    verification: tuple[FilePath, ...] = ()  # in root: lfw.bin, or lists of pairs such as lfw/pairs.txt
-    val_fraction: HeldOut = 0.05  # without verification: hold out this fraction of the identities ...
-    val_pairs: Annotated[int, Range(FOLDS)] = 6000  # ... and draw at most this number of pairs from them
+    root: Annotated[FilePath, Doc("Folder of the data set.")] = "datasets/ms1m"
+    format: Annotated[
+        Literal["auto", "rec", "list", "folder"],
+        Doc("Format of the training set; auto: a pack, else a list, else folders."),
+    ] = "auto"
+    train: Annotated[
+        FilePath | None, Doc("Training set in root; null: train.rec, label.txt, or the folder train, else root itself.")
+    ] = None
+    allow_outside_root: Annotated[bool, Doc("Let lists name files by absolute paths or with `..`.")] = False
+    num_classes: Annotated[
+        Classes | None, Doc("Number of identities; null: as stored in the pack, or the largest label of the list + 1.")
+    ] = None
+    size: Annotated[Count, Doc("Side of the square images, in pixels.")] = 112
+    resize: Annotated[bool, Doc("Resize images of another size; otherwise they are unreadable.")] = False
+    normalisation: Annotated[
+        Literal["insightface", "plsc"], Doc("Convention whose mean and standard deviation pixels are normalized by.")
+    ] = "insightface"
+    flip: Annotated[bool, Doc("Mirror half of the training images.")] = True
+    augment: Annotated[Steps | None, Doc("Augmentations in place of flip (docs/data.md); null: flip alone.")] = None
+    verification: Annotated[
+        tuple[FilePath, ...], Doc("Verification sets in root: lfw.bin, or lists of pairs such as lfw/pairs.txt.")
+    ] = ()
+    val_fraction: Annotated[
+        HeldOut, Doc("Fraction of the identities to hold out where there is no verification set.")
+    ] = 0.05
+    val_pairs: Annotated[
+        int, Range(low=FOLDS), Doc("Largest number of pairs that are drawn from the identities held out.")
+    ] = 6000
 
     def __post_init__(self):
         super().__post_init__()

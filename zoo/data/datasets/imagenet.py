@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import Count, Deviations, FilePath, Fractions, HeldOut, Means, Probability, Ratios, Word
+from zoo.data.fields import Count, Deviations, Doc, FilePath, Fractions, HeldOut, Means, Probability, Ratios, Word
 from zoo.data.formats import images, layouts
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
@@ -51,28 +51,56 @@ describe = common.describe
 class Settings(LoaderSettings):
     """The `data:` section of a recipe on ImageNet or a data set in the same layout."""
 
-    root: FilePath = "datasets/imagenet"
-    train_list: FilePath | None = None  # default <root>/train_list.txt; without it, folders <root>/train/<class>/. A
-    # name is looked for in the current folder, then in root, as are those of val_list and names.
-    val_list: FilePath | None = None  # default <root>/val_list.txt; without it, folders <root>/val/<class>/
-    val_fraction: HeldOut | None = None  # without a validation split: hold out this fraction of each class, by contents
-    allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
-    set: Word | None = None  # name of the set in the protocol id; default imagenet for 1000 classes, else that of root
-    names: FilePath | None = None  # class names by label, as text or JSON; default <root>/classes.txt if it exists
-    size: Count = 224  # pixels, square
-    scale: Fractions = (0.08, 1.0)  # of the random crop: fraction of the image area ...
-    ratio: Ratios = (3 / 4, 4 / 3)  # ... and aspect ratio, width by height
-    balance: Probability = 0.0  # in training, show a class with n samples in proportion to n^(1 - balance): 1: all
-    # classes equally often; an epoch has as many samples as before
-    flip: bool = True  # mirror half of the training images
-    augment: Steps | None = None  # augmentations in place of crop and flip (docs/data.md); null: these
-    antialias: bool = True  # resize by Pillow's antialiased filter (torchvision), not OpenCV's
-    resample: Literal["fast", "exact"] = "fast"  # in training, antialias within 1 of 255 or with Pillow's own bytes
-    reduce: bool = True  # in training, decode large JPEG files at 1/2 to 1/8 where that loses nothing
-    eval_size: Count | None = None  # of the center crop in an evaluation; default size
-    eval_resize: int | None = None  # the shorter side before that crop; default 256 for 224, in proportion
-    mean: Means = IMAGENET_MEAN
-    std: Deviations = IMAGENET_STD
+    root: Annotated[FilePath, Doc("Folder of the data set.")] = "datasets/imagenet"
+    train_list: Annotated[
+        FilePath | None,
+        Doc(
+            "List of training images, in the current folder or root; null: <root>/train_list.txt, or folders of "
+            "classes."
+        ),
+    ] = None
+    val_list: Annotated[
+        FilePath | None,
+        Doc(
+            "List of validation images, in the current folder or root; null: <root>/val_list.txt, or folders of "
+            "classes."
+        ),
+    ] = None
+    val_fraction: Annotated[
+        HeldOut | None, Doc("Fraction of each class to hold out, by contents, where there is no validation split.")
+    ] = None
+    allow_outside_root: Annotated[bool, Doc("Let lists name files by absolute paths or with `..`.")] = False
+    set: Annotated[
+        Word | None, Doc("Name of the set in the protocol id; null: imagenet for 1000 classes, else that of root.")
+    ] = None
+    names: Annotated[
+        FilePath | None, Doc("Class names by label, as text or JSON; null: <root>/classes.txt if it exists.")
+    ] = None
+    size: Annotated[Count, Doc("Side of the square images, in pixels.")] = 224
+    scale: Annotated[Fractions, Doc("Area of the random crop, as a fraction of the image.")] = (0.08, 1.0)
+    ratio: Annotated[Ratios, Doc("Aspect ratio of the random crop, width by height.")] = (3 / 4, 4 / 3)
+    balance: Annotated[
+        Probability,
+        Doc("In training, show a class of n samples in proportion to n^(1 - balance); 1: all equally often."),
+    ] = 0.0
+    flip: Annotated[bool, Doc("Mirror half of the training images.")] = True
+    augment: Annotated[Steps | None, Doc("Augmentations in place of crop and flip (docs/data.md); null: these.")] = None
+    antialias: Annotated[bool, Doc("Resize by Pillow's antialiased filter (torchvision), not OpenCV's.")] = True
+    resample: Annotated[
+        Literal["fast", "exact"],
+        Doc("Filter of antialias in training; fast: within 1 of 255 of Pillow's, exact: Pillow's own bytes."),
+    ] = "fast"
+    reduce: Annotated[bool, Doc("In training, decode large JPEG files at 1/2 to 1/8 where that loses nothing.")] = True
+    eval_size: Annotated[Count | None, Doc("Side of the center crop in an evaluation, in pixels; null: size.")] = None
+    eval_resize: Annotated[
+        int | None, Doc("Shorter side before the center crop, in pixels; null: 256 for 224, in proportion.")
+    ] = None
+    mean: Annotated[Means, Doc("Mean of red, green and blue for the normalization, of pixels from 0 to 1.")] = (
+        IMAGENET_MEAN
+    )
+    std: Annotated[
+        Deviations, Doc("Standard deviation of red, green and blue for the normalization, of pixels from 0 to 1.")
+    ] = IMAGENET_STD
 
     def __post_init__(self):
         super().__post_init__()

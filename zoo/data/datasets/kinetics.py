@@ -18,7 +18,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import UserError, similar_path
-from zoo.data.fields import Count, Deviations, FilePath, HeldOut, Means, Probability, Range, Shares, Word
+from zoo.data.fields import Count, Deviations, Doc, FilePath, HeldOut, Means, Probability, Range, Shares, Word
 from zoo.data.formats import frame_folders, layouts, video
 from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import (
@@ -52,35 +52,70 @@ describe = common.describe
 class Settings(LoaderSettings):
     """The `data:` section of a recipe on Kinetics-400 or a data set in the same layout."""
 
-    root: FilePath = "datasets/k400"
-    train_list: FilePath | None = None  # default <root>/train.list; without it, folders <root>/train/<class>/. A name
-    # is looked for in the current folder, then in root, as are those of val_list and names.
-    val_list: FilePath | None = None  # default <root>/val.list; without it, folders <root>/val/<class>/
-    val_fraction: HeldOut | None = None  # without a validation split: hold out this fraction of each class, by contents
-    allow_outside_root: bool = False  # let lists name files by absolute paths or with `..`
-    set: Word | None = None  # name of the set in the protocol id; default k400 for 400 classes, ssv2 for 174 ...
-    names: FilePath | None = None  # class names, one per line; default <root>/classes.txt if it exists
-    suffix: Word = ""  # appended to every path of the lists (".mp4")
-    frame_template: Word = "img_{:05d}.jpg"  # for lists of frame folders
-    first_frame: int = 1
-    min_frames: Count = 3  # a shorter clip is unreadable
-    decoder: Literal["pyav", "decord"] = "pyav"  # of videos; decord reads those that it reads rightly
-    segments: Count = 8  # T, frames per clip
-    size: Annotated[int, Range(14)] = 224  # pixels, square
-    sampling: Literal["uniform", "dense"] = "uniform"
-    scales: Shares = (1.0, 0.875, 0.75, 0.66)  # of the multi-scale crop
-    antialias: bool = False  # resize by Pillow's antialiased filter (mit-han-lab, PaddleVideo), not OpenCV's
-    resample: Literal["fast", "exact"] = "fast"  # in training, antialias within 1 of 255 or with Pillow's own bytes
-    balance: Probability = 0.0  # in training, show a class with n samples in proportion to n^(1 - balance): 1: all
-    # classes equally often; an epoch has as many samples as before
-    flip: bool = True  # mirror half of the training clips
-    augment: Steps | None = None  # augmentations in place of crop and flip (docs/data.md); null: these
-    flip_pairs: tuple[tuple[int, int], ...] = ()  # labels that are swapped when a clip is mirrored
-    eval_sampling: Literal["val", "test", "twice", "dense", "dense_val"] = "val"
-    eval_crops: Literal[1, 3, 10] = 1
-    eval_size: int | None = None  # default size; 256 with 3 crops is the paper's full-resolution test
-    mean: Means = IMAGENET_MEAN
-    std: Deviations = IMAGENET_STD
+    root: Annotated[FilePath, Doc("Folder of the data set.")] = "datasets/k400"
+    train_list: Annotated[
+        FilePath | None,
+        Doc("List of training clips, in the current folder or root; null: <root>/train.list, or folders of classes."),
+    ] = None
+    val_list: Annotated[
+        FilePath | None,
+        Doc("List of validation clips, in the current folder or root; null: <root>/val.list, or folders of classes."),
+    ] = None
+    val_fraction: Annotated[
+        HeldOut | None, Doc("Fraction of each class to hold out, by contents, where there is no validation split.")
+    ] = None
+    allow_outside_root: Annotated[bool, Doc("Let lists name files by absolute paths or with `..`.")] = False
+    set: Annotated[
+        Word | None,
+        Doc(
+            "Name of the set in the protocol id; null: that of the number of classes (k400 for 400, ssv2 for "
+            "174) or of root."
+        ),
+    ] = None
+    names: Annotated[FilePath | None, Doc("Class names, one per line; null: <root>/classes.txt if it exists.")] = None
+    suffix: Annotated[Word, Doc("Suffix of every path of the lists, such as .mp4.")] = ""
+    frame_template: Annotated[Word, Doc("Names of the frames in lists of frame folders.")] = "img_{:05d}.jpg"
+    first_frame: Annotated[int, Doc("Number of the first frame in a frame folder.")] = 1
+    min_frames: Annotated[Count, Doc("Frames below which a clip is unreadable.")] = 3
+    decoder: Annotated[
+        Literal["pyav", "decord"],
+        Doc("Decoder of videos; decord reads those that it reads rightly, and pyav the others."),
+    ] = "pyav"
+    segments: Annotated[Count, Doc("Frames per clip, T.")] = 8
+    size: Annotated[int, Range(low=14), Doc("Side of the square clips, in pixels.")] = 224
+    sampling: Annotated[
+        Literal["uniform", "dense"],
+        Doc("Frames in training; uniform: one of each of T segments, dense: at a fixed distance."),
+    ] = "uniform"
+    scales: Annotated[Shares, Doc("Scales of the multi-scale crop in training.")] = (1.0, 0.875, 0.75, 0.66)
+    antialias: Annotated[
+        bool, Doc("Resize by Pillow's antialiased filter (mit-han-lab, PaddleVideo), not OpenCV's.")
+    ] = False
+    resample: Annotated[
+        Literal["fast", "exact"],
+        Doc("Filter of antialias in training; fast: within 1 of 255 of Pillow's, exact: Pillow's own bytes."),
+    ] = "fast"
+    balance: Annotated[
+        Probability,
+        Doc("In training, show a class of n samples in proportion to n^(1 - balance); 1: all equally often."),
+    ] = 0.0
+    flip: Annotated[bool, Doc("Mirror half of the training clips.")] = True
+    augment: Annotated[Steps | None, Doc("Augmentations in place of crop and flip (docs/data.md); null: these.")] = None
+    flip_pairs: Annotated[
+        tuple[tuple[int, int], ...], Doc("Pairs of labels that are swapped when a clip is mirrored.")
+    ] = ()
+    eval_sampling: Annotated[
+        Literal["val", "test", "twice", "dense", "dense_val"],
+        Doc("Frames in an evaluation: one clip (val, test, dense_val) or several (twice, dense)."),
+    ] = "val"
+    eval_crops: Annotated[Literal[1, 3, 10], Doc("Crops of each clip in an evaluation.")] = 1
+    eval_size: Annotated[int | None, Doc("Side of the crop in an evaluation, in pixels; null: size.")] = None
+    mean: Annotated[Means, Doc("Mean of red, green and blue for the normalization, of pixels from 0 to 1.")] = (
+        IMAGENET_MEAN
+    )
+    std: Annotated[
+        Deviations, Doc("Standard deviation of red, green and blue for the normalization, of pixels from 0 to 1.")
+    ] = IMAGENET_STD
 
     def __post_init__(self):
         super().__post_init__()

@@ -22,7 +22,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets.common import FileSplit, Protocol, set_name
 from zoo.data.errors import BadSample, UserError
 from zoo.data.extras import cv2
-from zoo.data.fields import Count, Deviations, Factors, FilePath, Means, Range, Sides, Word
+from zoo.data.fields import Count, Deviations, Doc, Factors, FilePath, Means, Range, Sides, Word
 from zoo.data.formats import images, masks
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms import pixels
@@ -36,21 +36,39 @@ REDRAWS = 10  # of a crop that one class dominates; the last one is kept
 class SegmentationSettings(LoaderSettings):
     """Settings that all `data:` sections of recipes on images with masks share. Sizes are (height, width)."""
 
-    root: FilePath = "datasets/scenes"
-    set: Word | None = None  # name of the set in the protocol id; default cityscapes for its layout, else that of root
-    crop: Sides = (512, 1024)  # of the training images, padded where they are smaller
-    base_size: Sides | None = None  # size at scale 1; default: the size of each image
-    scale: Annotated[tuple[float, float], Range(0, above=True)] = (0.5, 2.0)  # of the training images, uniform
-    max_share: Annotated[float, Range(0, 1, above=True)] = 0.75  # a crop is drawn again while one class covers this
-    # fraction of it; 1: never
-    flip: bool = True  # mirror half of the training images
-    photometric: bool = True  # change brightness, contrast, saturation and hue in training
-    augment: Steps | None = None  # augmentations in place of flip and photometric (docs/data.md); null: these
-    eval_scales: Factors = (1.0,)  # scales at which every image is evaluated
-    mean: Means = IMAGENET_MEAN
-    std: Deviations = IMAGENET_STD
-    checked_masks: Count = 40  # of each split, read before a run starts
-    void_masks: bool = False  # whether a mask may contain nothing but 0 and 255
+    root: Annotated[FilePath, Doc("Folder of the data set.")] = "datasets/scenes"
+    set: Annotated[
+        Word | None, Doc("Name of the set in the protocol id; null: cityscapes for its layout, else that of root.")
+    ] = None
+    crop: Annotated[Sides, Doc("Height and width of the training crops, in pixels; smaller images are padded.")] = (
+        512,
+        1024,
+    )
+    base_size: Annotated[Sides | None, Doc("Height and width at scale 1, in pixels; null: the size of each image.")] = (
+        None
+    )
+    scale: Annotated[
+        tuple[float, float], Range(low=0, open_low=True), Doc("Range of the random scale of the training images.")
+    ] = (0.5, 2.0)
+    max_share: Annotated[
+        float,
+        Range(low=0, high=1, open_low=True),
+        Doc("Fraction of a crop above which one class makes it drawn again; 1: never."),
+    ] = 0.75
+    flip: Annotated[bool, Doc("Mirror half of the training images.")] = True
+    photometric: Annotated[bool, Doc("Change brightness, contrast, saturation and hue in training.")] = True
+    augment: Annotated[
+        Steps | None, Doc("Augmentations in place of flip and photometric (docs/data.md); null: these.")
+    ] = None
+    eval_scales: Annotated[Factors, Doc("Scales at which every image is evaluated.")] = (1.0,)
+    mean: Annotated[Means, Doc("Mean of red, green and blue for the normalization, of pixels from 0 to 1.")] = (
+        IMAGENET_MEAN
+    )
+    std: Annotated[
+        Deviations, Doc("Standard deviation of red, green and blue for the normalization, of pixels from 0 to 1.")
+    ] = IMAGENET_STD
+    checked_masks: Annotated[Count, Doc("Masks of each split that are read before a run starts.")] = 40
+    void_masks: Annotated[bool, Doc("Allow masks that contain nothing but 0 and 255.")] = False
 
     def __post_init__(self):
         super().__post_init__()

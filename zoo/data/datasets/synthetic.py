@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from zoo.data import mixing
 from zoo.data.batch import IGNORE_INDEX, LABEL, PAIR, Field
 from zoo.data.dataset import LoaderSettings
 from zoo.data.datasets.common import Protocol
-from zoo.data.fields import Classes, Count, Sides
+from zoo.data.fields import Classes, Count, Doc, Sides
 from zoo.data.record import DataRecord, without_items
 
 SEED = 2026
@@ -51,14 +51,26 @@ DEFAULTS = {
 class Settings(LoaderSettings):
     """The `data:` section of a recipe on synthetic data. Sizes are in pixels."""
 
-    kind: Literal["image", "clip", "scene", "face"] = "image"  # image and clip to classify, scene to segment
-    size: Count | None = None  # of images, clips and faces, which are square; default 224, faces 112
-    segments: Count | None = None  # frames of a clip; default 8
-    crop: Sides | None = None  # height and width of scenes in training, default 512 x 1024 ...
-    base_size: Sides | None = None  # ... and in an evaluation, default 1024 x 2048
-    num_classes: Classes | None = None  # default: ImageNet's 1000, Kinetics' 400, Cityscapes' 19 or MS1MV2's 85742
-    train_samples: Count | None = None  # default: theirs, 1281167, 234619, 2975 or 5822653
-    val_samples: Count = 100  # of faces: pairs
+    kind: Annotated[
+        Literal["image", "clip", "scene", "face"],
+        Doc("What the samples are: images or clips to classify, scenes to segment, faces."),
+    ] = "image"
+    size: Annotated[
+        Count | None, Doc("Side of square images, clips and faces, in pixels; null: 224, of faces 112.")
+    ] = None
+    segments: Annotated[Count | None, Doc("Frames of a clip; null: 8.")] = None
+    crop: Annotated[Sides | None, Doc("Height and width of scenes in training, in pixels; null: 512 x 1024.")] = None
+    base_size: Annotated[
+        Sides | None, Doc("Height and width of scenes in an evaluation, in pixels; null: 1024 x 2048.")
+    ] = None
+    num_classes: Annotated[
+        Classes | None,
+        Doc("Number of classes; null: ImageNet's 1000, Kinetics' 400, Cityscapes' 19 or MS1MV2's 85742."),
+    ] = None
+    train_samples: Annotated[
+        Count | None, Doc("Training samples; null: as many as ImageNet, Kinetics-400, Cityscapes or MS1MV2 has.")
+    ] = None
+    val_samples: Annotated[Count, Doc("Validation samples; of faces, pairs.")] = 100
 
     def __post_init__(self):
         super().__post_init__()

@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from zoo.data import order
 from zoo.data.datasets import kinetics
 from zoo.data.demo import common
 from zoo.data.extras import av, cv2
-from zoo.data.fields import FilePath, Word
+from zoo.data.fields import Doc, FilePath, Word
 
 CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counterclockwise")
 WIDTH, HEIGHT, FRAMES, RATE = 96, 72, 24, 12  # pixels, pixels, frames, frames per second
@@ -32,8 +33,8 @@ class Settings(kinetics.Settings):
     root: FilePath = "datasets/motion"
     set: Word | None = "motion"
     flip_pairs: tuple[tuple[int, int], ...] = ((0, 1), (6, 7))  # a mirrored clip moves in the opposite direction
-    train_clips: int = 640
-    val_clips: int = 160
+    train_clips: Annotated[int, Doc("Training clips that are generated.")] = 640
+    val_clips: Annotated[int, Doc("Validation clips that are generated.")] = 160
 
     def __post_init__(self):
         super().__post_init__()

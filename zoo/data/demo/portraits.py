@@ -15,7 +15,7 @@ from zoo.data import order
 from zoo.data.datasets import faces
 from zoo.data.datasets.verification import FOLDS
 from zoo.data.demo import common, portrait_drawing
-from zoo.data.fields import Classes, Count, FilePath, Range
+from zoo.data.fields import Classes, Count, Doc, FilePath, Range
 from zoo.data.formats import images
 
 UNSEEN = "unseen"  # folder of the persons that are not trained on, and name of the verification set
@@ -29,15 +29,20 @@ class Settings(faces.Settings):
     """The `data:` section of a recipe on the portraits."""
 
     root: FilePath = "datasets/portraits"
-    size: Annotated[int, Range(16)] = 48  # pixels, of the files too
+    size: Annotated[int, Range(low=16), Doc("Side of the square images and of the generated files, in pixels.")] = 48
     verification: tuple[FilePath, ...] = (f"{UNSEEN}.txt",)
-    val_pairs: Annotated[int, Range(FOLDS)] = 600  # half of them of the same person
-    identities: Classes = 300  # to train on ...
-    shots: Count = 12  # ... with this number of images each
-    val_identities: Classes = 60  # others, for verification ...
-    val_shots: Annotated[int, Range(2)] = 10
-    variation: Annotated[float, Range(0, 1.4)] = 1.0  # of pose, light and expression; 0: all persons from the front,
-    # in the same light
+    val_pairs: Annotated[
+        int, Range(low=FOLDS), Doc("Pairs of the verification set, half of them of the same person.")
+    ] = 600
+    identities: Annotated[Classes, Doc("Persons to train on.")] = 300
+    shots: Annotated[Count, Doc("Images of each person to train on.")] = 12
+    val_identities: Annotated[Classes, Doc("Persons of the verification set, who are others.")] = 60
+    val_shots: Annotated[int, Range(low=2), Doc("Images of each person of the verification set.")] = 10
+    variation: Annotated[
+        float,
+        Range(low=0, high=1.4),
+        Doc("Variation of pose, light and expression; 0: all from the front, in the same light."),
+    ] = 1.0
 
     def __post_init__(self):
         super().__post_init__()

@@ -7,13 +7,14 @@ color alone can only guess. The set is generated at first use, in seconds, alway
 import os
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
 from zoo.data import order
 from zoo.data.datasets import imagenet
 from zoo.data.demo import common
-from zoo.data.fields import FilePath, Fractions, Word
+from zoo.data.fields import Doc, FilePath, Fractions, Word
 from zoo.data.formats import images
 
 CLASSES = ("cross", "disc", "dots", "ring", "square", "star", "stripes", "triangle")  # sorted, as folders are
@@ -31,8 +32,8 @@ class Settings(imagenet.Settings):
     root: FilePath = "datasets/shapes"
     set: Word | None = "shapes"
     scale: Fractions = (0.6, 1.0)  # a smaller crop may miss the shape
-    train_images: int = 1200
-    val_images: int = 240
+    train_images: Annotated[int, Doc("Training images that are generated.")] = 1200
+    val_images: Annotated[int, Doc("Validation images that are generated.")] = 240
 
     def __post_init__(self):
         super().__post_init__()

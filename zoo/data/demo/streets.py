@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from zoo.data.demo import common
 from zoo.data.demo import street_drawing as scene
 from zoo.data.demo.common import Canvas, coverage, pick_color
 from zoo.data.extras import cv2
-from zoo.data.fields import FilePath, Sides, Word
+from zoo.data.fields import Doc, FilePath, Sides, Word
 
 CITIES = {"train": ("altbrueck", "fernhagen", "moorstadt", "seewalde"), "val": ("linderfels", "quellheim")}
 FRAME = 19  # of each sequence, the frame that Cityscapes labels
@@ -40,8 +40,8 @@ class Settings(cityscapes.Settings):
     root: FilePath = "datasets/streets"
     set: Word | None = "streets"
     crop: Sides = (scene.HEIGHT, scene.WIDTH)
-    train_images: int = 400
-    val_images: int = 60
+    train_images: Annotated[int, Doc("Training images that are generated.")] = 400
+    val_images: Annotated[int, Doc("Validation images that are generated.")] = 60
 
     def __post_init__(self):
         super().__post_init__()

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from zoo.data.fields import Range, check
 
-Share = Annotated[float, Range(0, 1, below=True)]
+Share = Annotated[float, Range(low=0, high=1, open_high=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,10 @@
 """Binary cross-entropy of a classifier: each class is a yes-or-no question of its own."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from zoo.losses import classify
+from zoo.data.fields import Doc
+from zoo.losses import LossName, classify
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,10 +16,13 @@ class Loss(classify.Settings):
     timm 1.0, which smooths labels but not distributions.
     """
 
-    loss: str = "binary_cross_entropy"
-    label_smoothing: classify.Share = 0.0  # share of the target that is spread evenly over all classes
-    target_threshold: classify.Share | None = None  # make targets above it 1 and others 0; arXiv:2110.00476 has 0.2
-    sum_classes: bool = False  # add the classes up; else their mean is taken
+    loss: LossName = "binary_cross_entropy"
+    label_smoothing: Annotated[classify.Share, Doc("Share of the target that is spread evenly over all classes.")] = 0.0
+    target_threshold: Annotated[
+        classify.Share | None,
+        Doc("Make targets above this 1 and others 0, as arXiv:2110.00476 with 0.2; null: keep them."),
+    ] = None
+    sum_classes: Annotated[bool, Doc("Add the classes up instead of taking their mean.")] = False
 
     def total(self, ops: Any, logits: Any, target: Any) -> Any:
         classes, dtype = logits.shape[1], logits.dtype

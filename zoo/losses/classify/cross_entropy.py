@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from zoo.losses import check_class_weights, classify
+from zoo.data.fields import Doc
+from zoo.losses import LossName, check_class_weights, classify
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,10 +19,12 @@ class Loss(classify.Settings):
     mean is taken over samples, as there for distributions; for labels, it divides by the weights of those in a batch.
     """
 
-    loss: str = "cross_entropy"
-    label_smoothing: classify.Share = 0.0  # share of the target that is spread evenly over all classes
-    class_weights: tuple[float, ...] | Literal["balanced"] | None = None  # factor of the loss of each class; balanced:
-    # samples / (classes * samples of the class) in an epoch of training
+    loss: LossName = "cross_entropy"
+    label_smoothing: Annotated[classify.Share, Doc("Share of the target that is spread evenly over all classes.")] = 0.0
+    class_weights: Annotated[
+        tuple[float, ...] | Literal["balanced"] | None,
+        Doc("Factor of the loss of each class; balanced: samples / (classes * samples of the class)."),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

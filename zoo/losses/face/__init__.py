@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from zoo.data.fields import Positive, Range, check
+from zoo.data.fields import Doc, Positive, Range, check
 
-Cosine = Annotated[float, Range(0, 1, above=True, below=True)]
-Share = Annotated[float, Range(0, 1, above=True)]
+Cosine = Annotated[float, Range(low=0, high=1, open_low=True, open_high=True)]
+Share = Annotated[float, Range(low=0, high=1, open_low=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +22,18 @@ class Settings:
     task: ClassVar[str] = "face"
     uses_norms: ClassVar[bool] = False  # whether the margin depends on the lengths of the embeddings
 
-    scale: Positive = 64.0  # factor that turns cosines into logits
-    interclass: Cosine | None = None  # set cosines of other classes above this to 0: they may be the same person
-    gradient: Literal["true", "straight"] = "true"  # straight: as if the margin's derivative were 1, as insightface's
-    sample_rate: Share = 1.0  # Partial FC (arXiv:2203.15565): fraction of the classes that an update uses
-    flip: bool = True  # evaluate each image and its mirror image
-    far: Share = 1e-3  # the false accept rate at which <name>_tar is measured
+    scale: Annotated[Positive, Doc("Factor that turns cosines into logits.")] = 64.0
+    interclass: Annotated[
+        Cosine | None, Doc("Cosine above which another class counts as the same person, and is set to 0; null: none.")
+    ] = None
+    gradient: Annotated[
+        Literal["true", "straight"], Doc("Derivative of the margin; straight: as if it were 1, as insightface.")
+    ] = "true"
+    sample_rate: Annotated[
+        Share, Doc("Fraction of the classes that an update uses: Partial FC (arXiv:2203.15565).")
+    ] = 1.0
+    flip: Annotated[bool, Doc("Evaluate each image and its mirror image.")] = True
+    far: Annotated[Share, Doc("False accept rate at which <name>_tar is measured.")] = 1e-3
 
     def __post_init__(self):
         check(self)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
-from zoo.data.fields import NotNegative, Range
-from zoo.losses import face
+from zoo.data.fields import Doc, NotNegative, Range
+from zoo.losses import LossName, face
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +31,14 @@ class Loss(face.Settings):
     max_cosine: ClassVar[float] = 1 - 1e-3
     max_angle: ClassVar[float] = math.pi - 1e-3
 
-    loss: str = "adaface"
-    m: Annotated[float, Range(0, math.pi / 2, below=True)] = 0.4  # the margin
-    h: NotNegative = 0.333  # the larger, the more the margin depends on the quality; 0: it is CosFace's
-    t_alpha: face.Share = 1.0  # weight of a batch in mean and deviation; 1: its own alone. The authors have 0.01
+    loss: LossName = "adaface"
+    m: Annotated[
+        float, Range(low=0, high=math.pi / 2, open_high=True), Doc("Margin of an image of average quality.")
+    ] = 0.4
+    h: Annotated[NotNegative, Doc("How much the margin depends on the quality; 0: not at all, as CosFace.")] = 0.333
+    t_alpha: Annotated[
+        face.Share, Doc("Weight of a batch in the moving mean and deviation; 1: its own alone. The authors have 0.01.")
+    ] = 1.0
 
     @property
     def statistics(self) -> Mapping[str, float]:

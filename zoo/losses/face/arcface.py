@@ -1,8 +1,10 @@
 """ArcFace's margin: the combined one with an angle alone."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from zoo.data.fields import Doc
+from zoo.losses import LossName
 from zoo.losses.face import combined
 
 
@@ -13,6 +15,6 @@ class Loss(combined.Margin):
     m1: ClassVar[float] = 1.0
     m3: ClassVar[float] = 0.0
 
-    loss: str = "arcface"
-    m2: combined.Angle = 0.5  # margin (radians)
-    threshold: bool = True  # where angle + m2 exceeds pi, continue with cos(angle) less a constant
+    loss: LossName = "arcface"
+    m2: Annotated[combined.Angle, Doc("Margin, an angle in radians.")] = 0.5
+    threshold: Annotated[bool, Doc("Where angle + m2 exceeds pi, continue with cos(angle) less a constant.")] = True

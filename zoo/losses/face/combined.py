@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
-from zoo.data.fields import Range
-from zoo.losses import face
+from zoo.data.fields import Doc, Range
+from zoo.losses import LossName, face
 
-Angle = Annotated[float, Range(0, math.pi, below=True)]
-Difference = Annotated[float, Range(0, 2, below=True)]  # of cosines
+Angle = Annotated[float, Range(low=0, high=math.pi, open_high=True)]
+Difference = Annotated[float, Range(low=0, high=2, open_high=True)]  # of cosines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +58,15 @@ class Margin(face.Settings):
 class Loss(Margin):
     """The combined margin."""
 
-    loss: str = "combined"
-    m1: Annotated[float, Range(1)] = 1.0  # the target logit is scale * (cos(m1 * angle + m2) - m3): SphereFace's
-    m2: Angle = 0.5  # margin, ArcFace's (radians)
-    m3: Difference = 0.0  # and CosFace's
-    threshold: bool = True  # where angle + m2 exceeds pi, continue with cos(angle) less a constant (only with m1 = 1)
+    loss: LossName = "combined"
+    m1: Annotated[
+        float, Range(low=1), Doc("SphereFace's margin: the target logit is scale * (cos(m1 * angle + m2) - m3).")
+    ] = 1.0
+    m2: Annotated[Angle, Doc("ArcFace's margin, an angle in radians.")] = 0.5
+    m3: Annotated[Difference, Doc("CosFace's margin, a difference of cosines.")] = 0.0
+    threshold: Annotated[
+        bool, Doc("Where angle + m2 exceeds pi, continue with cos(angle) less a constant; only with m1 = 1.")
+    ] = True
 
     def __post_init__(self):
         super().__post_init__()

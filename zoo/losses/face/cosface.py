@@ -1,8 +1,10 @@
 """CosFace's margin: the combined one with a cosine alone."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from zoo.data.fields import Doc
+from zoo.losses import LossName
 from zoo.losses.face import combined
 
 
@@ -14,5 +16,5 @@ class Loss(combined.Margin):
     m2: ClassVar[float] = 0.0
     threshold: ClassVar[bool] = False
 
-    loss: str = "cosface"
-    m3: combined.Difference = 0.4  # margin, a difference of cosines
+    loss: LossName = "cosface"
+    m3: Annotated[combined.Difference, Doc("Margin, a difference of cosines.")] = 0.4

@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from zoo.data.fields import NotNegative, Range, check
+from zoo.data.fields import Doc, NotNegative, Range, check
 
-Share = Annotated[float, Range(0, 1, below=True)]
-Side = Annotated[tuple[int, int], Range(1, ordered=False)]
+Share = Annotated[float, Range(low=0, high=1, open_high=True)]
+Side = Annotated[tuple[int, int], Range(low=1, ordered=False)]
 IGNORE_INDEX = 255  # label of pixels that have no loss and are not evaluated
 
 
@@ -17,10 +17,14 @@ class Settings:
 
     task: ClassVar[str] = "segment"
 
-    aux_weight: NotNegative = 0.4  # of the auxiliary head's loss
-    window: Side | None = None  # evaluate by sliding windows of this height and width
-    stride: Side | None = None  # from window to window; default two thirds of it, rounded up
-    flip: bool = False  # evaluate each image and its mirror image
+    aux_weight: Annotated[NotNegative, Doc("Weight of the auxiliary head's loss.")] = 0.4
+    window: Annotated[
+        Side | None, Doc("Height and width of the sliding windows of an evaluation; null: the whole image.")
+    ] = None
+    stride: Annotated[
+        Side | None, Doc("Vertical and horizontal distance of the windows; null: two thirds of them, rounded up.")
+    ] = None
+    flip: Annotated[bool, Doc("Evaluate each image and its mirror image.")] = False
 
     def __post_init__(self):
         check(self)

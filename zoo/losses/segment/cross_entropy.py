@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from zoo.data.fields import Count, Probability
-from zoo.losses import check_class_weights, segment
+from zoo.data.fields import Count, Doc, Probability
+from zoo.losses import LossName, check_class_weights, segment
 from zoo.losses.segment import IGNORE_INDEX
 
 
@@ -27,12 +27,19 @@ class Loss(segment.Settings):
     `average` selects.
     """
 
-    loss: str = "cross_entropy"
-    average: Literal["valid", "all"] = "valid"  # the mean over labelled pixels, or ignored ones too, as in mmseg
-    class_weights: tuple[float, ...] | None = None  # factor of the loss of each class
-    label_smoothing: segment.Share = 0.0  # share of the target that is spread evenly over all classes
-    ohem_kept: Count | None = None  # online hard example mining: train on at least so many pixels per image ...
-    ohem_threshold: Probability | None = None  # ... and on all whose target class has a lower probability than this
+    loss: LossName = "cross_entropy"
+    average: Annotated[
+        Literal["valid", "all"],
+        Doc("Pixels that the mean is taken over; valid: labelled ones, all: ignored ones too, as mmsegmentation."),
+    ] = "valid"
+    class_weights: Annotated[tuple[float, ...] | None, Doc("Factor of the loss of each class.")] = None
+    label_smoothing: Annotated[segment.Share, Doc("Share of the target that is spread evenly over all classes.")] = 0.0
+    ohem_kept: Annotated[
+        Count | None, Doc("Least number of pixels per image in online hard example mining; null: all pixels count.")
+    ] = None
+    ohem_threshold: Annotated[
+        Probability | None, Doc("Probability of the target class below which mining keeps a pixel.")
+    ] = None
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,10 +1,10 @@
 """Dice loss of images: one minus the overlap of the predicted and the labelled pixels."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from zoo.data.fields import Positive
-from zoo.losses import segment
+from zoo.data.fields import Doc, Positive
+from zoo.losses import LossName, segment
 from zoo.losses.segment import IGNORE_INDEX
 
 
@@ -18,9 +18,9 @@ class Loss(segment.Settings):
     so it depends neither on micro-batches nor on processes.
     """
 
-    loss: str = "dice"
-    squared: bool = True  # sums of squares below the fraction line; false: of the values
-    eps: Positive = 1e-3  # keeps the fraction finite
+    loss: LossName = "dice"
+    squared: Annotated[bool, Doc("Sum squares in the denominator instead of values.")] = True
+    eps: Annotated[Positive, Doc("Term that keeps the fraction finite.")] = 1e-3
 
     def total(self, ops: Any, logits: Any, labels: Any) -> Any:
         rows, dtype, eps = (logits.shape[0], -1), logits.dtype, ops.number(self.eps, logits.dtype)

@@ -1,10 +1,10 @@
 """Focal loss of pixels: hard pixels count more than easy ones."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from zoo.data.fields import NotNegative, Probability
-from zoo.losses import check_class_weights, segment
+from zoo.data.fields import Doc, NotNegative, Probability
+from zoo.losses import LossName, check_class_weights, segment
 from zoo.losses.segment import IGNORE_INDEX
 
 
@@ -17,11 +17,16 @@ class Loss(segment.Settings):
     that of average=all.
     """
 
-    loss: str = "focal"
-    gamma: NotNegative = 2.0  # exponent by which easy pixels lose weight; 0 is binary cross-entropy
-    alpha: Probability | None = 0.5  # weight of the label's class, against 1 - alpha for others; null: both have 1
-    average: Literal["valid", "all"] = "valid"  # the mean over labelled pixels, or ignored ones too, as in mmseg
-    class_weights: tuple[float, ...] | None = None  # factor of each class's term, whatever the label
+    loss: LossName = "focal"
+    gamma: Annotated[NotNegative, Doc("Exponent by which easy pixels lose weight; 0: binary cross-entropy.")] = 2.0
+    alpha: Annotated[
+        Probability | None, Doc("Weight of the label's class, against 1 - alpha for others; null: both have 1.")
+    ] = 0.5
+    average: Annotated[
+        Literal["valid", "all"],
+        Doc("Pixels that the mean is taken over; valid: labelled ones, all: ignored ones too, as mmsegmentation."),
+    ] = "valid"
+    class_weights: Annotated[tuple[float, ...] | None, Doc("Factor of each class's term, whatever the label.")] = None
 
     def __post_init__(self):
         super().__post_init__()

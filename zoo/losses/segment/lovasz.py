@@ -1,9 +1,10 @@
 """Lovász-Softmax loss of images: a surrogate of the mean IoU."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from zoo.losses import check_class_weights, segment
+from zoo.data.fields import Doc
+from zoo.losses import LossName, check_class_weights, segment
 from zoo.losses.segment import IGNORE_INDEX
 
 
@@ -17,9 +18,11 @@ class Loss(segment.Settings):
     micro-batches nor on processes. Where errors are equal, the derivative is that of any order.
     """
 
-    loss: str = "lovasz"
-    classes: Literal["present", "all"] = "present"  # average over the classes that an image's labels have, or over all
-    class_weights: tuple[float, ...] | None = None  # factor of each class's term
+    loss: LossName = "lovasz"
+    classes: Annotated[
+        Literal["present", "all"], Doc("Classes that the mean is taken over; present: those of an image's labels.")
+    ] = "present"
+    class_weights: Annotated[tuple[float, ...] | None, Doc("Factor of each class's term.")] = None
 
     def __post_init__(self):
         super().__post_init__()

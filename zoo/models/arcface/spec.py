@@ -7,10 +7,10 @@ and not of the model.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Checked, Count, Share
+from zoo.data.fields import Checked, Count, Doc, Share
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, constant, kaiming_normal, normal, uniform, zeros
 from zoo.models.resnet import spec as resnet
@@ -39,14 +39,20 @@ FP32_MODULES: tuple[str, ...] = ("fc", "features")
 class Arch(Checked):
     """Architecture of an IResNet."""
 
-    depth: Literal[18, 34, 50, 100, 101, 152, 200] = 50
-    variant: Literal["insightface", "plsc"] = "insightface"  # PReLU slopes, epsilon, dropout and initialization
-    num_classes: Count | None = None  # None: that of the data
-    embedding: Count = 512
-    width: Count = 64  # channels of the stem, 64 in the published models
-    size: Count | None = None  # side of the square images in pixels; None: that of the data, else 112
-    dropout: Share | None = None  # in front of fc; None: 0.4 for plsc, else 0
-    decay: Literal["weights", "all"] = "all"  # weights: no weight decay on biases, normalizations and PReLUs
+    depth: Annotated[Literal[18, 34, 50, 100, 101, 152, 200], Doc("Layers of the network.")] = 50
+    variant: Annotated[
+        Literal["insightface", "plsc"],
+        Doc("Implementation that PReLU slopes, epsilon, dropout and initialization follow."),
+    ] = "insightface"
+    num_classes: Annotated[Count | None, Doc("Rows of the class matrix; null: the identities of the data.")] = None
+    embedding: Annotated[Count, Doc("Elements of an embedding.")] = 512
+    width: Annotated[Count, Doc("Channels of the stem, 64 in the published models.")] = 64
+    size: Annotated[Count | None, Doc("Side of the square images, in pixels; null: that of the data, else 112.")] = None
+    dropout: Annotated[Share | None, Doc("Dropout in front of the last layer; null: 0.4 for plsc, else 0.")] = None
+    decay: Annotated[
+        Literal["weights", "all"],
+        Doc("Parameters with weight decay; weights: none on biases, normalizations and PReLUs."),
+    ] = "all"
 
     @property
     def outputs(self) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Checked, Count, Range, Share
+from zoo.data.fields import Checked, Count, Doc, Range, Share
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, kaiming_normal, normal, zeros
 from zoo.models.resnet import spec as resnet
@@ -28,25 +28,38 @@ FP32_MODULES: tuple[str, ...] = ()
 class Arch(Checked):
     """Architecture of a DeepLabV3+."""
 
-    variant: Literal["mmseg", "paddleseg"] = "mmseg"
-    depth: Literal[18, 50, 101] = 50
-    num_classes: Count | None = None  # None: that of the data
-    width: Count = 64  # output channels of the stem, 64 in the papers
-    stem: Literal["deep", "plain"] = "deep"  # deep: three 3x3 convolutions; plain: torchvision's 7x7
-    output_stride: Literal[8, 16] = 8
-    multi_grid: Annotated[tuple[int, ...], Range(1, ordered=False)] = ()  # dilation of each block of layer4; (): that
-    # of the variant
-    rates: Annotated[tuple[int, int, int], Range(1, ordered=False)] = (12, 24, 36)  # dilations of the pyramid
-    head_width: Count | None = None  # None: 512 (mmseg) or 256 (paddleseg)
-    low_width: Count = 48  # channels that the head takes from layer1
-    aux_width: Count = 256
-    auxiliary: bool | None = None  # a second, smaller head on layer3 in training; None: that of the variant
-    dropout: Share = 0.1  # mmseg: of channels in front of the classifiers; paddleseg: of elements
-    align_corners: bool = False  # of every resize; true suits inputs of 8k + 1 pixels
-    decay: Literal["weights", "all"] = "all"  # all: weight decay on biases and normalizations too
-    zero_gamma: bool = True  # initialize the last normalization of each block to 0, unless pretrained
-    crop: tuple[int, int] | None = None  # height and width in training; None: that of the data
-    pretrained: Literal["imagenet"] | None = None
+    variant: Annotated[Literal["mmseg", "paddleseg"], Doc("Implementation that head and backbone follow.")] = "mmseg"
+    depth: Annotated[Literal[18, 50, 101], Doc("Layers of the backbone, a ResNet.")] = 50
+    num_classes: Annotated[Count | None, Doc("Outputs of the classifier; null: the classes of the data.")] = None
+    width: Annotated[Count, Doc("Output channels of the stem, 64 in the papers.")] = 64
+    stem: Annotated[
+        Literal["deep", "plain"], Doc("First layers; deep: three 3x3 convolutions, plain: torchvision's 7x7.")
+    ] = "deep"
+    output_stride: Annotated[Literal[8, 16], Doc("Stride of the backbone's output.")] = 8
+    multi_grid: Annotated[
+        tuple[int, ...],
+        Range(low=1, ordered=False),
+        Doc("Dilation of each block of layer4; empty: that of the variant."),
+    ] = ()
+    rates: Annotated[tuple[int, int, int], Range(low=1, ordered=False), Doc("Dilations of the pyramid.")] = (12, 24, 36)
+    head_width: Annotated[Count | None, Doc("Channels of the head; null: 512 (mmseg) or 256 (paddleseg).")] = None
+    low_width: Annotated[Count, Doc("Channels that the head takes from layer1.")] = 48
+    aux_width: Annotated[Count, Doc("Channels of the auxiliary head.")] = 256
+    auxiliary: Annotated[
+        bool | None, Doc("Add a second, smaller head on layer3 in training; null: that of the variant.")
+    ] = None
+    dropout: Annotated[
+        Share, Doc("Dropout in front of the classifiers, of channels (mmseg) or elements (paddleseg).")
+    ] = 0.1
+    align_corners: Annotated[bool, Doc("Align corners in every resize; it suits inputs of 8k + 1 pixels.")] = False
+    decay: Annotated[
+        Literal["weights", "all"], Doc("Parameters with weight decay; weights: none on biases and normalizations.")
+    ] = "all"
+    zero_gamma: Annotated[bool, Doc("Initialize the last normalization of each block to 0, unless pretrained.")] = True
+    crop: Annotated[
+        tuple[int, int] | None, Doc("Height and width in training, in pixels; null: those of the data.")
+    ] = None
+    pretrained: Annotated[Literal["imagenet"] | None, Doc("Initial weights of the backbone; null: random.")] = None
 
     def __post_init__(self):
         super().__post_init__()

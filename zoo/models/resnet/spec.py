@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Checked, Count, Range
+from zoo.data.fields import Checked, Count, Doc, Range
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, kaiming_normal, normal, uniform, zeros
 
@@ -31,18 +31,43 @@ BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
 class Arch(Checked):
     """Architecture of a ResNet."""
 
-    depth: Literal[18, 34, 50, 101, 152] = 50
-    num_classes: Count | None = None  # None: that of the data
-    width: Count = 64  # channels of the stem, 64 in the paper
-    dilate: tuple[bool, bool, bool] = (False, False, False)  # dilation instead of the stride in layer2, layer3, layer4
-    decay: Literal["weights", "all", "all_but_bn"] = "weights"  # all: weight decay on biases and normalizations too, as
-    # torchvision; all_but_bn: on all but those named bn*, so on downsample.1 and the classifier's bias, as NVIDIA
-    conv_init: Literal["fan_out", "fan_in"] = "fan_out"  # He normal by this; torchvision: fan_out, NVIDIA: fan_in
-    fc_bias_init: Literal["zeros", "uniform"] = "zeros"  # uniform: as the classifier's weight, PyTorch's default
-    padding: Literal["symmetric", "same_pool", "same"] = "symmetric"  # of layers of stride 2, see above
-    bn_eps: Annotated[float, Range(0, 1, above=True, below=True)] = 1e-5  # epsilon of every batch normalization
-    zero_gamma: bool = False  # initialize the last normalization of each block to 0: the block starts as its shortcut
-    pretrained: Literal["imagenet"] | None = None
+    depth: Annotated[Literal[18, 34, 50, 101, 152], Doc("Layers of the network.")] = 50
+    num_classes: Annotated[Count | None, Doc("Outputs of the classifier; null: the classes of the data.")] = None
+    width: Annotated[Count, Doc("Channels of the stem, 64 in the paper.")] = 64
+    dilate: Annotated[tuple[bool, bool, bool], Doc("Dilate instead of a stride in layer2, layer3 and layer4.")] = (
+        False,
+        False,
+        False,
+    )
+    decay: Annotated[
+        Literal["weights", "all", "all_but_bn"],
+        Doc(
+            "Parameters with weight decay; weights: none on biases and normalizations, all: everything, as "
+            "torchvision, all_but_bn: not on those named bn*, as NVIDIA."
+        ),
+    ] = "weights"
+    conv_init: Annotated[
+        Literal["fan_out", "fan_in"],
+        Doc("Fan of the convolutions' He initialization; torchvision has fan_out, NVIDIA fan_in."),
+    ] = "fan_out"
+    fc_bias_init: Annotated[
+        Literal["zeros", "uniform"],
+        Doc("Initialization of the classifier's bias; uniform: as its weight, PyTorch's default."),
+    ] = "zeros"
+    padding: Annotated[
+        Literal["symmetric", "same_pool", "same"],
+        Doc(
+            "Padding of layers of stride 2; same: TensorFlow's rule, as mindspore-ai, same_pool: of max pooling "
+            "alone, as mindcv."
+        ),
+    ] = "symmetric"
+    bn_eps: Annotated[
+        float, Range(low=0, high=1, open_low=True, open_high=True), Doc("Epsilon of every batch normalization.")
+    ] = 1e-5
+    zero_gamma: Annotated[
+        bool, Doc("Initialize the last normalization of each block to 0: the block starts as its shortcut.")
+    ] = False
+    pretrained: Annotated[Literal["imagenet"] | None, Doc("Initial weights; null: random.")] = None
 
     @property
     def same_convs(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Checked, Count, Range, Share
+from zoo.data.fields import Checked, Count, Doc, Range, Share
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, normal, uniform
 from zoo.models.resnet import spec as resnet
@@ -28,20 +28,32 @@ SHIFT_OFFSETS = {"future": (1, -1), "past": (-1, 1), "causal": (-1,)}
 class Arch(Checked):
     """Architecture of a TSM."""
 
-    depth: Literal[18, 34, 50, 101, 152] = 50
-    num_classes: Count | None = None  # None: that of the data
-    segments: Count | None = None  # T, frames per clip; None: that of the data
-    shift_place: Literal["blockres", "block", "none"] = "blockres"  # shift in front of the residual branch or the block
-    shift_div: Annotated[int, Range(2)] = 8  # 1 / shift_div of the channels moves each way
-    shift_direction: Literal["future", "past", "causal"] = "future"  # source of the first fold of channels; the second
-    # comes from the other side. PaddleVideo: past. causal: the first comes from the past, the second stays
-    temporal_pool: bool = False  # halve T in front of layer2
-    non_local: bool = False
-    dropout: Share = 0.5
-    partial_bn: bool = False  # freeze every 2-D batch normalization but the first
-    fc_lr5: bool = True  # 5 times the learning rate for the classifier's weight, 10 times for its bias
-    width: Count = 64  # channels of the stem, 64 in the paper
-    pretrained: Literal["imagenet"] | None = None
+    depth: Annotated[Literal[18, 34, 50, 101, 152], Doc("Layers of the backbone, a ResNet.")] = 50
+    num_classes: Annotated[Count | None, Doc("Outputs of the classifier; null: the classes of the data.")] = None
+    segments: Annotated[Count | None, Doc("Frames per clip, T; null: that of the data.")] = None
+    shift_place: Annotated[
+        Literal["blockres", "block", "none"],
+        Doc("Where channels are shifted: in front of the residual branch, or of the block."),
+    ] = "blockres"
+    shift_div: Annotated[
+        int, Range(low=2), Doc("Divisor of the share of channels that moves each way: 1 / shift_div.")
+    ] = 8
+    shift_direction: Annotated[
+        Literal["future", "past", "causal"],
+        Doc(
+            "Frames that the first fold of channels comes from; the second comes from the other side or, if "
+            "causal, stays."
+        ),
+    ] = "future"
+    temporal_pool: Annotated[bool, Doc("Halve T in front of layer2.")] = False
+    non_local: Annotated[bool, Doc("Add non-local blocks to layer2 and layer3.")] = False
+    dropout: Annotated[Share, Doc("Dropout in front of the classifier.")] = 0.5
+    partial_bn: Annotated[bool, Doc("Freeze every 2-D batch normalization but the first.")] = False
+    fc_lr5: Annotated[
+        bool, Doc("Multiply the learning rate of the classifier by 5 for its weight and by 10 for its bias.")
+    ] = True
+    width: Annotated[Count, Doc("Channels of the stem, 64 in the paper.")] = 64
+    pretrained: Annotated[Literal["imagenet"] | None, Doc("Initial weights of the backbone; null: random.")] = None
 
     def __post_init__(self):
         super().__post_init__()

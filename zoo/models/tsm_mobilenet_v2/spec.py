@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Checked, Count, Range, Share
+from zoo.data.fields import Checked, Count, Doc, Range, Share
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, kaiming_normal, normal, zeros
 from zoo.models.tsm.spec import check_causal
@@ -36,14 +36,26 @@ FEATURES = 1280  # channels of the last convolution, at width 32 and below
 class Arch(Checked):
     """Architecture of a TSM on MobileNetV2."""
 
-    num_classes: Count | None = None  # None: that of the data
-    segments: Count | None = None  # T, frames per clip; None: that of the data
-    shift_div: Annotated[int, Range(2)] = 8  # 1 / shift_div of the channels moves each way
-    shift_direction: Literal["future", "past", "causal"] = "future"  # as in zoo/models/tsm/spec.py
-    dropout: Share = 0.5
-    fc_lr5: bool = True  # 5 times the learning rate for the classifier's weight, 10 times for its bias
-    width: Count = 32  # channels of the stem, 32 in the paper; the others follow in proportion, as multiples of 8
-    pretrained: Literal["imagenet"] | None = None
+    num_classes: Annotated[Count | None, Doc("Outputs of the classifier; null: the classes of the data.")] = None
+    segments: Annotated[Count | None, Doc("Frames per clip, T; null: that of the data.")] = None
+    shift_div: Annotated[
+        int, Range(low=2), Doc("Divisor of the share of channels that moves each way: 1 / shift_div.")
+    ] = 8
+    shift_direction: Annotated[
+        Literal["future", "past", "causal"],
+        Doc(
+            "Frames that the first fold of channels comes from; the second comes from the other side or, if "
+            "causal, stays."
+        ),
+    ] = "future"
+    dropout: Annotated[Share, Doc("Dropout in front of the classifier.")] = 0.5
+    fc_lr5: Annotated[
+        bool, Doc("Multiply the learning rate of the classifier by 5 for its weight and by 10 for its bias.")
+    ] = True
+    width: Annotated[
+        Count, Doc("Channels of the stem, 32 in the paper; the others follow in proportion, as multiples of 8.")
+    ] = 32
+    pretrained: Annotated[Literal["imagenet"] | None, Doc("Initial weights of the backbone; null: random.")] = None
 
     @property
     def imagenet_variant(self) -> str:
