@@ -59,10 +59,8 @@ class Case(NamedTuple):
 
     Attributes:
         folder: of its copy; None if it is installed.
-        program: runs it.
         options: changes of the recipe, separated by spaces.
         on_purpose: what differs in such a training too, as the header of the recipe names it.
-        framework: of the program.
     """
 
     folder: str | None

@@ -44,10 +44,7 @@ class Task(NamedTuple):
     """A recipe on synthetic data, beside the project that its model comes from.
 
     Attributes:
-        framework: framework of both.
-        recipe: its name.
         options: changes of it.
-        peer: name of the project.
         update: function of (folder of the copies, job, batch) that returns its update.
     """
 

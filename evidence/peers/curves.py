@@ -23,18 +23,13 @@ class Work(NamedTuple):
     """What both sides train.
 
     Attributes:
-        framework: of the program, torch or paddle.
-        clones: folder of the copies of other projects.
         files: of upstream, which the recipe names.
         dtype: name of numpy's type to compute in.
-        inputs: the model's input of each update.
-        labels: of each update.
         masks: dropout masks in the order of their use.
         epochs: of as many updates each.
         lr: learning rate that the schedule scales.
         warmup: of the schedule, in epochs.
         milestones: of the schedule, in epochs.
-        arch: the model's architecture.
         log: path of the file that receives what upstream prints.
         as_published: whether to keep what differs from the recipe on purpose.
     """
@@ -79,7 +74,6 @@ class Recorder:
     """Records a training: watches the modules that it trains and every backward pass, and gives the dropout masks.
 
     Args:
-        work: has the batches and the masks.
         tensor: function of the framework that makes a tensor of an array.
     """
 

@@ -162,7 +162,6 @@ def describe(cfg: Config, name: str, classes: int | None = None, samples: int | 
     """Return shape and size of a recipe's data where they are, else those of the published set.
 
     Args:
-        cfg: the recipe.
         name: of its data set.
         classes, samples: their numbers, None for those of the data.
 

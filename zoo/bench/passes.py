@@ -35,10 +35,7 @@ def peak(
     These are activations, temporary tensors and the gradients so far.
 
     Args:
-        model: its name.
-        arch: its complete architecture.
         fields: the model's input, and the label.
-        batch: number of samples.
         settings: of the task.
         is_half: convolutions and products compute in 16 bits.
         fp32_norms: normalizations compute in fp32 all the same, between two casts.
@@ -79,9 +76,6 @@ class Live(TorchDispatchMode):
 
     Args:
         existing: tensors that do not count.
-
-    Attributes:
-        peak: the largest number of bytes so far.
     """
 
     def __init__(self, existing: Iterable[torch.Tensor] = ()):

@@ -143,7 +143,6 @@ def judge(ratio: LogRatio, adjusted_p: float, rank_p: float, runs: int, paired: 
 
     Args:
         ratio: of the throughputs b / a.
-        adjusted_p: of the ratio, adjusted for the number of cases.
         rank_p: of the rank test on the runs.
         runs: number of runs of each, the smaller of the two; of pairs if they are paired.
         margin: slowdown that matters, as a fraction: 0.03.

@@ -68,9 +68,6 @@ def render(
 
     Args:
         arguments: options of `zoo launch`.
-        recipe: its name.
-        config: the recipe.
-        variables: for all processes.
         train_arguments: options of `zoo train`.
 
     Raises:
@@ -130,7 +127,6 @@ def check_out(out: str, mounted: Sequence[Volume]) -> None:
 
     Args:
         out: folder of the run; relative to the project's folder in the image.
-        mounted: volumes of the containers.
 
     Raises:
         UserError: It is not on a volume that can be written to.

@@ -229,7 +229,6 @@ def collect(named: Sequence[str], environ: Mapping[str, str] = os.environ) -> di
 
     Args:
         named: values of --env: NAME for the caller's value, or NAME=VALUE.
-        environ: environment of the caller.
 
     Raises:
         UserError: A name is not one of a variable, belongs to launchers, or has no value.

@@ -45,7 +45,6 @@ class Group:
     same order. They wait for each other, but in `gather` rank 0 alone waits.
 
     Args:
-        launch: Rank, world size and addresses of this process.
         connections: On rank 0 the connections to all other ranks, by rank; on the others that to rank 0.
         heartbeat: Heartbeat thread; None for a single process.
     """
@@ -161,9 +160,6 @@ class Polling:
 
     An exchange takes rank 0 longer the more ranks there are. In a large world it comes so seldom that it costs the same
     share of the time whatever a step takes; rank 0 announces with each exchange after how many steps the next follows.
-
-    Args:
-        group: process group.
     """
 
     def __init__(self, group: Group):
@@ -196,9 +192,7 @@ def assert_same(group: Group, name: str, value: Any) -> None:
     """Check that all ranks have the same value of something.
 
     Args:
-        group: Process group; a collective call.
         name: Name of the value for the message, such as "the data set (its checksum)".
-        value: Anything that JSON can represent.
 
     Raises:
         UserError: On every rank, listing the ranks whose value is not that of rank 0.

@@ -56,11 +56,9 @@ class Heartbeat(threading.Thread):
     """Thread that exits this process with code 1 and a message when another one ends, stops responding or straggles.
 
     Args:
-        rank: Rank of this process.
         peers: Connections by rank; rank 0 is connected to all others, the others to rank 0.
         names: Names for messages, by rank: those of the peers and of this process.
         straggler_timeout: Seconds after which a process that stays behind the others is given up (checked by rank 0).
-        size: World size.
         patient_until: Time of the monotonic clock, in seconds; before it, no process is given up for being slow.
     """
 

@@ -40,7 +40,6 @@ def run(commands: Sequence[tuple[str, list[str]]], layout: launchers.Layout, she
 
     Args:
         commands: host and command of each launcher.
-        layout: of the run.
         shell: command that runs another one on a host.
 
     Returns:
@@ -87,8 +86,6 @@ def supervise(runners: Sequence["subprocess.Popen[bytes]"], logs: Path, size: in
 
     Args:
         runners: Processes of `run_launcher`, with a pipe as standard input.
-        logs: Folder of the log files of the ranks.
-        size: World size.
 
     Returns:
         Exit code: 0, that of a runner that failed, or 128 + signal.

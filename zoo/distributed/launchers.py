@@ -41,7 +41,6 @@ def read_world(text: str, option: str = "") -> tuple[int, int]:
     """Return the number of hosts and of processes per host of `4x8`, or of `8` on one host.
 
     Args:
-        text: HOSTSxPROCESSES.
         option: that the text belongs to, for the message.
 
     Raises:
@@ -61,7 +60,6 @@ def read_hosts(names: str | None, file: str | None, count: int) -> list[str]:
         names: value of --hosts; None for this host, or those of the file.
         file: value of --hostfile. One host per line: `n1`, `n1 slots=8` (Open MPI) or `n1:8` (MPICH), or a line per
             slot (the node file of a batch system). `#` starts a comment.
-        count: number of hosts that are needed.
 
     Raises:
         UserError: a host cannot be read, or there are fewer or more hosts.
@@ -94,7 +92,6 @@ def build(layout: Layout, framework: str, device: str, script: list[str]) -> lis
     """Return (host, command) for every launcher to start.
 
     Args:
-        layout: hosts and processes.
         framework: whose launcher is used, unless mpirun is.
         device: train.device of the recipe.
         script: command of a rank, without the interpreter.
@@ -113,9 +110,7 @@ def remote(shell: str, host: str, ssh_port: int | None, command: list[str]) -> l
     Args:
         shell: words with {host}, and {command} where a command for a shell belongs. Without {command}, it is added at
             the end: one word for ssh, which gives it to a shell itself, else the three words `sh -c LINE`.
-        host: name or address.
         ssh_port: None for that of the configuration.
-        command: words.
     """
     line = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
     words = [word.replace("{host}", host) for word in split(shell, "--shell")]

@@ -37,8 +37,6 @@ def gather(group: Group, world: World, storage: str) -> list[dict[str, Any]]:
     """Return one entry per host, in the order of their first ranks. A collective call.
 
     Args:
-        group: process group.
-        world: the framework's, for the accelerators and their libraries.
         storage: a path in the file system that counts as the host's storage: the folder of the data.
 
     Returns:
@@ -71,7 +69,6 @@ def describe(libraries: Mapping[str, str | None], storage: str) -> dict[str, Any
 
     Args:
         libraries: versions of the framework's own libraries (World.libraries).
-        storage: a path in the file system that counts as storage.
     """
     sockets, cores = _topology()
     return {

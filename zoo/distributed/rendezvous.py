@@ -63,8 +63,6 @@ class Rendezvous(NamedTuple):
     """Where and until when the processes meet.
 
     Attributes:
-        address: of rank 0, resolved.
-        timeout: seconds in all.
         end: time of the monotonic clock, in seconds.
         key: secret of the run.
     """
@@ -84,7 +82,6 @@ def connect(launch: Launch, straggler_timeout: float, timeout: float = BEGIN_TIM
     """Join the process group of the run.
 
     Args:
-        launch: Rank, world size and address of rank 0, as the launcher gave them.
         straggler_timeout: Seconds after which a process that stays behind the others is given up.
         timeout: Seconds until all processes must have joined, and in which a slow one is waited for.
 

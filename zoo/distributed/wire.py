@@ -104,7 +104,6 @@ def derive_key(job: str, environ: Mapping[str, str]) -> bytes:
 
     Args:
         job: identifiers by which the launcher tells starts apart; they are part of every key.
-        environ: environment of this process.
 
     Raises:
         UserError: Other users may read the file.
@@ -198,8 +197,6 @@ def receive_hello(connection: socket.socket, key: bytes, end: float) -> tuple[He
     """Send a nonce to whoever has connected, and return the hello that answers.
 
     Args:
-        connection: as accepted.
-        key: of the run.
         end: time of the monotonic clock, in seconds, until which the hello must be here.
 
     Raises:

@@ -35,11 +35,8 @@ class Finding(NamedTuple):
     """What was found out about one part of the machine.
 
     Attributes:
-        section: heading that it stands below.
-        topic: part of the machine.
         state: OK; ABSENT, not here and not missed; WARNING, something will be slow or will not work; FAILURE, training
             cannot start here, or not on this device.
-        text: what was found, or what is wrong.
         remedy: what to do about it; empty where nothing is to be done.
     """
 

@@ -25,7 +25,6 @@ class Start(NamedTuple):
     """A framework that has started on a device, or not.
 
     Attributes:
-        framework: name of the framework.
         device: as it was asked for: auto, cpu, cuda:1.
         kind: the type of the device that it has started on; None if it did not start.
         modes: precision -> its 16-bit or other type, of the precisions that the device has.
@@ -48,7 +47,6 @@ def examine(
     """Examine everything.
 
     Args:
-        frameworks: their names.
         device: as on the command line; None: any.
         quick: leave out the updates.
         seconds: time limit of each process.
@@ -83,10 +81,7 @@ def start(framework: str, device: str | None, seconds: float, gpus: Driver) -> t
     """Start a framework on a device, and on the CPU, which others are compared with.
 
     Args:
-        framework: name of the framework.
         device: as on the command line; None tries what train.py would take.
-        seconds: time limit of each process.
-        gpus: the driver of this machine.
 
     Returns:
         The devices that were tried, and the lines about them.

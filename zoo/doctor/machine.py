@@ -50,7 +50,6 @@ class Driver(NamedTuple):
     Attributes:
         expected: whether there is a GPU, so that a missing driver is missed.
         cuda: newest CUDA that it runs, such as (12, 8); None without a driver.
-        devices: names of its devices.
     """
 
     expected: bool = False

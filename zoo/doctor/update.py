@@ -106,10 +106,8 @@ def examine(
     """Do the updates.
 
     Args:
-        framework: name of the framework.
         device: that it starts on, such as cuda:1.
         precision: fp32, fp16 or bf16.
-        seconds: time limit.
         reference: updates in fp32; None if there are none yet.
 
     Returns:

@@ -21,7 +21,6 @@ def lines(events: Sequence[Event], target: float | None, warmup_epochs: int) -> 
     """Return the lines of the log, of a finished run or of one so far.
 
     Args:
-        events: Events of the run, as `journal.history` returns them.
         target: Accuracy, as a fraction, for which target_quality_time is logged when it is first reached.
         warmup_epochs: Epochs at the start of the run that avg_ips leaves out.
     """

@@ -28,10 +28,8 @@ class Console:
     """Journal listener that prints events.
 
     Args:
-        steps: Number of the last update.
         out: Stream to print to; default the standard output.
         epochs: Length of the recipe; None if it counts updates.
-        metric: Name of the main metric.
         verbose: Whether every event is printed.
     """
 
@@ -90,7 +88,6 @@ class Console:
         """Show a bar on a terminal for what takes longer than BAR_DELAY seconds.
 
         Args:
-            name: what is done.
             total: number of parts; None for a bar without an end.
 
         Yields:
@@ -135,7 +132,6 @@ class Console:
         Args:
             metadata: Fields of the event `begin`.
             changed: Keys of the recipe that a resumed run changes, as `key: old -> new`.
-            notes: Remarks about the data set.
         """
         self._classes = metadata["classes"]
         data, *others = run_lines(metadata)

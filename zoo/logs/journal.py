@@ -109,7 +109,6 @@ class Journal:
         """Append an event.
 
         Args:
-            event: its name.
             values: its fields, of types that JSON can represent. Listeners get numbers that are not finite as they are.
         """
         if self._file is None:

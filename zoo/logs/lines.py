@@ -55,12 +55,7 @@ def end_lines(events: Sequence[Event], folder: str) -> list[str]:
 
 
 def end_text(end: Event, steps: int) -> str:
-    """Return how far a run came that has ended.
-
-    Args:
-        end: its event.
-        steps: of its recipe.
-    """
+    """Return how far a run came that has ended."""
     reasons = {"max_steps": "--max-steps", "target": "the target is reached", "early_stopping": "no improvement"}
     if end["step"] >= steps:
         return f"is complete at step {end['step']}"

@@ -23,7 +23,6 @@ class Submission(NamedTuple):
     """What a log says of its submitter.
 
     Attributes:
-        org: the submitter.
         division: open, or closed for a run that keeps to the reference's hyperparameters.
         status: how the machine can be had: research, cloud, onprem or preview.
         platform: the machine; None for hosts x accelerators of the run.
@@ -58,10 +57,6 @@ class Entry(NamedTuple):
 
 def lines(events: Sequence[Event], submission: Submission) -> list[str]:
     """Return the lines of the log of a run, or of one so far.
-
-    Args:
-        events: events of the run, as `journal.history` returns them.
-        submission: what the journal does not know.
 
     Raises:
         UserError: the run has not begun, or its `begin` lacks fields (it is of an older version).

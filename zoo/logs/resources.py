@@ -37,7 +37,6 @@ class Resources:
     """What this rank uses.
 
     Args:
-        world: the framework's, for the memory of the device.
         is_first_of_host: whether this rank measures what all ranks of its host share.
     """
 

@@ -160,11 +160,9 @@ class Interval(NamedTuple):
     """What one rank measured between two log lines; times in seconds.
 
     Attributes:
-        elapsed: of training.
         wait: of the loop for data.
         reading: of the prefetch thread, for batches that were still being read.
         transport: of the prefetch thread, to get batches from the worker and copy them to the device.
-        samples: read.
         stages: of reading them, added up over all reading threads.
         workers: processes that read; 0: threads of the training process.
         threads: reading threads per process.
@@ -204,7 +202,6 @@ class Cause(NamedTuple):
     Attributes:
         name: a stage, `workers` or `transport`.
         message: what was measured, and the key to change.
-        interval: in which it was measured.
     """
 
     name: str

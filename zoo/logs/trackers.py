@@ -35,7 +35,6 @@ class Tracker:
         Args:
             folder: of the run, which names the run there.
             project: its project; of MLflow, its experiment.
-            recipe: values by key.
 
         Raises:
             UserError: the package refuses, for example because nobody is logged in.

@@ -36,7 +36,6 @@ class Viewer(Listener, Protocol):
         """Show what belongs to the last event `eval`.
 
         Args:
-            step: of the evaluation.
             images: uint8 RGB (H, W, 3) by name, such as val_images/samples.
             histograms: by name, such as weights/conv1.weight.
         """
@@ -69,7 +68,6 @@ class TensorBoard:
 
         Args:
             run: folder of the run, after which TensorBoard names it.
-            recipe: text to show.
             hparams: values by key, by which the tab HPARAMS compares runs.
         """
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # takes half a second to import

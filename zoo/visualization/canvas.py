@@ -95,7 +95,6 @@ def confusion_matrix(confusion: np.ndarray, names: Sequence[str]) -> np.ndarray:
     Args:
         confusion: counts (K, K + 1); the last column, which is drawn if it is not empty, has predictions that are none
             of the classes.
-        names: of the classes.
 
     Returns:
         uint8 (H, W, 3).

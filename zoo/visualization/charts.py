@@ -18,10 +18,7 @@ class Chart(NamedTuple):
     """A line chart.
 
     Attributes:
-        title: what is drawn.
-        x_label: of the axis.
         lines: name and points, as SVG writes them; a line of one point is drawn as such.
-        x_ticks, y_ticks: of the axes.
     """
 
     title: str

@@ -31,9 +31,7 @@ class Tile(NamedTuple):
 
     Attributes:
         pixels: uint8 (H, W, 3).
-        text: what is predicted.
         is_right: whether it is; None where it is neither right nor wrong.
-        name: of the sample.
     """
 
     pixels: np.ndarray
@@ -62,7 +60,6 @@ def class_tile(evaluation: Evaluation, prediction: Prediction, frames_shown: int
     """Draw a sample with its label and the most probable class.
 
     Args:
-        evaluation: of the sample.
         prediction: its logits are those of its views, (V, K).
         frames_shown: of a clip, at most.
     """
@@ -107,7 +104,6 @@ def scene_tile(evaluation: Evaluation, prediction: Prediction) -> Tile:
     """Draw a scene, its labels and the predicted ones side by side.
 
     Args:
-        evaluation: of the scene.
         prediction: the class of each pixel, uint8 (1, H, W).
     """
     index, (predicted,) = prediction
@@ -184,10 +180,5 @@ TASKS: Mapping[str, Callable[[Evaluation], Mapping[str, np.ndarray]]] = {
 
 
 def draw(task: str, evaluation: Evaluation) -> Mapping[str, np.ndarray]:
-    """Draw the images of an evaluation, uint8 RGB (H, W, 3), by name; a task that has none is not in TASKS.
-
-    Args:
-        task: its name.
-        evaluation: what was predicted.
-    """
+    """Draw the images of an evaluation, uint8 RGB (H, W, 3), by name; a task that has none is not in TASKS."""
     return TASKS[task](evaluation) if task in TASKS else {}

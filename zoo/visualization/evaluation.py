@@ -21,8 +21,6 @@ class Evaluation(NamedTuple):
     """An evaluation that is over.
 
     Attributes:
-        dataset: the split.
-        seed: of the run.
         state: of the metric, summed over ranks.
         predictions: of some samples of this rank, see Recorder.
     """
@@ -72,8 +70,6 @@ class Recorder:
         """Keep nothing yet.
 
         Args:
-            metric: of the task.
-            samples: of the split.
             world_size: number of ranks; this one is rank 0.
             count: number of samples to keep.
             sample_loss: by which as many of the worst are kept, too; None for none of them.

@@ -98,7 +98,6 @@ def class_scores(confusion: np.ndarray, names: Sequence[str]) -> list[dict[str, 
 
     Args:
         confusion: counts (K, K + 1): rows are labels, columns predictions, the last one of none of the classes.
-        names: of the classes.
     """
     right, labelled, predicted = np.diag(confusion), confusion.sum(1), confusion[:, :-1].sum(0)
 

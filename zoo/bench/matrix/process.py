@@ -64,10 +64,7 @@ def run(words: Sequence[str], log: Path, checkout: Path, seconds: float, memory:
     The kernel kills the command when this program ends in whatever way; `zoo launch` then ends the ranks.
 
     Args:
-        words: the command.
-        log: receives its output.
         checkout: whose modules it imports.
-        seconds: until it must have ended.
         memory: bytes that its processes may have together; None for no limit.
 
     Raises:

@@ -80,7 +80,6 @@ def largest(fits: Callable[[int], bool], start: int) -> int:
 
     Args:
         fits: tells whether a batch fits; one that is larger than a batch that does not, does not either.
-        start: first batch to try.
     """
     low, high = 0, max(1, start)
     while high <= MAX_BATCH and fits(high):

@@ -107,7 +107,6 @@ def rows(paths: Sequence[str], target: Decimal | None) -> list[dict[str, Any]]:
     """Return the reviewers' rows of trees and runs, sorted by model and cards; None is what is not known.
 
     Args:
-        paths: folders of runs, or of trees.
         target: accuracy that ends Time2train; None for AI-Rank's, or in a demo for the run's own.
 
     Raises:

@@ -29,11 +29,6 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def open_listeners(folder: str, config: Config) -> list[Listener]:
-    """Return the listeners of a recipe.
-
-    Args:
-        folder: of the run.
-        config: the recipe.
-    """
+    """Return the listeners of a recipe."""
     modules = [importlib.import_module(f"zoo.logs.listeners.{name}") for name in config.listeners]
     return [module.open_listener(folder, config) for module in modules]
