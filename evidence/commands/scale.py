@@ -153,10 +153,6 @@ def _add_predict(part: argparse.ArgumentParser) -> None:
     part.add_argument("--inter-bandwidth", type=positive, metavar="GB/S", help="between hosts, each way")
     latency = "of a message between hosts; default 0"
     part.add_argument("--inter-latency", type=not_negative, default=0.0, metavar="US", help=latency)
-    _add_worlds(part)
-
-
-def _add_worlds(part: argparse.ArgumentParser) -> None:
     worlds = "cards to predict, such as 1,8,4x8,128x8"
     part.add_argument("--worlds", type=several(cluster), required=True, metavar="N,HxN", help=worlds)
     add_json_argument(part)

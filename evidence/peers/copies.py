@@ -1,4 +1,4 @@
-"""What copies of other projects need to be imported here, and their versions."""
+"""Preparations for imports from copies of other projects, and their versions."""
 
 import importlib
 import importlib.metadata

@@ -20,7 +20,7 @@ Tensors = dict[str, np.ndarray]
 
 
 class Work(NamedTuple):
-    """What both sides train.
+    """The training of both sides.
 
     Attributes:
         files: of upstream, which the recipe names.
@@ -31,7 +31,7 @@ class Work(NamedTuple):
         warmup: of the schedule, in epochs.
         milestones: of the schedule, in epochs.
         log: path of the file that receives what upstream prints.
-        as_published: whether to keep what differs from the recipe on purpose.
+        as_published: keep what differs from the recipe on purpose.
     """
 
     framework: str
@@ -71,7 +71,7 @@ class Curve(NamedTuple):
 
 
 class Recorder:
-    """Records a training: watches the modules that it trains and every backward pass, and gives the dropout masks.
+    """Recorder of a training, by hooks in its modules and backward passes; it supplies the dropout masks.
 
     Args:
         tensor: function of the framework that makes a tensor of an array.

@@ -17,10 +17,13 @@ from zoo.data.demo.common import map_threads
 from zoo.data.extras import av, cv2
 
 SEED = 16
-IMAGES, CLASSES, IMAGE_SIZE, IMAGE_QUALITY = 384, 8, (500, 375), 90
-CLIPS, FRAMES, RATE, CLIP_SIZE, FRAME_QUALITY = 24, 300, 30, (340, 256), 85
+IMAGES, CLASSES = 384, 8
+IMAGE_SIZE, IMAGE_QUALITY = (500, 375), 90
+CLIPS, FRAMES, RATE = 24, 300, 30
+CLIP_SIZE, FRAME_QUALITY = (340, 256), 85
 PAIRS, PAIR_SIZE, IDS = 16, (2048, 1024), (7, 8, 11, 21, 22, 23, 24, 26, 33)
-IDENTITIES, FACES_EACH, FACE_SIZE, FACE_QUALITY = 200, 10, (112, 112), 85
+IDENTITIES, FACES_EACH = 200, 10
+FACE_SIZE, FACE_QUALITY = (112, 112), 85
 
 
 def complete(folder: str, fill: Callable[[str], None]) -> str:
@@ -145,9 +148,7 @@ def _film(rng: np.random.Generator, width: int, height: int) -> Iterator[np.ndar
 def _photo(purpose: str, number: int, size: tuple[int, int], slope: float, grain: float) -> np.ndarray:
     """Return an image, uint8 BGR (height, width, 3), of some objects before a background.
 
-    Args:
-        slope: slope of the spectrum; the higher, the smoother.
-        grain: standard deviation of the noise.
+    A higher slope of the spectrum is smoother; grain is the standard deviation of the noise.
     """
     rng = order.generator(SEED, purpose, number)
     pixels = _color(rng, size, slope)

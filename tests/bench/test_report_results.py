@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bench.test_extract import PUBLISHED, ranks_of
+from tests.evidence.test_dlperf import PUBLISHED, ranks_of
 from tests.helpers.report_runs import speed_events, training_events, write
 from zoo.bench.report import runs, tables
 from zoo.bench.report.accelerators import memory, peak

@@ -47,7 +47,8 @@ examples
   %(prog)s -c arcface_ms1m --processes 8
   %(prog)s -c resnet50_imagenet --amp --on "A100 40GB"
   %(prog)s -c arcface_glint360k --classes 10000000 --processes 4x8 --on H100"""
-FP32_SIZE, HALF_SIZE, MIB, GIB = 4, 2, 2**20, 2**30  # bytes
+FP32_SIZE, HALF_SIZE = 4, 2  # bytes
+MIB, GIB = 2**20, 2**30
 KINDS = {  # name of a data set -> data.kind of synthetic data of the same shape
     **dict.fromkeys(("imagenet", "shapes"), "image"),
     **dict.fromkeys(("kinetics", "motion"), "clip"),

@@ -72,11 +72,7 @@ def peak(
 
 
 class Live(TorchDispatchMode):
-    """Follows the storages that operators return, until they are released.
-
-    Args:
-        existing: tensors that do not count.
-    """
+    """Storages that operators return, until they are released. existing: tensors that do not count."""
 
     def __init__(self, existing: Iterable[torch.Tensor] = ()):
         super().__init__()

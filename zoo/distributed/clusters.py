@@ -40,7 +40,7 @@ class Volume(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What a batch system starts."""
+    """A run as a batch system starts it."""
 
     name: str
     hosts: int
@@ -163,7 +163,8 @@ def _slurm(job: Job, arguments: argparse.Namespace) -> str:
     lines += ["set -eu"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in job.variables.items()]
     lines += [] if job.image else [f"cd {shlex.quote(os.getcwd())}"]
-    return "\n".join([*lines, f"{shlex.join(_srun(job))} \\\n    {shlex.join(_rank(job))}", ""])
+    train = ["python", f"{IMAGE_FOLDER}/train.py"] if job.image else program.command("train")
+    return "\n".join([*lines, f"{shlex.join(_srun(job))} \\\n    {shlex.join([*train, *job.train_arguments])}", ""])
 
 
 def _srun(job: Job) -> list[str]:
@@ -176,11 +177,6 @@ def _srun(job: Job) -> list[str]:
         if job.volumes:
             words.append(f"--container-mounts={','.join(map(_container_mount, job.volumes))}")
     return words
-
-
-def _rank(job: Job) -> list[str]:
-    train = ["python", f"{IMAGE_FOLDER}/train.py"] if job.image else program.command("train")
-    return [*train, *job.train_arguments]
 
 
 def _container_mount(volume: Volume) -> str:
@@ -293,17 +289,15 @@ def _mpi_job(job: Job, mpi_args: list[str]) -> str:
 
 def _pod(job: Job, container: str, restart: str | None) -> dict[str, Any]:
     """Return the specification of a pod with one container, in which ranks run."""
-    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
-    mounts += [_mount(number, volume) for number, volume in enumerate(job.volumes)]
+    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    for number, volume in enumerate(job.volumes):
+        read_only = {"readOnly": True} if volume.read_only else {}
+        mounts.append({"name": f"volume-{number}", "mountPath": volume.path, **read_only})
     volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": SHM_SIZE}}]
     volumes += [_volume(number, volume) for number, volume in enumerate(job.volumes)]
     main = {"name": container, "image": job.image, "workingDir": IMAGE_FOLDER, "volumeMounts": mounts}
     policy = {"restartPolicy": restart} if restart else {}
     return {**policy, "terminationGracePeriodSeconds": NOTICE, "containers": [main], "volumes": volumes}
-
-
-def _mount(number: int, volume: Volume) -> dict[str, Any]:
-    return {"name": f"volume-{number}", "mountPath": volume.path, **({"readOnly": True} if volume.read_only else {})}
 
 
 def _volume(number: int, volume: Volume) -> dict[str, Any]:

@@ -54,7 +54,7 @@ NAMED = "ZOO_ENV"  # names that zoo launch --env was given, separated by commas
 HIDDEN = "(hidden)"  # in place of the value of a secret
 # The devices of one host: recorded, but not carried to other hosts unless they are named.
 OF_ONE_HOST = frozenset({"CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES"})
-# What launchers tell the processes that they start.
+# Variables that launchers set for the processes that they start.
 OF_LAUNCHERS = frozenset({
     *("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK"),
     *("MS_ROLE", "MS_NODE_ID", "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT"),

@@ -63,8 +63,8 @@ class Group:
             return items
 
         def join(messages: list[bytes]) -> bytes:
-            told = [message for message in messages if message != EMPTY]
-            return json.dumps([item for message in told for item in json.loads(message)]).encode() if told else EMPTY
+            full = [message for message in messages if message != EMPTY]
+            return json.dumps([item for message in full for item in json.loads(message)]).encode() if full else EMPTY
 
         self.set_status("waiting for the other processes")
         message = json.dumps(items).encode()
@@ -189,7 +189,7 @@ class Polling:
 
 
 def assert_same(group: Group, name: str, value: Any) -> None:
-    """Check that all ranks have the same value of something.
+    """Check that all ranks have the same value of something. A collective call.
 
     Args:
         name: Name of the value for the message, such as "the data set (its checksum)".

@@ -73,8 +73,12 @@ class Heartbeat(threading.Thread):
     ):
         super().__init__(daemon=True)
         now = time.monotonic()
-        self.rank, self.peers, self.names, self.straggler_timeout = rank, dict(peers), names, straggler_timeout
-        self.interval, self.patient_until = interval_of(size, straggler_timeout), patient_until
+        self.rank = rank
+        self.peers = dict(peers)
+        self.names = names
+        self.straggler_timeout = straggler_timeout
+        self.interval = interval_of(size, straggler_timeout)
+        self.patient_until = patient_until
         self._selector = selectors.DefaultSelector()  # not select(), which ends at descriptor 1023
         for peer, connection in peers.items():
             self._selector.register(connection.socket, selectors.EVENT_READ, peer)

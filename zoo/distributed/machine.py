@@ -19,6 +19,7 @@ from zoo.distributed.group import Group
 from zoo.trainer.world import World
 
 PROC, SYS, DEV = Path("/proc"), Path("/sys"), Path("/dev")
+ACCELERATOR = re.compile(r"(nvidia|davinci)\d+")  # a device file of a GPU or NPU, used or not
 ASCEND_DRIVER = Path("/usr/local/Ascend/driver/version.info")
 MAX_VALUE = 1000  # characters of a variable
 PACKAGES = {  # library -> distributions that provide it
@@ -65,7 +66,7 @@ def gather(group: Group, world: World, storage: str) -> list[dict[str, Any]]:
 
 
 def describe(libraries: Mapping[str, str | None], storage: str) -> dict[str, Any]:
-    """Return what is known of this host; None where it does not tell.
+    """Return the facts of this host, None for what is unknown.
 
     Args:
         libraries: versions of the framework's own libraries (World.libraries).
@@ -81,7 +82,7 @@ def describe(libraries: Mapping[str, str | None], storage: str) -> dict[str, Any
         "memory_bytes": _memory(),
         "storage_bytes": _size_of_storage(storage),
         "python": platform.python_version(),
-        "accelerators_present": _count_accelerators(),
+        "accelerators_present": sum(bool(ACCELERATOR.fullmatch(path.name)) for path in DEV.glob("[nd]*")),
         "driver": _driver(),
         "libraries": {**libraries, **{name: _installed(names) for name, names in PACKAGES.items()}},
         "environment": environment(os.environ),
@@ -135,11 +136,6 @@ def _size_of_storage(path: str) -> int:
     while not os.path.exists(path):
         path = os.path.dirname(os.path.abspath(path))
     return shutil.disk_usage(path).total
-
-
-def _count_accelerators() -> int:
-    """Return the number of GPUs and NPUs of the host, used or not."""
-    return sum(bool(re.fullmatch(r"(nvidia|davinci)\d+", path.name)) for path in DEV.glob("[nd]*"))
 
 
 def _driver() -> str | None:

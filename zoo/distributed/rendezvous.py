@@ -1,7 +1,7 @@
 """Rendezvous of the processes of a run: rank 0 accepts two connections from every other rank.
 
-Rank 0 listens on one of a few ports that all ranks derive from the address of rank 0 and the job. The handshake tells
-runs with the same ports apart, drops connections of other programs, and refuses ranks that do not belong together.
+Rank 0 listens on one of a few ports that all ranks derive from the address of rank 0 and the job. The handshake
+distinguishes runs with the same ports, drops connections of other programs, and refuses ranks of another run.
 """
 
 import errno
@@ -60,7 +60,7 @@ class Accepted(NamedTuple):
 
 
 class Rendezvous(NamedTuple):
-    """Where and until when the processes meet.
+    """Meeting point of the processes, and its time limit.
 
     Attributes:
         end: time of the monotonic clock, in seconds.
@@ -105,11 +105,7 @@ def connect(launch: Launch, straggler_timeout: float, timeout: float = BEGIN_TIM
 
 
 class Root:
-    """Rank 0 until all others have joined.
-
-    Attributes:
-        peers: connection type -> rank -> peer that has joined.
-    """
+    """Rank 0 until all others have joined. peers: connection type -> rank -> peer that has joined."""
 
     def __init__(self, rendezvous: Rendezvous):
         self.rendezvous, self.launch = rendezvous, rendezvous.launch
@@ -311,16 +307,11 @@ def _listen(rendezvous: Rendezvous, backlog: int) -> socket.socket:
                 ) from None
             if error.errno != errno.EADDRINUSE:
                 raise UserError(f"rank 0 cannot listen at {launch.address}:{port}: {error.strerror}") from None
-            _check_duplicate_root(rendezvous, port)
+            with suppress(OSError, ConnectionLost, ValueError):  # another process that is rank 0 of this run refuses it
+                _request(rendezvous, port, CONTROL).channel.socket.close()
     raise UserError(
         f"the ports {ports[0]} to {ports[-1]} of {launch.address} are all in use; choose another MASTER_PORT"
     )
-
-
-def _check_duplicate_root(rendezvous: Rendezvous, port: int) -> None:
-    """Raise UserError if the port is held by another process that was started as rank 0 of this run."""
-    with suppress(OSError, ConnectionLost, ValueError):
-        _request(rendezvous, port, CONTROL).channel.socket.close()
 
 
 def _name(launch: Launch) -> str:

@@ -103,7 +103,7 @@ def derive_key(job: str, environ: Mapping[str, str]) -> bytes:
     """Return the key of a run, 32 bytes: of ZOO_SECRET, else of the file in the home folder, else of the job alone.
 
     Args:
-        job: identifiers by which the launcher tells starts apart; they are part of every key.
+        job: identifiers of one start by the launcher; they are part of every key.
 
     Raises:
         UserError: Other users may read the file.

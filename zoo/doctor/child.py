@@ -1,4 +1,4 @@
-"""Lines of the diagnosis, and questions that a process of its own answers: it may crash, hang or print anything.
+"""Findings of the diagnosis, and probes in a process of their own, which may crash, hang or print anything.
 
 The child (python -m zoo.doctor.child PROBE ARGUMENT ...) prints a fact as soon as it has found it out, so that it is
 known even if the process crashes afterwards.
@@ -18,13 +18,17 @@ from typing import Any, NamedTuple
 from zoo import program
 from zoo.data.errors import UserError
 
-OK, ABSENT, WARNING, FAILURE = "ok", "-", "warn", "FAIL"  # states, as they are printed
+# States, as they are printed.
+OK = "ok"
+ABSENT = "-"
+WARNING = "warn"
+FAILURE = "FAIL"
 WIDTH = 100  # columns of a line
 TOPIC, STATE = 17, 5  # columns
-Tell = Callable[..., None]  # facts by name
+Report = Callable[..., None]  # facts by name
 MARK = "diagnosis: "  # of a line with facts, among what libraries print
 MAX_ERROR, MAX_QUOTE = 400, 80  # characters of an error, and of what a process printed last
-PROBES = {  # name -> module and its function of (tell, *arguments)
+PROBES = {  # name -> module and its function of (report, *arguments)
     "device": "zoo.doctor.framework:probe",
     "update": "zoo.doctor.update:probe",
     "module": "zoo.doctor.machine:probe_module",
@@ -32,7 +36,7 @@ PROBES = {  # name -> module and its function of (tell, *arguments)
 
 
 class Finding(NamedTuple):
-    """What was found out about one part of the machine.
+    """A finding about one part of the machine.
 
     Attributes:
         state: OK; ABSENT, not here and not missed; WARNING, something will be slow or will not work; FAILURE, training
@@ -66,10 +70,10 @@ def has_failure(findings: Iterable[Finding]) -> bool:
 
 
 class Answer(NamedTuple):
-    """What a child process found out.
+    """Facts from a child process.
 
     Attributes:
-        facts: by name; what was told before a failure too. `stage` is what it began last.
+        facts: by name, those before a failure too. `stage` is what it began last.
         failure: why there are no more; None if the probe ended as it should.
     """
 
@@ -114,7 +118,7 @@ def ask(seconds: float, probe: str, *arguments: str) -> Answer:
     return Answer(facts, failure or facts.get("error"))
 
 
-def tell(**facts: Any) -> None:
+def report(**facts: Any) -> None:
     """Print facts for the parent process; a library may have left a line unfinished."""
     print("\n" + MARK + json.dumps(facts), flush=True)
 
@@ -130,10 +134,10 @@ def main(probe: str, *arguments: str) -> None:
     """Run a probe and end the process at once: not every framework ends well where nothing was computed."""
     try:
         module, function = PROBES[probe].split(":")
-        getattr(importlib.import_module(module), function)(tell, *arguments)
-        tell(done=True)
+        getattr(importlib.import_module(module), function)(report, *arguments)
+        report(done=True)
     except BaseException as error:  # a library may raise anything, SystemExit included
-        tell(error=first_line(error))
+        report(error=first_line(error))
     sys.stderr.flush()
     os._exit(0)
 

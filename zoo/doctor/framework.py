@@ -10,7 +10,7 @@ from zoo.data import extras
 from zoo.data.errors import UserError
 from zoo.distributed import machine as description
 from zoo.doctor import child, machine, update
-from zoo.doctor.child import ABSENT, FAILURE, OK, WARNING, Answer, Finding, Tell, has_failure
+from zoo.doctor.child import ABSENT, FAILURE, OK, WARNING, Answer, Finding, Report, has_failure
 from zoo.doctor.machine import Driver
 from zoo.doctor.update import Reference
 
@@ -92,7 +92,10 @@ def start(framework: str, device: str | None, seconds: float, gpus: Driver) -> t
     answers = {asked: child.ask(seconds, "device", framework, asked)}
     first = answers[asked]
     if first.failure and first.facts.get("stage", IMPORT).startswith(IMPORT):
-        return [Start(framework, asked, None, {})], [_import_failure(framework, first)]
+        name = f"{framework} {first.facts.get('installed') or ''}".strip()
+        remedy = f"see what python -c 'import {framework}' prints, or reinstall it"
+        finding = Finding(framework, "version", FAILURE, f"{name}: {first.failure}", remedy)
+        return [Start(framework, asked, None, {})], [finding]
     if asked != "cpu" and first.facts.get("kind") != "cpu":
         answers["cpu"] = child.ask(seconds, "device", framework, "cpu")
     facts = next((answer.facts for answer in answers.values() if "version" in answer.facts), first.facts)
@@ -104,8 +107,8 @@ def start(framework: str, device: str | None, seconds: float, gpus: Driver) -> t
         _build(framework, facts, gpus, gpus.expected or asked.startswith("cuda")),
         *(_device(framework, name, answer, gpus) for name, answer in answers.items()),
     ]
-    is_told = any(finding.state in (WARNING, FAILURE) for finding in findings)
-    if gpus.devices and asked == "auto" and starts[0].kind == "cpu" and not is_told:
+    is_explained = any(finding.state in (WARNING, FAILURE) for finding in findings)
+    if gpus.devices and asked == "auto" and starts[0].kind == "cpu" and not is_explained:
         text, remedy = f"{framework} does not see the GPU", "look at CUDA_VISIBLE_DEVICES, and try --device cuda"
         findings.append(Finding(framework, "cuda", WARNING, text, remedy))
     return starts, findings
@@ -140,17 +143,11 @@ def _updates(start: Start, device: str, seconds: float, on_cpu: dict[str, Refere
     return [update.examine(start.framework, device, name, seconds, reference)[0] for name in names]
 
 
-def _import_failure(framework: str, answer: Answer) -> Finding:
-    name = f"{framework} {answer.facts.get('installed') or ''}".strip()
-    remedy = f"see what python -c 'import {framework}' prints, or reinstall it"
-    return Finding(framework, "version", FAILURE, f"{name}: {answer.failure}", remedy)
-
-
 def _build(framework: str, facts: dict[str, Any], gpus: Driver, needs_gpu: bool) -> Finding:
     """Return the line about a framework's build, and whether the driver is new enough for it."""
     version = facts.get("installed") or facts.get("version") or "of an unknown version"
     versions = facts.get("libraries")
-    if not versions or framework == "mindspore":  # it has not started on any device; MindSpore does not tell
+    if not versions or framework == "mindspore":  # it has not started on any device; MindSpore does not say
         return Finding(framework, "version", OK, version)
     if not versions.get("cuda"):
         text = f"{version}, a build without CUDA"
@@ -181,8 +178,8 @@ def _device(framework: str, device: str, answer: Answer, gpus: Driver) -> Findin
     return Finding(framework, name, OK, words)
 
 
-def probe(tell: Tell, framework: str, device: str) -> None:
-    """Tell what the framework says.
+def probe(report: Report, framework: str, device: str) -> None:
+    """Start the framework on a device.
 
     Facts: `installed`, the version of the package; `version`, `libraries` and `device` (World), `kind`, the device's
     type; `modes`, precision -> the 16-bit type that it stands for, of those that the device has.
@@ -192,17 +189,17 @@ def probe(tell: Tell, framework: str, device: str) -> None:
     from zoo.trainer.world import Launch
 
     names = metadata.packages_distributions().get(framework, ())  # of torch 2.13.0+cpu, not 2.13.0
-    tell(stage=f"{IMPORT}{framework}", installed=metadata.version(names[0]) if names else None)
+    report(stage=f"{IMPORT}{framework}", installed=metadata.version(names[0]) if names else None)
     backend = load_backend(framework)
-    tell(stage=f"starting on {device}")
+    report(stage=f"starting on {device}")
     world = backend.start(Launch(), device)
     kind = world.device.partition(" ")[0].partition(":")[0]
-    tell(version=world.version, libraries=world.libraries(), device=world.device, kind=kind)
-    tell(stage="choosing precisions")
+    report(version=world.version, libraries=world.libraries(), device=world.device, kind=kind)
+    report(stage="choosing precisions")
     modes = {}
     for precision in (*PRECISIONS, "amp"):
         try:
             modes[precision] = world.resolve_mode(Mode(precision)).compute
         except UserError:
             continue
-    tell(modes=modes)
+    report(modes=modes)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from zoo.data import extras
 from zoo.data import host as resources
 from zoo.doctor import child
-from zoo.doctor.child import ABSENT, FAILURE, OK, WARNING, Finding, Tell, first_line
+from zoo.doctor.child import ABSENT, FAILURE, OK, WARNING, Finding, Report, first_line
 
 SECTION, DATA, LAUNCHERS = "machine", "data", "launchers"
 MIN_SHARED_MEMORY = 1e9  # bytes; Docker's default are 64 MB
@@ -181,18 +181,18 @@ def examine_decoders(seconds: float) -> list[Finding]:
     return findings + [Finding(DATA, "not installed", ABSENT, text) for text in absent]
 
 
-def probe_module(tell: Tell, name: str) -> None:
+def probe_module(report: Report, name: str) -> None:
     """Import a module. Facts: `found`, whether it is installed; `version`."""
     root = name.partition(".")[0]
-    tell(stage=f"importing {name}")
+    report(stage=f"importing {name}")
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name not in (root, name):
             raise
-        tell(found=False)
+        report(found=False)
         return
-    tell(version=getattr(module, "__version__", None) or getattr(importlib.import_module(root), "__version__", None))
+    report(version=getattr(module, "__version__", None) or getattr(importlib.import_module(root), "__version__", None))
 
 
 def examine_launchers() -> list[Finding]:

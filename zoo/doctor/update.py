@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.doctor import child
-from zoo.doctor.child import FAILURE, OK, Answer, Finding, Tell
+from zoo.doctor.child import FAILURE, OK, Finding, Report
 
 LR = 0.01  # recipes begin their warm-up with 0, which changes no weight
 # A static scale: with the recipes' first one, tiny models may overflow in fp16 and skip the update.
@@ -119,7 +119,10 @@ def examine(
             model: load(answer.facts[model], Path(folder, f"{model}.npz")) for model in CASES if model in answer.facts
         }
     topic = f"update in {precision}"
-    problems = [] if answer.failure is None else [_of_model(answer)]
+    problems = []
+    if answer.failure is not None:
+        stage = answer.facts.get("stage", "")  # which names the model
+        problems.append(answer.failure if f"while {stage}" in answer.failure else f"{stage}: {answer.failure}")
     sound: dict[str, Update] = {}
     apart: dict[str, Tolerance] = {}
     for model, computed_update in computed.items():
@@ -140,12 +143,6 @@ def examine(
         others = "".join(f"; {model} is not compared" for model in sound if model not in apart)
         text += f": as {reference.name}, losses within {loss:.0e}, updates within {update:.0e}{others}"
     return Finding(framework, topic, OK, text), sound
-
-
-def _of_model(answer: Answer) -> str:
-    """Return why a probe failed, with the model that it was at."""
-    stage, failure = answer.facts.get("stage", ""), str(answer.failure)
-    return failure if f"while {stage}" in failure else f"{stage}: {failure}"
 
 
 def _disagreement(apart: Tolerance, tolerance: Tolerance, name: str) -> str | None:
@@ -171,7 +168,7 @@ CASES = {
 }
 
 
-def probe(tell: Tell, framework: str, device: str, precision: str, folder: str) -> None:
+def probe(report: Report, framework: str, device: str, precision: str, folder: str) -> None:
     """Do an update of each model; weights and batch are the same in every framework.
 
     A model's arrays go into <folder>/<model>.npz: before/<name> and after/<name>, parameters and running statistics.
@@ -182,7 +179,7 @@ def probe(tell: Tell, framework: str, device: str, precision: str, folder: str) 
     from zoo.run.request import Options
 
     for model, (recipe, overrides) in CASES.items():
-        tell(stage=f"updating {model}")
+        report(stage=f"updating {model}")
         settings = [*COMMON, f"train.precision={precision}", *overrides.split()]
         request = resolve_recipe(Options(recipe, settings, framework=framework, device=device))
         job = assemble(request, join(request, {}))
@@ -193,7 +190,7 @@ def probe(tell: Tell, framework: str, device: str, precision: str, folder: str) 
         np.savez(Path(folder, f"{model}.npz"), **arrays)
         # NaN is no JSON
         values = {name: numbers[name] for name in ("loss", "grad_norm", "skipped")}
-        tell(**{model: {name: value if math.isfinite(value) else None for name, value in values.items()}})
+        report(**{model: {name: value if math.isfinite(value) else None for name, value in values.items()}})
 
 
 def _weights(trainer) -> dict[str, np.ndarray]:

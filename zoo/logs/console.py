@@ -30,7 +30,7 @@ class Console:
     Args:
         out: Stream to print to; default the standard output.
         epochs: Length of the recipe; None if it counts updates.
-        verbose: Whether every event is printed.
+        verbose: Print every event.
     """
 
     def __init__(
@@ -42,7 +42,10 @@ class Console:
         metric: str = "accuracy",
         verbose: bool = False,
     ):
-        self.steps, self.epochs, self.metric, self.verbose = steps, epochs, metric, verbose
+        self.steps = steps
+        self.epochs = epochs
+        self.metric = metric
+        self.verbose = verbose
         self.rich = RichConsole(file=out or sys.stdout, highlight=False, soft_wrap=True)
         self._width = self.rich.width if self.rich.is_terminal or os.environ.get("COLUMNS") else None
         self.bar = Progress(
@@ -78,7 +81,7 @@ class Console:
         """Move the progress bar to `done` updates."""
         self._flush()  # no evaluation has followed
         if self._first is None:
-            self._first = done, time.monotonic()  # the first update compiles and allocates, and tells nothing
+            self._first = done, time.monotonic()  # the first update compiles and allocates, and is no measure
         if self.rich.is_terminal:
             self.bar.start()
             self.bar.update(self.task, completed=done, visible=True)

@@ -79,7 +79,7 @@ class Listener(Protocol):
 
 
 class Journal:
-    """Appends events to <run>/events.jsonl and calls listeners with them.
+    """Writer of <run>/events.jsonl, which passes each event to listeners.
 
     Attributes:
         events: History of the run so far, without what resumes have reverted.
@@ -185,7 +185,7 @@ def check(run: str) -> list[str]:
         A line for the console for each truncated one at the end of the file.
 
     Raises:
-        UserError: Another line is no event, so that the file does not tell what the run has done.
+        UserError: Another line is no event, so that the history of the run is incomplete.
     """
     path, truncated = os.path.join(run, FILE), list[int]()
     if not os.path.exists(path):

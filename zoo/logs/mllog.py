@@ -20,7 +20,7 @@ POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
 class Submission(NamedTuple):
-    """What a log says of its submitter.
+    """The submitter and the machine.
 
     Attributes:
         division: open, or closed for a run that keeps to the reference's hyperparameters.
@@ -59,7 +59,7 @@ def lines(events: Sequence[Event], submission: Submission) -> list[str]:
     """Return the lines of the log of a run, or of one so far.
 
     Raises:
-        UserError: the run has not begun, or its `begin` lacks fields (it is of an older version).
+        UserError: the run has not begun, or one of its events lacks a field.
     """
     begin = next((event for event in events if event["event"] == "begin"), None)
     if begin is None:
@@ -151,11 +151,13 @@ def _course(events: Sequence[Event], begin: Event) -> Iterator[Entry]:
         stop = now - (event.get("seconds") or 0.0)
         if event["epoch"] > before:
             yield from _block(begin, event, before, since, stop)
-        progress = _progress(begin, event)
+        samples = round(event["epoch"] * begin["train_samples"])
+        progress = {"epoch_num": _number(event["epoch"]), "samples_count": samples, "step_num": event["step"]}
         is_reached = False
         if name == "eval":
             yield Entry(stop, START, "eval_start", None, progress)
-            yield Entry(now, POINT, "eval_accuracy", _finite(event["accuracy"]), progress)
+            accuracy = event["accuracy"] if math.isfinite(event["accuracy"]) else None
+            yield Entry(now, POINT, "eval_accuracy", accuracy, progress)
             yield Entry(now, END, "eval_stop", None, progress)
             is_reached = begin["target"] is not None and event["accuracy"] >= begin["target"]
         if is_reached or name == "end":
@@ -175,14 +177,5 @@ def _block(begin: Event, event: Event, before: float, since: float, stop: float)
     yield Entry(stop, END, "block_stop", None, first)
 
 
-def _progress(begin: Event, event: Event) -> dict[str, Any]:
-    samples = round(event["epoch"] * begin["train_samples"])
-    return {"epoch_num": _number(event["epoch"]), "samples_count": samples, "step_num": event["step"]}
-
-
 def _number(value: float) -> float | int:
     return int(value) if value == int(value) else value
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

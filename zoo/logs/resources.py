@@ -24,7 +24,7 @@ THROTTLING = {  # reason -> bit of NVML; idling and the user's own limits of the
     "hardware thermal slowdown": 0x40,
     "power brake": 0x80,
 }
-RULES: Mapping[str, Callable[[Sequence[float]], float]] = {  # that combine what several devices tell
+RULES: Mapping[str, Callable[[Sequence[float]], float]] = {  # that combine the readings of several devices
     "energy_j": sum,
     "watts": sum,
     "sm_clock_mhz": min,
@@ -34,11 +34,7 @@ RULES: Mapping[str, Callable[[Sequence[float]], float]] = {  # that combine what
 
 
 class Resources:
-    """What this rank uses.
-
-    Args:
-        is_first_of_host: whether this rank measures what all ranks of its host share.
-    """
+    """Use of memory and power. is_first_of_host: this rank measures what all ranks of its host share."""
 
     def __init__(self, world: World, is_first_of_host: bool):
         self._world, self._host_peak = world, 0
@@ -80,7 +76,7 @@ class Nvml:
         self._handle = open_device(int(device) if device.isdigit() else device)
 
     def read(self) -> dict[str, Any]:
-        """Return the state now: `joules` since the driver was loaded, and None for what the GPU does not tell."""
+        """Return the state now: `joules` since the driver was loaded, and None for what the GPU does not report."""
         nvml = self._nvml
         millijoules = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
@@ -113,7 +109,7 @@ class Rapl:
 
     @property
     def is_readable(self) -> bool:
-        """Whether there are counters; most systems show them to root alone."""
+        """True if there are counters; most systems show them to root alone."""
         return bool(self._last) and None not in self._last
 
     def read(self) -> dict[str, Any]:
@@ -131,7 +127,7 @@ class Rapl:
 
 
 class PowerMeter:
-    """What the device of this rank has consumed since the last reading.
+    """Meter of the energy that this rank's device consumes between two readings.
 
     Args:
         cuda_index: number of the GPU among those that this process sees; None: the processors are measured.
@@ -159,7 +155,7 @@ def combine_power(devices: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]
     """Return energy and power of all devices together, their lowest clocks and highest temperature, all reasons.
 
     Args:
-        devices: what `PowerMeter.read` returns on each rank. What one of them does not tell is None; `devices` is the
+        devices: what `PowerMeter.read` returns on each rank. A value that one of them lacks is None; `devices` is the
             number of those that could be measured at all.
     """
     measured = [device for device in devices if device is not None]

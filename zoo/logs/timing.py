@@ -71,7 +71,7 @@ class StepTimes:
 
     An update's time contains everything since the update before: waiting for data, computing, exchanging signals with
     the other ranks and, where one came before, the log line. On a device that works asynchronously the host's clock
-    would tell when updates are launched; where the framework records events there, they are timed by the device.
+    would show when updates are launched; where the framework records events there, they are timed by the device.
 
     Args:
         record_event: records an event in the queue of the device (World.record_event).
@@ -157,7 +157,7 @@ def _summary(seconds: np.ndarray) -> dict[str, float]:
 
 
 class Interval(NamedTuple):
-    """What one rank measured between two log lines; times in seconds.
+    """Measurements of one rank between two log lines; times in seconds.
 
     Attributes:
         wait: of the loop for data.

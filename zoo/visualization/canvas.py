@@ -99,7 +99,8 @@ def confusion_matrix(confusion: np.ndarray, names: Sequence[str]) -> np.ndarray:
     Returns:
         uint8 (H, W, 3).
     """
-    names = [_shorten(str(name)) for name in names]
+    whole = [str(name) for name in names]
+    names = [name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 1] + "…" for name in whole]
     columns = [*names, OTHER] if confusion[:, -1].any() else names
     counts = confusion[:, : len(columns)].astype(np.float64)
     totals = confusion.sum(1, dtype=np.float64)[:, None]
@@ -127,7 +128,3 @@ def _labels(names: Sequence[str], cell: int) -> np.ndarray:
         top = number * cell + (cell - LINE) // 2
         image[top : top + LINE, : line.shape[1]] = line
     return image
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 1] + "…"

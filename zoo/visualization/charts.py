@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 WIDTH, HEIGHT = 360, 220  # pixels, of a chart
-LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24  # margins
+LEFT, RIGHT = 46, 10  # margins
+TOP, BOTTOM = 10, 24
 MAX_POINTS = 300  # of a line; means of neighbours where there are more
 TICKS = 5  # about as many per axis
 Tick = tuple[float, str]  # position in pixels, text
@@ -15,11 +16,7 @@ Points = Sequence[tuple[float, float]]
 
 
 class Chart(NamedTuple):
-    """A line chart.
-
-    Attributes:
-        lines: name and points, as SVG writes them; a line of one point is drawn as such.
-    """
+    """A line chart. lines: name and points, as SVG writes them; a line of one point is drawn as such."""
 
     title: str
     x_label: str

@@ -1,4 +1,4 @@
-"""What the images of an evaluation are drawn from: some samples, their predictions and the metric's state."""
+"""The material for images of an evaluation: some samples, their predictions and the metric's state."""
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,10 @@ class Recorder:
         """
         self.predictions: list[Prediction] = []
         self.summed: Mapping[str, np.ndarray] = {}  # the state over all ranks, when the evaluation is over
-        self._metric, self._samples, self._world_size, self._count = metric, samples, world_size, count
+        self._metric = metric
+        self._samples = samples
+        self._world_size = world_size
+        self._count = count
         self._loss, self._worst = sample_loss, list[tuple[float, int, np.ndarray]]()  # a heap
         self._batches = 0  # so far
         self.state = metric.state

@@ -30,7 +30,8 @@ class MarginClassifier(nn.Cell):
     def __init__(self, model: nn.Cell, arch: Any, margin: Any):
         super().__init__()
         self.model, self.num_classes = model, arch.num_classes
-        self.scale, self.m1, self.m2, self.m3 = margin.scale, margin.m1, margin.m2, margin.m3
+        self.scale = margin.scale
+        self.m1, self.m2, self.m3 = margin.m1, margin.m2, margin.m3
         shape = (arch.num_classes, arch.embedding)
         self.weight = Parameter(np.random.default_rng(0).normal(0, 0.01, shape).astype(np.float32), face.HEAD_WEIGHT)
 

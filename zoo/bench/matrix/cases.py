@@ -52,7 +52,7 @@ class Variant(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What is timed, several times."""
+    """A measurement that is repeated."""
 
     variant: Variant
     recipe: Recipe

@@ -188,7 +188,7 @@ def _gpus() -> tuple[str, ...]:
 
 
 class TurnGiver:
-    """Listens at a socket of its own, whose path is `path`, as a context manager."""
+    """Context manager with a listening socket of its own, whose path is `path`."""
 
     def __enter__(self) -> Self:
         self._folder = tempfile.mkdtemp(prefix="turns-")  # the path of a socket has 107 characters at most

@@ -1,4 +1,4 @@
-"""What a matrix has measured, and comparisons of two sets of runs: rows of JSON's types, and printed lines."""
+"""Measurements of a matrix, and comparisons of two sets of runs: rows of JSON's types, and printed lines."""
 
 import json
 import math
@@ -37,7 +37,7 @@ VERDICTS = {  # of a comparison -> as they are counted
 
 
 class Outcome(NamedTuple):
-    """What is known about a case."""
+    """A case and its runs."""
 
     runs: Mapping[int, Run]  # complete runs by number
     reason: str | None = None  # why it has none, or no further ones; None if there is no reason
@@ -140,7 +140,7 @@ def read_folder(folder: Path, option: str) -> Runs:
 
 
 def by_title(found: Iterable[Run]) -> Runs:
-    """Return complete speed runs by the title of their case, as their journals tell it."""
+    """Return complete speed runs by the title of their case, by their journals."""
     titles: dict[str, list[Run]] = {}
     for run in found:
         if run.state == COMPLETE and run.values.step_ms:
@@ -200,8 +200,8 @@ def comparison_lines(found: Row) -> list[str]:
     text = table([_comparison_cells(row, found["margin"]) for row in found["cases"]], header)
     text += [f"not compared: {note}" for note in found["notes"]]
     counts = {name: sum(row["verdict"] == name for row in found["cases"]) for name in VERDICTS}
-    told = ", ".join(f"{count} {VERDICTS[name]}" for name, count in counts.items() if count)
-    return [*text, f"{len(found['cases'])} cases, a slowdown of {found['margin']:.0%} in question: {told}"]
+    summary = ", ".join(f"{count} {VERDICTS[name]}" for name, count in counts.items() if count)
+    return [*text, f"{len(found['cases'])} cases, a slowdown of {found['margin']:.0%} in question: {summary}"]
 
 
 def speeds_of(found: Iterable[Run]) -> list[float]:

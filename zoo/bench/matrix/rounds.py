@@ -79,7 +79,7 @@ def largest(fits: Callable[[int], bool], start: int) -> int:
     """Return the largest batch that fits, to one part in RESOLUTION, by doubling and bisecting; 0 if none does.
 
     Args:
-        fits: tells whether a batch fits; one that is larger than a batch that does not, does not either.
+        fits: whether a batch fits; one that is larger than a batch that does not, does not either.
     """
     low, high = 0, max(1, start)
     while high <= MAX_BATCH and fits(high):

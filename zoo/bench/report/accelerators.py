@@ -63,7 +63,7 @@ def peak(name: str | None, compute: str | None, tf32: bool = True, override_tflo
     """Return the peak of an accelerator; None if it is not known.
 
     Args:
-        name: of the device, as its driver tells; None for a CPU.
+        name: of the device, by its driver; None for a CPU.
         compute: type of the numbers of convolutions and matrix products: fp32, fp16, bf16 or fp64.
         tf32: whether fp32 may be computed in TF32.
         override_tflops: peak in TFLOP/s that counts instead, for any device.
@@ -80,7 +80,7 @@ def peak(name: str | None, compute: str | None, tf32: bool = True, override_tflo
 
 
 def memory(name: str) -> int | None:
-    """Return the memory of an accelerator in GB: what its name tells, else the smallest that it is sold with.
+    """Return the memory of an accelerator in GB: by its name, else the smallest that it is sold with.
 
     None if the device is not known, or is not sold with the memory in its name.
     """

@@ -26,7 +26,7 @@ BATCH = re.compile(r"[-_](?:bs|bz|b)(\d{1,6})(?=[-_.])", re.IGNORECASE)
 
 
 def read(path: str, target: float | None, samples: int | None) -> Run:
-    """Read a log; the words of its name and its folders tell model, framework, cards and precision.
+    """Read a log; the words of its name and its folders are model, framework, cards and precision.
 
     The throughput is computed from the training samples of an epoch; without them, it is the declared one.
     """

@@ -17,7 +17,11 @@ from zoo.logs import journal
 from zoo.logs.journal import Event
 from zoo.logs.lines import end_text
 
-COMPLETE, ENDED, INCOMPLETE, DAMAGED, MIXED = "complete", "ended", "incomplete", "damaged", "mixed"
+COMPLETE = "complete"
+ENDED = "ended"
+INCOMPLETE = "incomplete"
+DAMAGED = "damaged"
+MIXED = "mixed"
 COUNTED = (COMPLETE, ENDED)  # whose results count
 SPEED, INTERVALS = "timed updates", "training time"  # how the throughput was counted, without evaluations
 MATRIX = "matrix.json"  # file that identifies a benchmark matrix
@@ -30,7 +34,7 @@ OTHERS = ("loader", "workers", "threads", "seed", "recipe_sha256")
 
 
 class Case(NamedTuple):
-    """What the repeats of a measurement have in common; None where it is not known."""
+    """Settings that the repeats of a measurement share; None where one is not known."""
 
     model: str | None = None
     recipe: str | None = None
@@ -60,7 +64,7 @@ class Point(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What was measured in a run; None where nothing was."""
+    """Measurements of a run; None for one that it lacks."""
 
     samples_per_s: float | None = None  # throughput, counted as the case says
     avg_ips: float | None = None  # throughput of the whole run by the definition of AI-Rank, evaluations included
@@ -88,7 +92,7 @@ class Run(NamedTuple):
     """A run."""
 
     path: str  # folder of the run, or file of the log
-    state: str  # COMPLETE; ENDED before the last step of its recipe, as it was told to; INCOMPLETE; DAMAGED; or MIXED:
+    state: str  # COMPLETE; ENDED before the last step of its recipe, as it was asked to; INCOMPLETE; DAMAGED; or MIXED:
     # complete, its method changed by a resume
     remark: str  # how far it came, or what a resume changed; empty for a complete run
     case: Case = Case()
