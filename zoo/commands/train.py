@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from zoo import program
-from zoo.commands import plan
+from zoo.commands import keys, plan
 from zoo.commands.options import TRAINING_FLAGS, add_recipe_arguments
 from zoo.config import loader
 from zoo.config.schema import Config, Optim, Train
@@ -30,9 +30,8 @@ examples
   %(prog)s --eval-only --weights tsm_k400.onnx                  an exported model, by ONNX Runtime alone
 
 A run writes to its folder: config.yaml (the resolved recipe), events.jsonl (every event), airank.log,
-a file for TensorBoard, and checkpoints/. Every key of a recipe, with its meaning, is in zoo/config/schema.py,
-zoo/models/<model>/spec.py, zoo/tasks/<task>.py and data/datasets/<data set>.py; --print-config shows all of them with
-the file and line each value comes from.
+a file for TensorBoard, and checkpoints/. --explain KEY shows what a key of a recipe means (docs/keys.md has all of
+them), --print-config the value of each with the file and line it comes from.
 Exit codes: 0 done, 2 something to fix on your side, 130 and 143 stopped by Ctrl-C and SIGTERM after saving."""
 
 
@@ -42,6 +41,11 @@ def main(argv: list[str]) -> int:
     if arguments.list:
         rows = list(loader.shipped_recipes().items())
         print("\n".join(table(rows, ("recipe", "what it is"), width=terminal_width())))
+        return 0
+    if arguments.explain is not None:
+        has_recipe = arguments != parse(["--explain", arguments.explain])  # or a change to one, which needs it
+        resolved = read(arguments).resolved if has_recipe else None
+        print(keys.explain(arguments.explain, resolved, terminal_width() or 80))
         return 0
     request = read(arguments)
     if arguments.print_config:
@@ -128,6 +132,12 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="show batch, learning rate and lengths for 8, 4x8 (hosts x processes) or 1,8,4x8 processes, and stop",
     )
     add("--print-config", action="store_true", help="show the resolved recipe with the origin of each value, and stop")
+    add(
+        "--explain",
+        metavar="KEY",
+        help="show what a key means, such as train.batch, or all keys of a section, such as optim, and stop; with -c "
+        "also the value",
+    )
     add("--list", action="store_true", help="list the recipes of the zoo, and stop")
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
@@ -180,8 +190,8 @@ def read(arguments: argparse.Namespace) -> Request:
         if arguments.track and getattr(arguments, key):
             raise UserError(f"--track: logs training, and --{key.replace('_', '-')} trains nothing; leave one out")
     track = trackers.projects(arguments.track)
-    keys = ("amp", "exact", "deterministic", "framework", "device", "seed", "out", "weights", "resume", "global_batch")
-    flags = {key: getattr(arguments, key) for key in (*keys, "eval_only")}
+    names = ("amp", "exact", "deterministic", "framework", "device", "seed", "out", "weights", "resume", "global_batch")
+    flags = {key: getattr(arguments, key) for key in (*names, "eval_only")}
     resolved = resolve_recipe(Options(arguments.config, arguments.override, **flags))
     if arguments.until_target and (arguments.eval_only or resolved.config.target is None):
         reason = "--eval-only trains nothing" if arguments.eval_only else "the recipe has none"

@@ -6,9 +6,19 @@ import typing
 from contextlib import suppress
 from typing import Any
 
+import yaml
+
 from zoo.data.errors import similar_name
+from zoo.data.fields import Range
 
 MAX_BITS = 63  # of a whole number
+NOUNS = {  # what a value of a type is called, one and several; a class that parses its values has its own
+    bool: ("true or false", "values true or false"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: ("text", "texts"),
+    type(None): ("null", "nulls"),
+}
 
 
 def convert(value: Any, target: Any) -> Any:
@@ -43,6 +53,11 @@ def plain(value: Any) -> Any:
     return value.plain() if hasattr(value, "plain") else value
 
 
+def yaml_text(value: Any) -> str:
+    """Return a converted value as a recipe has it, in one line."""
+    return yaml.safe_dump(plain(value), default_flow_style=True, width=10_000).replace("\n...", "").strip()
+
+
 def _union(value: Any, kinds: tuple[Any, ...]) -> Any:
     if type(None) in kinds and (value is None or value == ""):
         return None
@@ -52,17 +67,37 @@ def _union(value: Any, kinds: tuple[Any, ...]) -> Any:
     scalars = [kind for kind in kinds if kind is not type(None)]
     if len(scalars) == 1 and (typing.get_origin(scalars[0]) or dataclasses.is_dataclass(scalars[0])):
         return convert(value, scalars[0])  # a Literal, a tuple or a section tells more
-    raise ValueError(f"expected {' or '.join(map(_description, kinds))}, got {value!r}")
+    raise ValueError(f"expected {description(*kinds)}, got {value!r}")
 
 
-def _description(kind: Any) -> str:
-    """Return the expected value of a scalar type or a Literal for a message."""
-    if typing.get_origin(kind) is typing.Literal:
-        return ", ".join(map(str, typing.get_args(kind)))
+def description(*kinds: Any) -> str:
+    """Return what type hints, perhaps with Ranges, allow: "a whole number (at least 1), auto or null"."""
+    *others, last = [text for kind in kinds for text in _alternatives(kind)]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _alternatives(kind: Any) -> list[str]:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return [text for part in arguments for text in _alternatives(part)]
+    if origin is typing.Annotated:
+        limits = [f" ({mark})" for mark in arguments[1:] if isinstance(mark, Range)]
+        return [text + "".join(limits) for text in _alternatives(arguments[0])]
+    if origin is typing.Literal:
+        return [str(choice) for choice in arguments]
+    return ["true", "false"] if kind is bool else [_noun(kind)]
+
+
+def _noun(kind: Any, plural: bool = False) -> str:
+    arguments = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
-        return "a list"
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
-    return names.get(kind, str(kind))
+        count = "" if Ellipsis in arguments else f"{len(arguments)} "
+        return f"{'lists' if plural else 'a list'} of {count}{_noun(arguments[0], True)}"
+    if typing.get_origin(kind) is typing.Annotated:
+        return _noun(arguments[0], plural)
+    if kind is Any or (dataclasses.is_dataclass(kind) and not hasattr(kind, "parse")):
+        return "the keys of a section"
+    return (NOUNS.get(kind) or kind.NOUNS)[plural]
 
 
 def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
@@ -93,7 +128,7 @@ def _scalar(value: Any, target: type) -> Any:
         if isinstance(value, int) and value.bit_length() > MAX_BITS:
             raise ValueError(f"expected a number of {MAX_BITS} bits, got {value!r}")
         return value
-    raise ValueError(f"expected {_description(target)}, got {value!r}")
+    raise ValueError(f"expected {description(target)}, got {value!r}")
 
 
 def _float(value: Any) -> float:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from zoo.config import budgeted_yaml
-from zoo.config.convert import convert, plain
+from zoo.config.convert import convert, plain, yaml_text
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
 from zoo.config.suggestions import suggestion
 from zoo.data.errors import UserError, similar_name, similar_path
@@ -217,8 +217,7 @@ def render(resolved: Entries) -> str:
             lines.append(f"{head}:")
             section = head
         indent = "  " if head else ""
-        value = yaml.safe_dump(plain(entry.value), default_flow_style=True, width=10_000).replace("\n...", "").strip()
-        lines.append(f"{f'{indent}{tail}: {value}':<44} # {entry.origin}")
+        lines.append(f"{f'{indent}{tail}: {yaml_text(entry.value)}':<44} # {entry.origin}")
     return "\n".join(lines) + "\n"
 
 

@@ -21,6 +21,8 @@ class Duration:
         unit: "epochs" or "steps".
     """
 
+    NOUNS: ClassVar = ("a duration such as 1 epoch or 500 steps", "durations")
+
     value: Fraction
     unit: str
 
@@ -46,6 +48,8 @@ class Duration:
 @dataclass(frozen=True)
 class GroupRule(Checked):
     """Rule of `optim.groups`: changes for the parameters whose whole canonical name matches a pattern."""
+
+    NOUNS: ClassVar = ("a rule", "rules such as {match: 'layer[12].*', lr: 0.1}")
 
     match: Annotated[Word, Doc("Regular expression that the whole canonical name of a parameter matches.")]
     lr: Annotated[NotNegative, Doc("Factor of the learning rate.")] = 1.0

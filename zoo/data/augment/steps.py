@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Step(NamedTuple):
 @dataclass(frozen=True)
 class Steps:
     """A list of augmentations, all of whose names and options exist."""
+
+    NOUNS: ClassVar = ("a list of augmentations", "lists of augmentations")
 
     steps: tuple[Step, ...]
 
