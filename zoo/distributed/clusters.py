@@ -64,11 +64,7 @@ def render(
     variables: dict[str, str],
     train_arguments: list[str],
 ) -> str:
-    """Return the script or manifests of --print.
-
-    Args:
-        arguments: options of `zoo launch`.
-        train_arguments: options of `zoo train`.
+    """Return the script or manifests of --print. arguments: of `zoo launch`; train_arguments: of `zoo train`.
 
     Raises:
         UserError: Options contradict each other, or a variable looks like a secret.
@@ -123,10 +119,7 @@ def read_volumes(texts: Sequence[str]) -> list[Volume]:
 
 
 def check_out(out: str, mounted: Sequence[Volume]) -> None:
-    """Check that the folder of the run outlives the containers.
-
-    Args:
-        out: folder of the run; relative to the project's folder in the image.
+    """Check that the folder of the run, relative to the project's folder in the image, outlives the containers.
 
     Raises:
         UserError: It is not on a volume that can be written to.

@@ -225,10 +225,7 @@ def _by_prefix(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def collect(named: Sequence[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables for all processes, by name.
-
-    Args:
-        named: values of --env: NAME for the caller's value, or NAME=VALUE.
+    """Return the variables for all processes, by name. named: values of --env, NAME or NAME=VALUE.
 
     Raises:
         UserError: A name is not one of a variable, belongs to launchers, or has no value.
@@ -286,12 +283,7 @@ def prepare(group: Group) -> None:
 
 
 def describe_threads(given: str | None, environ: Mapping[str, str]) -> str:
-    """Return how many threads compute on a CPU, and why.
-
-    Args:
-        given: OMP_NUM_THREADS before `prepare`, None if it was not set.
-        environ: after it.
-    """
+    """Return how many threads compute on a CPU, and why. given: OMP_NUM_THREADS before `prepare`; environ: after it."""
     cores, number = len(host.cores()), environ.get(THREADS)
     text = f"threads: {number or cores}, "
     text += (

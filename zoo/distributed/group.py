@@ -42,11 +42,8 @@ class Group:
     """Process group of a run.
 
     `all_gather`, `concatenate`, `gather`, `sum`, `time_limit` and `close` are collective: all ranks call them in the
-    same order. They wait for each other, but in `gather` rank 0 alone waits.
-
-    Args:
-        connections: On rank 0 the connections to all other ranks, by rank; on the others that to rank 0.
-        heartbeat: Heartbeat thread; None for a single process.
+    same order. They wait for each other, but in `gather` rank 0 alone waits. Rank 0 has connections to all other ranks,
+    by rank, and the others one to rank 0; a single process has no heartbeat.
     """
 
     def __init__(self, launch: Launch, connections: Mapping[int, Channel], heartbeat: Heartbeat | None):
@@ -189,10 +186,7 @@ class Polling:
 
 
 def assert_same(group: Group, name: str, value: Any) -> None:
-    """Check that all ranks have the same value of something. A collective call.
-
-    Args:
-        name: Name of the value for the message, such as "the data set (its checksum)".
+    """Check that all ranks have the same value of something, whose name is for the message. A collective call.
 
     Raises:
         UserError: On every rank, listing the ranks whose value is not that of rank 0.

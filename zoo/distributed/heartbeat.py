@@ -53,23 +53,16 @@ def interval_of(size: int, straggler_timeout: float) -> float:
 
 
 class Heartbeat(threading.Thread):
-    """Thread that exits this process with code 1 and a message when another one ends, stops responding or straggles.
-
-    Args:
-        peers: Connections by rank; rank 0 is connected to all others, the others to rank 0.
-        names: Names for messages, by rank: those of the peers and of this process.
-        straggler_timeout: Seconds after which a process that stays behind the others is given up (checked by rank 0).
-        patient_until: Time of the monotonic clock, in seconds; before it, no process is given up for being slow.
-    """
+    """Thread that exits this process with code 1 and a message when another one ends, stops responding or straggles."""
 
     def __init__(
         self,
         rank: int,
-        peers: Mapping[int, Channel],
-        names: Mapping[int, str],
-        straggler_timeout: float,
+        peers: Mapping[int, Channel],  # by rank: of rank 0 all others, of the others rank 0
+        names: Mapping[int, str],  # by rank, of the peers and of this process, for messages
+        straggler_timeout: float,  # seconds after which rank 0 gives up a process that stays behind the others
         size: int,
-        patient_until: float,
+        patient_until: float,  # monotonic clock, in seconds; before it, no process is given up for being slow
     ):
         super().__init__(daemon=True)
         now = time.monotonic()

@@ -36,15 +36,7 @@ REPORT = re.compile(r"error: rank (\d+) \(.*")  # of another rank's failure, by 
 
 
 def run(commands: Sequence[tuple[str, list[str]]], layout: launchers.Layout, shell: str) -> int:
-    """Start launchers under runners and supervise them.
-
-    Args:
-        commands: host and command of each launcher.
-        shell: command that runs another one on a host.
-
-    Returns:
-        Exit code of the run.
-    """
+    """Start launchers, each a host and a command, under runners; supervise them and return the exit code of the run."""
     print(f"logs: {layout.logs}", flush=True)
     runners: list[subprocess.Popen[bytes]] = []
     try:
@@ -82,10 +74,8 @@ def _start(command: Sequence[str], log: Path, variables: Mapping[str, str]) -> "
 def supervise(runners: Sequence["subprocess.Popen[bytes]"], logs: Path, size: int) -> int:
     """Print the output of rank 0 until all runners have ended or one has failed.
 
-    The first SIGTERM or SIGINT lets the run save and end, the second ends it at once.
-
-    Args:
-        runners: Processes of `run_launcher`, with a pipe as standard input.
+    The first SIGTERM or SIGINT lets the run save and end, the second ends it at once. Runners are processes of
+    `run_launcher`, with a pipe as standard input.
 
     Returns:
         Exit code: 0, that of a runner that failed, or 128 + signal.

@@ -38,10 +38,7 @@ class Layout(NamedTuple):
 
 
 def read_world(text: str, option: str = "") -> tuple[int, int]:
-    """Return the number of hosts and of processes per host of `4x8`, or of `8` on one host.
-
-    Args:
-        option: that the text belongs to, for the message.
+    """Return the number of hosts and of processes per host of `4x8`, or of `8` on one host; option: for the message.
 
     Raises:
         UserError: the text has another form, or a number is 0.

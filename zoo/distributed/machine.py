@@ -66,11 +66,7 @@ def gather(group: Group, world: World, storage: str) -> list[dict[str, Any]]:
 
 
 def describe(libraries: Mapping[str, str | None], storage: str) -> dict[str, Any]:
-    """Return the facts of this host, None for what is unknown.
-
-    Args:
-        libraries: versions of the framework's own libraries (World.libraries).
-    """
+    """Return the facts of this host, None for what is unknown. libraries: of the framework (World.libraries)."""
     sockets, cores = _topology()
     return {
         "os": _os_name(),

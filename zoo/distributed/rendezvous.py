@@ -60,18 +60,13 @@ class Accepted(NamedTuple):
 
 
 class Rendezvous(NamedTuple):
-    """Meeting point of the processes, and its time limit.
-
-    Attributes:
-        end: time of the monotonic clock, in seconds.
-        key: secret of the run.
-    """
+    """Meeting point of the processes, and its time limit."""
 
     launch: Launch
-    address: str
-    timeout: float
-    end: float
-    key: bytes
+    address: str  # of rank 0, numeric
+    timeout: float  # seconds in all
+    end: float  # monotonic clock, in seconds
+    key: bytes  # secret of the run
 
     @property
     def remaining(self) -> float:

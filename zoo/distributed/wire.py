@@ -126,12 +126,9 @@ def verified(message: bytes, key: bytes, label: bytes, *before: bytes) -> bytes:
 
 
 class Channel:
-    """A connection after its hello: messages in both directions, each with a code.
+    """A connection after its hello, by a blocking socket: messages in both directions, each with a code.
 
-    Args:
-        connection: a blocking socket.
-        key: of this connection.
-        side: ROOT or RANK, whose messages are sent here.
+    side: ROOT or RANK, whose messages are sent here.
     """
 
     def __init__(self, connection: socket.socket, key: bytes, side: bytes):
@@ -194,10 +191,7 @@ class Hello(NamedTuple):
 
 
 def receive_hello(connection: socket.socket, key: bytes, end: float) -> tuple[Hello, Channel]:
-    """Send a nonce to whoever has connected, and return the hello that answers.
-
-    Args:
-        end: time of the monotonic clock, in seconds, until which the hello must be here.
+    """Send a nonce to whoever has connected, and return the hello that answers until `end`, as in `receive`.
 
     Raises:
         ConnectionLost: The peer is gone or late, or not a process of this run.

@@ -22,18 +22,12 @@ Show = Callable[[Sequence[Finding]], None]
 
 
 class Start(NamedTuple):
-    """A framework that has started on a device, or not.
-
-    Attributes:
-        device: as it was asked for: auto, cpu, cuda:1.
-        kind: the type of the device that it has started on; None if it did not start.
-        modes: precision -> its 16-bit or other type, of the precisions that the device has.
-    """
+    """A framework that has started on a device, or not."""
 
     framework: str
-    device: str
-    kind: str | None
-    modes: Mapping[str, str]
+    device: str  # as it was asked for: auto, cpu, cuda:1
+    kind: str | None  # the type of the device that it has started on; None if it did not start
+    modes: Mapping[str, str]  # precision -> its 16-bit or other type, of the precisions that the device has
 
     @property
     def name(self) -> str:

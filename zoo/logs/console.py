@@ -25,13 +25,7 @@ SILENCE = 60.0  # seconds without a line, after which a log interval has one whe
 
 
 class Console:
-    """Journal listener that prints events.
-
-    Args:
-        out: Stream to print to; default the standard output.
-        epochs: Length of the recipe; None if it counts updates.
-        verbose: Print every event.
-    """
+    """Journal listener that prints events, with `verbose` all. epochs: of the recipe; None if it counts updates."""
 
     def __init__(
         self,
@@ -88,14 +82,7 @@ class Console:
 
     @contextmanager
     def activity(self, name: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-        """Show a bar on a terminal for what takes longer than BAR_DELAY seconds.
-
-        Args:
-            total: number of parts; None for a bar without an end.
-
-        Yields:
-            A function that counts a part.
-        """
+        """Show a bar on a terminal for what takes more than BAR_DELAY seconds; yield a function that counts a part."""
         if not self.rich.is_terminal:
             yield lambda: None
             return
@@ -130,12 +117,7 @@ class Console:
             handler(event)
 
     def describe(self, metadata: Mapping[str, Any], changed: Sequence[str], notes: Sequence[str]) -> None:
-        """Print a summary of the run.
-
-        Args:
-            metadata: Fields of the event `begin`.
-            changed: Keys of the recipe that a resumed run changes, as `key: old -> new`.
-        """
+        """Print a summary of the run. metadata: of its event `begin`; changed: keys, each as `key: old -> new`."""
         self._classes = metadata["classes"]
         data, *others = run_lines(metadata)
         for line in (*(f"changed since the run began: {line}" for line in changed), data, *notes, *others):

@@ -79,11 +79,7 @@ class Listener(Protocol):
 
 
 class Journal:
-    """Writer of <run>/events.jsonl, which passes each event to listeners.
-
-    Attributes:
-        events: History of the run so far, without what resumes have reverted.
-    """
+    """Writer of <run>/events.jsonl that calls listeners. events: those so far, without what resumes have reverted."""
 
     def __init__(self, run: str | None, listeners: Sequence[Listener]):
         """Open the journal of a run; that of None, on all ranks but rank 0, writes nothing and is always empty."""
@@ -106,11 +102,7 @@ class Journal:
             file.write("\n")  # a kill truncated the last line, and the next event needs one of its own
 
     def add(self, event: str, **values: Any) -> None:
-        """Append an event.
-
-        Args:
-            values: its fields, of types that JSON can represent. Listeners get numbers that are not finite as they are.
-        """
+        """Append an event. Its values are of JSON's types; listeners get numbers that are not finite as they are."""
         if self._file is None:
             return
         entry = {"event": event, "time": self.at(time.monotonic()), **values}

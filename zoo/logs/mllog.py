@@ -20,18 +20,12 @@ POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
 class Submission(NamedTuple):
-    """The submitter and the machine.
-
-    Attributes:
-        division: open, or closed for a run that keeps to the reference's hyperparameters.
-        status: how the machine can be had: research, cloud, onprem or preview.
-        platform: the machine; None for hosts x accelerators of the run.
-    """
+    """The submitter and the machine."""
 
     org: str
-    division: str = "open"
-    status: str = "research"
-    platform: str | None = None
+    division: str = "open"  # or closed, for a run that keeps to the reference's hyperparameters
+    status: str = "research"  # of STATUSES: how the machine can be had
+    platform: str | None = None  # the machine; None for hosts x accelerators of the run
 
 
 class Entry(NamedTuple):

@@ -127,12 +127,7 @@ class Rapl:
 
 
 class PowerMeter:
-    """Meter of the energy that this rank's device consumes between two readings.
-
-    Args:
-        cuda_index: number of the GPU among those that this process sees; None: the processors are measured.
-        is_first_of_host: whether this is the rank that measures the processors of its host.
-    """
+    """Meter of the energy of a GPU that this process sees or, without its number, of the host's processors."""
 
     def __init__(self, cuda_index: int | None, is_first_of_host: bool):
         self._device = _open(cuda_index, is_first_of_host)
@@ -154,9 +149,7 @@ class PowerMeter:
 def combine_power(devices: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
     """Return energy and power of all devices together, their lowest clocks and highest temperature, all reasons.
 
-    Args:
-        devices: what `PowerMeter.read` returns on each rank. A value that one of them lacks is None; `devices` is the
-            number of those that could be measured at all.
+    A value that one of them lacks is None; `devices` is the number of those that could be measured at all.
     """
     measured = [device for device in devices if device is not None]
     if not measured:

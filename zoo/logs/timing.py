@@ -23,16 +23,12 @@ REMEDY = {
 
 
 class Throughput:
-    """Stopwatch of training time that is paused during evaluation and saving.
-
-    Attributes:
-        elapsed: seconds of training in the interval that `read` has ended last.
-    """
+    """Stopwatch of training time that is paused during evaluation and saving."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
         self._elapsed, self._samples, self._data_wait = 0.0, 0, 0.0
-        self.elapsed = 0.0
+        self.elapsed = 0.0  # seconds of training in the interval that `read` has ended last
 
     def add(self, samples: int) -> None:
         """Count samples that were trained on."""
@@ -47,13 +43,9 @@ class Throughput:
         self._started = time.perf_counter()
 
     def read(self, data_wait: float) -> dict[str, float]:
-        """Return the throughput since the last call, and start the next interval.
+        """Return the throughput and the share of waiting since the last call, and start the next interval.
 
-        Args:
-            data_wait: Seconds spent waiting for data since the start of the run (`Prefetcher.data_wait`).
-
-        Returns:
-            samples_per_s, and data_wait_fraction: the fraction of the time spent waiting for data.
+        data_wait: seconds spent waiting for data since the start of the run (`Prefetcher.data_wait`).
         """
         self.pause()
         self.elapsed = elapsed = max(self._elapsed, 1e-9)
@@ -71,10 +63,7 @@ class StepTimes:
 
     An update's time contains everything since the update before: waiting for data, computing, exchanging signals with
     the other ranks and, where one came before, the log line. On a device that works asynchronously the host's clock
-    would show when updates are launched; where the framework records events there, they are timed by the device.
-
-    Args:
-        record_event: records an event in the queue of the device (World.record_event).
+    would show when updates are launched; where World.record_event records events there, they are timed by the device.
     """
 
     def __init__(self, record_event: Callable[[], Any]):
@@ -141,11 +130,7 @@ def clock_of(time_stamp: Any) -> str:
 
 
 def slowest(ranks: Sequence[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Return step_ms of the rank that took longest, and data_wait_ms of the one that waited longest.
-
-    Args:
-        ranks: what `StepTimes.read` returns on each.
-    """
+    """Return step_ms of the rank that took longest, and data_wait_ms of the one that waited longest, of StepTimes."""
     return {key: max((rank[key] for rank in ranks), key=lambda times: times["sum"]) for key in ranks[0]}
 
 
@@ -157,27 +142,17 @@ def _summary(seconds: np.ndarray) -> dict[str, float]:
 
 
 class Interval(NamedTuple):
-    """Measurements of one rank between two log lines; times in seconds.
-
-    Attributes:
-        wait: of the loop for data.
-        reading: of the prefetch thread, for batches that were still being read.
-        transport: of the prefetch thread, to get batches from the worker and copy them to the device.
-        stages: of reading them, added up over all reading threads.
-        workers: processes that read; 0: threads of the training process.
-        threads: reading threads per process.
-        cores: that this rank has for itself.
-    """
+    """Measurements of one rank between two log lines; times in seconds."""
 
     elapsed: float
-    wait: float
-    reading: float
-    transport: float
+    wait: float  # of the loop, for data
+    reading: float  # of the prefetch thread, for batches that were still being read
+    transport: float  # of the prefetch thread, to get batches from the worker and copy them to the device
     samples: int
-    stages: Seconds
-    workers: int
-    threads: int
-    cores: float
+    stages: Seconds  # of reading the samples, added up over all reading threads
+    workers: int  # processes that read; 0: threads of the training process
+    threads: int  # that read, per process
+    cores: float  # that this rank has for itself
 
     @property
     def share(self) -> float:
@@ -197,15 +172,10 @@ class Interval(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """Cause of waiting.
+    """Cause of waiting."""
 
-    Attributes:
-        name: a stage, `workers` or `transport`.
-        message: what was measured, and the key to change.
-    """
-
-    name: str
-    message: str
+    name: str  # a stage, `workers` or `transport`
+    message: str  # what was measured, and the key to change
     interval: Interval
 
 

@@ -30,11 +30,7 @@ class Tracker:
     login = ""  # how to log in or do without
 
     def __init__(self, folder: str, project: str, recipe: Mapping[str, Any]):
-        """Start or continue the run there.
-
-        Args:
-            folder: of the run, which names the run there.
-            project: its project; of MLflow, its experiment.
+        """Start or continue a run with the folder's name in a project, which is an experiment of MLflow.
 
         Raises:
             UserError: the package refuses, for example because nobody is logged in.

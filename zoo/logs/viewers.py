@@ -33,12 +33,7 @@ class Viewer(Listener, Protocol):
     """A listener that shows images and histograms."""
 
     def show(self, step: int, images: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
-        """Show what belongs to the last event `eval`.
-
-        Args:
-            images: uint8 RGB (H, W, 3) by name, such as val_images/samples.
-            histograms: by name, such as weights/conv1.weight.
-        """
+        """Show images, uint8 RGB (H, W, 3), and histograms of the last event `eval`, both by name."""
 
 
 def numbers(event: Event) -> Iterator[tuple[str, float]]:
@@ -64,12 +59,7 @@ class TensorBoard:
     """Viewer that writes numbers, images, histograms and the recipe to a file in the run's folder."""
 
     def __init__(self, run: str, recipe: str, hparams: Mapping[str, Any]):
-        """Open a new file of events.
-
-        Args:
-            run: folder of the run, after which TensorBoard names it.
-            hparams: values by key, by which the tab HPARAMS compares runs.
-        """
+        """Open a new file of events in a run's folder. hparams: by which the tab HPARAMS compares runs."""
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # takes half a second to import
 
         self._writer, self._recipe, self._hparams = EventFileWriter(run), recipe, hparams
