@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from evidence import __main__ as evidence
+from tests import keys_page
 from tests.helpers.paths import ROOT
 from zoo import cli, data, optim
 from zoo.config import schema
@@ -158,8 +159,15 @@ def test_errors_in_a_page_are_found():
     assert unknown_keys("`data.root=/x` `task.scal` `train.rec` and train.nothing") == ["task.scal"]
 
 
+def test_the_page_of_keys_is_that_of_the_annotations():
+    assert keys_page.PAGE.read_text(encoding="utf-8") == keys_page.page(), "run python -m tests.keys_page"
+    documented = set(re.findall(r"^\| `([\w.]+)`", keys_page.page(), flags=re.MULTILINE))
+    assert known_keys() - {"optim.groups"} <= documented
+    assert {"base", "seed", "optim.groups.match", "upstream.commit"} <= documented
+
+
 def test_the_documentation_is_short():
-    pages = [read(page) for page in PAGES if page.parent.name == "docs"]
+    pages = [read(page) for page in PAGES if page.parent.name == "docs" and page != keys_page.PAGE]
     assert len(pages) <= MAX_PAGES and sum(len(page.split()) for page in pages) <= MAX_WORDS
     assert len(read(ROOT / "README.md").splitlines()) <= MAX_README_LINES
 

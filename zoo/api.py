@@ -199,7 +199,7 @@ def create_model(
             downloaded, or True for those that `name` names; "imagenet", for the ResNet in the model; None: initial
             values.
         seed: of the initial values, which are equal in all frameworks.
-        options: of the architecture, such as segments=16 or width=32; the fields of Arch in zoo/models/<model>/spec.py.
+        options: of the architecture, such as segments=16 or width=32; the keys of section `model` in docs/keys.md.
 
     Returns:
         nn.Module, nn.Layer or nn.Cell, on the framework's default device and in its default mode. It takes normalized
