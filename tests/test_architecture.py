@@ -232,7 +232,8 @@ def test_a_model_imports_its_framework_and_specs(model):
         own = [f"zoo.models.{other}.{file}" for other in MODELS for file in ("spec", framework)]
         standard = found.module.split(".")[0] in sys.stdlib_module_names and found.module.split(".")[0] != framework
         neutral = (
-            ["zoo.data.batch", "zoo.data.fields", "zoo.models.initializers", "zoo.models.flops"]
+            ["zoo.data.batch", "zoo.data.fields"]
+            + [f"zoo.models.{file}" for file in ("defaults", "flops", "initializers")]
             if not framework
             else [framework]
         )

@@ -16,7 +16,7 @@ from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import images
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import Spec, initializers, load_model_class, load_spec, named, require_features
-from zoo.models.named import NAMED_MODELS, NamedModel
+from zoo.models.named import NamedModel
 from zoo.notebook import Result, Run, argument_names, override_pairs
 from zoo.predict.batches import Options, predict
 from zoo.predict.classify import Classification
@@ -362,8 +362,8 @@ def _convert_options(found: NamedModel, options: Mapping[str, Any]) -> dict[str,
         if key not in hints:
             raise UserError(f"{key}: {found.model} has no such option; there are: {', '.join(hints)}")
         if key in found.options and value != found.options[key]:
-            names = [name for name, other in NAMED_MODELS.items() if other.model == found.model]
-            raise UserError(f"{key}: is part of the model's name; choose one of: {', '.join(names)}")
+            names = ", ".join(named.variants(found.model))
+            raise UserError(f"{key}: is part of the model's name; choose one of: {names}")
         converted[key] = _converted(key, value, hints[key])
     return converted
 

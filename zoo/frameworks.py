@@ -5,12 +5,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from types import ModuleType
+from typing import Literal, get_args
 
 from zoo import cuda_libraries
 from zoo.data import extras
 from zoo.data.errors import UserError
 
-FRAMEWORKS = ("torch", "paddle", "mindspore")  # names of their Python packages
+Framework = Literal["torch", "paddle", "mindspore"]  # names of their Python packages
+FRAMEWORKS: tuple[str, ...] = get_args(Framework)
 
 
 def prepare(framework: str) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from zoo.config.convert import convert
 from zoo.config.suggestions import suggestion
 from zoo.data.fields import Checked, Count, Doc, FilePath, Natural, NotNegative, Positive, Range, Share, Word
+from zoo.frameworks import Framework
 
 
 @dataclass(frozen=True)
@@ -341,7 +342,7 @@ class Config(Checked):
     task: Annotated[Any, Doc("Loss and evaluation of the model's task.")]
     train: Annotated[Train, Doc("Length of the run, batch sizes, precision, and what happens when.")]
     optim: Annotated[Optim, Doc("Optimizer and learning-rate schedule.")]
-    framework: Annotated[Literal["torch", "paddle", "mindspore"], Doc("Framework that trains.")] = "torch"
+    framework: Annotated[Framework, Doc("Framework that trains.")] = "torch"
     device: Annotated[
         Word, Doc("Device: auto, cpu, cuda, cuda:N, npu or npu:N; auto: a GPU or NPU if there is one.")
     ] = "auto"

@@ -1,28 +1,26 @@
 """Models: a folder zoo/models/<name>/ each, with a framework-neutral spec.py and one implementation per framework.
 
-spec.py provides the names of the protocol `Spec`. torch.py, paddle.py and mindspore.py each define a class
+spec.py has Arch and shapes, and those names of the protocol `Spec` whose default in zoo/models/defaults.py does not
+suit. torch.py, paddle.py and mindspore.py each define a class
 `Model(arch)`, a module of that framework. The attribute names of its submodules are the canonical tensor names, so they
 are the same in the three files and in all checkpoints. A fourth file, onnx.py, is optional: its build(graph, arch, x)
 adds the same layers, for inference, to the graph of an exported model (zoo/models/onnx_graph.py). docs/extending.md
 describes how to add a model.
 
-Other packages add models by entry points of the group `zoo.models`: a recipe names a model, and what it runs is code
-that the user has installed. Their specs may leave out what zoo/models/defaults.py has.
+Other packages add models by entry points of the group `zoo.models` (zoo/data/plugins.py).
 """
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
-from zoo.data import extras
+from zoo.data import extras, plugins
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.errors import UserError, known_names
+from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS, import_for
 from zoo.models import defaults
 from zoo.models.initializers import Initializer
@@ -31,7 +29,7 @@ FOLDER = Path(__file__).parent
 
 
 class Spec(Protocol):
-    """Framework-neutral specification of a model: the contract of each module zoo/models/<name>/spec.py.
+    """Framework-neutral specification of a model: a module zoo/models/<name>/spec.py, completed by the defaults.
 
     `arch` is always an instance of the module's own Arch. Tensors go by their canonical names; a parameter is trained,
     a running statistic is not.
@@ -43,12 +41,18 @@ class Spec(Protocol):
         SHARDED_PARAMETERS: parameters whose rows are split over the ranks. They belong to the objective and are not
             part of the Model.
         FP32_MODULES: names of modules that compute in fp32 in every precision mode.
+        VARIANTS: keys of Arch by name, for zoo.create_model: {"resnet50": {"depth": 50}}; none: the model's own name.
+        NUM_CLASSES: of the data set that the variants were published for; None without one.
+        INPUT_SHAPE: of a sample in training, channels last, for the variants.
     """
 
     TASK: str
     Arch: type[Any]
     SHARDED_PARAMETERS: tuple[str, ...]
     FP32_MODULES: tuple[str, ...]
+    VARIANTS: Mapping[str, Mapping[str, Any]]
+    NUM_CLASSES: int | None
+    INPUT_SHAPE: tuple[int, ...]
 
     def shapes(self, arch: Any) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter and running statistic by canonical name, for a resolved arch."""
@@ -108,62 +112,49 @@ class Spec(Protocol):
 SPEC_NAMES = tuple(name for name in (*Spec.__annotations__, *vars(Spec)) if not name.startswith("_"))
 
 
-@cache
-def packages() -> dict[str, str]:
-    """Return the dotted name of each model's package, by the model's name; a folder beside this file comes first."""
-    own = {path.parent.name: f"{__name__}.{path.parent.name}" for path in FOLDER.glob("*/spec.py")}
-    return {**{entry.name: entry.value for entry in entry_points(group=__name__)}, **own}
-
-
-def is_own(model: str) -> bool:
-    """Return whether a model is one of this project, and not of an installed package."""
-    return packages()[model].startswith(f"{__name__}.")
-
-
-def folder(model: str) -> str:
-    """Return the folder of a model's files, for messages: zoo/models/resnet."""
-    return packages()[model].replace(".", "/")
+OWN = {path.parent.name: f"{__name__}.{path.parent.name}" for path in sorted(FOLDER.glob("*/spec.py"))}
 
 
 def list_models() -> list[str]:
     """Return the names of all models."""
-    return sorted(packages())
+    return plugins.names(__name__, OWN)
 
 
+def folder(model: str) -> str:
+    """Return the folder of a model's files, for messages: zoo/models/resnet."""
+    return _package(model).replace(".", "/")
+
+
+@cache
 def load_spec(model: str) -> Spec:
-    """Import and return the spec of a model: the module zoo/models/<model>/spec.py, or that of an installed package.
+    """Import and return the spec of a model, with the defaults for what it leaves out.
 
     Raises:
-        UserError: there is no such model, its package cannot be imported, or its spec lacks a name of SPEC_NAMES.
+        UserError: there is no such model, its package cannot be imported, or its spec lacks a name without a default.
     """
-    if model not in list_models():
-        raise UserError(f"there is no model {model!r}{known_names(model, list_models())}")
+    package = _package(model)
     with _importing(model):
-        spec: Any = importlib.import_module(f"{packages()[model]}.spec")
-    if not is_own(model):
-        spec = SimpleNamespace(**{**vars(defaults), **vars(spec)})
-        if hasattr(spec, "shapes"):
-            spec.shapes = _importing(model)(spec.shapes)  # may be those of the framework's own module
-    missing = [name for name in SPEC_NAMES if not hasattr(spec, name)]
-    if not missing and not hasattr(spec.Arch, "num_classes"):
+        names = {**vars(defaults), **vars(importlib.import_module(f"{package}.spec"))}
+    names.setdefault("not_pretrained", names["is_head"])
+    missing = [name for name in SPEC_NAMES if name not in names]
+    if not missing and not hasattr(names["Arch"], "num_classes"):
         missing = ["the field num_classes of Arch, with a default"]
     if missing:
         raise UserError(
             f"{folder(model)}/spec.py lacks {', '.join(missing)}; define the names of zoo.models.Spec, see "
             "docs/extending.md"
         )
-    return cast(Spec, spec)
+    names["shapes"] = _importing(model)(names["shapes"])  # may be those of the framework's own module
+    return cast(Spec, SimpleNamespace(**names))
 
 
-@contextmanager
-def _importing(model: str) -> Iterator[None]:
-    """Raise UserError where the code of a model in an installed package cannot be imported."""
-    try:
-        yield
-    except ImportError as error:
-        if is_own(model):
-            raise
-        raise UserError(f"the model {model} of the package {packages()[model]} cannot be imported: {error}") from None
+def _package(model: str) -> str:
+    """Return the dotted name of a model's package."""
+    return plugins.locate("model", __name__, OWN, model)
+
+
+def _importing(model: str) -> Any:
+    return plugins.importing(f"the model {model}", _package(model))
 
 
 def resolve_arch(spec: Spec, arch: Any, fields: Sequence[Field], num_classes: int) -> Any:
@@ -198,7 +189,7 @@ def load_model_class(model: str, framework: str) -> type[Any]:
     """
     available = [name for name in FRAMEWORKS if has_file(model, name)]
     with _importing(model):
-        module = import_for(framework, f"{packages()[model]}.{framework}", available, f"the model {model}")
+        module = import_for(framework, f"{_package(model)}.{framework}", available, f"the model {model}")
     if not hasattr(module, "Model"):
         raise UserError(f"{folder(model)}/{framework}.py has no class Model")
     return module.Model
@@ -215,7 +206,7 @@ def require_features(model: str, framework: str, use: str) -> None:
 
 def has_file(model: str, name: str) -> bool:
     """Return whether the package of a model has a file, such as torch for torch.py."""
-    return importlib.util.find_spec(f"{packages()[model]}.{name}") is not None
+    return importlib.util.find_spec(f"{_package(model)}.{name}") is not None
 
 
 def require_graph(model: str) -> None:
@@ -241,7 +232,7 @@ def load_graph_builder(model: str) -> Callable[[Any, Any, str], str]:
         UserError: as require_graph.
     """
     require_graph(model)
-    return importlib.import_module(f"{packages()[model]}.onnx").build
+    return importlib.import_module(f"{_package(model)}.onnx").build
 
 
 def load_frame_builder(model: str) -> Callable[[Any, Any, str, Sequence[str]], tuple[str, tuple[str, ...]]]:
@@ -254,4 +245,4 @@ def load_frame_builder(model: str) -> Callable[[Any, Any, str, Sequence[str]], t
         UserError: as require_graph.
     """
     require_graph(model)
-    return importlib.import_module(f"{packages()[model]}.onnx").build_frame
+    return importlib.import_module(f"{_package(model)}.onnx").build_frame

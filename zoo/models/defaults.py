@@ -1,20 +1,39 @@
-"""What the spec of a model in an installed package may leave out; see Spec in zoo/models/__init__.py.
+"""What the spec of a model may leave out: all but Arch, whose field num_classes may be None, and shapes.
 
-Such a spec defines Arch, whose field num_classes may be None, and shapes.
+Spec in zoo/models/__init__.py says what it is for.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from zoo.data.batch import DropoutMask, Field
+from zoo.data.fields import Checked
 from zoo.models.initializers import Initializer, kaiming_normal, uniform, zeros
 
 TASK = "classify"
 SHARDED_PARAMETERS: tuple[str, ...] = ()
 FP32_MODULES: tuple[str, ...] = ()
+VARIANTS: Mapping[str, Mapping[str, Any]] = {}
+NUM_CLASSES: int | None = None
+INPUT_SHAPE: tuple[int, ...] = (224, 224, 3)
 HEADS = ("classifier", "fc", "head")  # names of the module that is the classifier
+
+
+class Architecture(Checked):
+    """Base of an Arch whose number of classes may come from the data."""
+
+    @property
+    def outputs(self: Any) -> int:
+        """Number of outputs of the classifier.
+
+        Raises:
+            ValueError: num_classes is None, so the architecture has not been resolved.
+        """
+        if self.num_classes is None:
+            raise ValueError("num_classes: not known yet; set it, or resolve the architecture with a data set")
+        return self.num_classes
 
 
 def resolve(arch: Any, fields: Sequence[Field], num_classes: int) -> Any:
@@ -57,8 +76,3 @@ def lr_and_decay_scale(arch: Any, name: str) -> tuple[float, float]:
 def is_head(name: str) -> bool:
     """Return whether a tensor belongs to a module of HEADS."""
     return name.split(".")[0] in HEADS
-
-
-def not_pretrained(name: str) -> bool:
-    """Return whether a tensor belongs to the classifier."""
-    return is_head(name)

@@ -1,57 +1,43 @@
-"""Names of complete models: tsm_r50 is the model tsm with depth 50, on clips of 8 frames of 224 x 224."""
+"""Names of complete models, VARIANTS of the specs: tsm_r50 is the model tsm with depth 50."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zoo.data.batch import Field
 from zoo.data.errors import UserError, known_names
-from zoo.models import Spec, is_own, list_models, load_spec, resolve_arch
-from zoo.models.arcface import spec as arcface
-from zoo.models.resnet import spec as resnet
+from zoo.models import OWN, Spec, list_models, load_spec, resolve_arch
 
 
 class NamedModel(NamedTuple):
-    """A model by name.
-
-    Attributes:
-        model: name of its folder in zoo/models.
-        options: of its Arch.
-        num_classes: of the data set that it was published for; None without one.
-        input_shape: of a sample in training, channels last.
-    """
+    """A model by name, with keys of its Arch, and the number of classes that it was published for."""
 
     model: str
-    options: dict[str, Any]
+    options: Mapping[str, Any]
     num_classes: int | None
-    input_shape: tuple[int, ...]
-
-
-NAMED_MODELS = {
-    **{f"resnet{depth}": NamedModel("resnet", {"depth": depth}, 1000, (224, 224, 3)) for depth in resnet.BLOCKS},
-    **{f"tsm_r{depth}": NamedModel("tsm", {"depth": depth}, 400, (8, 224, 224, 3)) for depth in resnet.BLOCKS},
-    "tsm_mobilenet_v2": NamedModel("tsm_mobilenet_v2", {}, 400, (8, 224, 224, 3)),
-    **{
-        f"deeplabv3plus_r{depth}": NamedModel("deeplabv3plus", {"depth": depth}, 19, (512, 1024, 3))
-        for depth in (18, 50, 101)
-    },
-    **{f"iresnet{depth}": NamedModel("arcface", {"depth": depth}, 1, (112, 112, 3)) for depth in arcface.BLOCKS},
-}
 
 
 def names() -> list[str]:
-    """Return all names; a model of an installed package has that of a recipe's model.name."""
-    return [*NAMED_MODELS, *(model for model in list_models() if not is_own(model))]
+    """Return all names."""
+    return [name for model in list_models() for name in variants(model)]
+
+
+def variants(model: str) -> dict[str, NamedModel]:
+    """Return the variants of a model by name; one without any has that of a recipe's model.name."""
+    spec = load_spec(model)
+    classes = spec.Arch.num_classes if spec.NUM_CLASSES is None else spec.NUM_CLASSES
+    return {name: NamedModel(model, keys, classes) for name, keys in (spec.VARIANTS or {model: {}}).items()}
 
 
 def find(name: str) -> NamedModel:
-    """Return the model of a name.
+    """Return the model of a name; those of installed packages come last.
 
     Raises:
         UserError: there is none.
     """
-    if name not in names():
-        raise UserError(f"there is no model {name!r}{known_names(name, names())}")
-    return NAMED_MODELS.get(name) or NamedModel(name, {}, load_spec(name).Arch.num_classes, (224, 224, 3))
+    for model in sorted(list_models(), key=lambda model: model not in OWN):
+        if name in (found := variants(model)):
+            return found[name]
+    raise UserError(f"there is no model {name!r}{known_names(name, names())}")
 
 
 def build_arch(named: NamedModel, options: Mapping[str, Any], num_classes: int | None) -> Any:
@@ -72,7 +58,7 @@ def build_arch(named: NamedModel, options: Mapping[str, Any], num_classes: int |
         arch = spec.Arch(**{**named.options, **options, "num_classes": num_classes})
     except ValueError as error:
         raise UserError(str(error)) from None
-    return resolve_arch(spec, arch, (_input(named, arch),), num_classes)
+    return resolve_arch(spec, arch, (_input(spec, arch),), num_classes)
 
 
 def model_shapes(spec: Spec, arch: Any) -> dict[str, tuple[int, ...]]:
@@ -80,9 +66,9 @@ def model_shapes(spec: Spec, arch: Any) -> dict[str, tuple[int, ...]]:
     return {name: shape for name, shape in spec.shapes(arch).items() if name not in spec.SHARDED_PARAMETERS}
 
 
-def _input(named: NamedModel, arch: Any) -> Field:
+def _input(spec: Spec, arch: Any) -> Field:
     """Return the model's input, whose size follows the options that name it: frames of a clip, side of a face."""
-    shape = named.input_shape
+    shape = spec.INPUT_SHAPE
     if len(shape) == 4:
         shape = (getattr(arch, "segments", None) or shape[0], *shape[1:])
     side = getattr(arch, "size", None)

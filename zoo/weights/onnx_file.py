@@ -19,6 +19,7 @@ from zoo.data.errors import UserError
 from zoo.data.fields import Checked, Deviations, Means, Natural, NotNegative
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
+from zoo.frameworks import Framework
 from zoo.weights import foreign
 from zoo.weights.ckpt import Value, parse_message
 
@@ -159,7 +160,7 @@ class OnnxMetadata(Checked):
     classes: tuple[str, ...]
     palette: tuple[tuple[int, int, int], ...]
     weights: Weights
-    framework: Literal["torch", "paddle", "mindspore"]
+    framework: Framework
     precision: Literal["fp32", "fp16", "int8"]
     opset: Natural
     max_difference: NotNegative

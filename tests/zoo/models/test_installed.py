@@ -16,8 +16,8 @@ from tests.helpers.paths import ROOT
 from tests.helpers.training import events, run_here
 from zoo import models
 from zoo.commands import predict
+from zoo.data import plugins
 from zoo.data.errors import UserError
-from zoo.models import named
 
 torch = pytest.importorskip("torch")
 SMALL = {
@@ -54,12 +54,18 @@ def package(tmp_path, monkeypatch):
     lines = [f"{name} = {value}" for name, value in entries.items()]
     (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))
     monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
-    models.packages.cache_clear()
+    forget()
     yield tmp_path
-    models.packages.cache_clear()
+    forget()
+
+
+def forget():
+    """Forget the installed packages, and what was imported of this one."""
+    plugins.installed.cache_clear()
+    models.load_spec.cache_clear()
     for module in [name for name in sys.modules if name.partition(".")[0] == "mynet"]:
         del sys.modules[module]
+    importlib.invalidate_caches()
 
 
 def train(folder, *words, **changes):
@@ -99,14 +105,12 @@ def test_the_model_of_the_documentation(package):
 def replace(path, old, new):
     """Change a file of the package, and forget what was imported of it."""
     path.write_text(path.read_text().replace(old, new))
-    for module in [name for name in sys.modules if name.partition(".")[0] == "mynet"]:
-        del sys.modules[module]
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
-    importlib.invalidate_caches()
+    forget()
 
 
 def test_the_python_api_knows_the_model(package):
-    assert zoo.list_models("my*") == ["mynet"] and zoo.list_models()[:-1] == list(named.NAMED_MODELS)
+    assert zoo.list_models("my*") == ["mynet"] and len(zoo.list_models()) == 22
     model = zoo.create_model("mynet", num_classes=3, width=8, seed=4)
     arrays = zoo.numpy_weights("mynet", num_classes=3, width=8, seed=4)
     assert model.eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 3)
@@ -136,7 +140,7 @@ def test_names_that_a_spec_may_leave_out(package):
     }
     with (package / "mynet" / "spec.py").open("a") as file:
         file.write("\n\ndef flops(arch, shape):\n    return 7\n")
-    importlib.reload(sys.modules["mynet.spec"])
+    forget()
     assert models.load_spec("mynet").flops(arch, (32, 32, 3)) == 7
 
 
@@ -167,5 +171,26 @@ def test_mistakes(package):
 def test_an_installed_package_cannot_replace_a_model_of_the_zoo(package):
     entry_points = package / "mynet-1.0.dist-info" / "entry_points.txt"
     entry_points.write_text(entry_points.read_text() + "resnet = mynet\n")
-    models.packages.cache_clear()
-    assert models.packages()["resnet"] == "zoo.models.resnet" and "mynet" in models.list_models()
+    forget()
+    assert models.folder("resnet") == "zoo/models/resnet" and "mynet" in models.list_models()
+
+
+def test_variants_of_a_package(package):
+    spec = package / "mynet/spec.py"
+    replace(
+        spec,
+        spec.read_text(),
+        spec.read_text() + "\nVARIANTS = {'mynet_s': {'width': 4}, 'mynet_l': {}}\nNUM_CLASSES = 6\n",
+    )
+    assert zoo.list_models("my*") == ["mynet_s", "mynet_l"]
+    arrays = zoo.numpy_weights("mynet_s")
+    assert arrays["conv.weight"].shape == (4, 3, 3, 3) and arrays["head.weight"].shape == (6, 4)
+    with pytest.raises(UserError, match="width: is part of the model's name; choose one of: mynet_s, mynet_l"):
+        zoo.numpy_weights("mynet_s", width=8)
+
+
+def test_a_model_folder_of_a_checkout_has_a_name(monkeypatch):
+    """A model that trains is one that zoo.create_model knows, without a further list."""
+    monkeypatch.setattr(models.load_spec("resnet"), "VARIANTS", {})
+    assert zoo.list_models("resnet*") == ["resnet"]
+    assert zoo.numpy_weights("resnet", width=8)["fc.bias"].shape == (1000,)

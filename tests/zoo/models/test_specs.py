@@ -46,8 +46,9 @@ def test_a_missing_model_names_the_available_ones():
 
 
 def test_an_incomplete_spec_names_what_it_lacks(monkeypatch):
-    monkeypatch.delattr(resnet, "is_head")
-    with pytest.raises(UserError, match="zoo/models/resnet/spec.py lacks is_head"):
+    monkeypatch.delattr(resnet, "shapes")
+    models.load_spec.cache_clear()
+    with pytest.raises(UserError, match="zoo/models/resnet/spec.py lacks shapes"):
         models.load_spec("resnet")
 
 

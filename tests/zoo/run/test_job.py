@@ -30,7 +30,7 @@ def test_data_of_another_kind(recipe, kind, expected):
 
 
 def test_a_clip_model_on_images():
-    with pytest.raises(UserError, match=r"model.name: tsm takes clips, but .* shape \(32, 32, 3\)"):
+    with pytest.raises(UserError, match=r"model.name: the model takes clips, but .* shape \(32, 32, 3\)"):
         resolve_arch(tsm, tsm.Arch(), [Field("image", (32, 32, 3), "uint8"), LABEL], 5)
 
 

@@ -20,12 +20,14 @@ from tests.zoo.weights.state_dicts import (
     small_deeplab,
 )
 from tests.zoo.weights.test_imagenet import stand_in
-from zoo.models.deeplabv3plus import spec
+from zoo.models import load_spec
 from zoo.models.deeplabv3plus.torch import Model
 from zoo.run import weights
 from zoo.trainer.protocol import Param
 from zoo.weights import conversion, files, layouts, names
 from zoo.weights.match import match_state_dict
+
+spec = load_spec("deeplabv3plus")
 
 RECORDED = {  # recorded names -> origin, inferred options
     "mmseg_r50": ("mmseg", dict(variant="mmseg", depth=50, stem="deep", low_width=48, aux_width=256)),

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Checked, Count, Doc, Share
+from zoo.data.fields import Count, Doc, Share
 from zoo.models import flops as counting
+from zoo.models.defaults import Architecture
 from zoo.models.initializers import Initializer, constant, kaiming_normal, normal, uniform, zeros
 from zoo.models.resnet import spec as resnet
 
@@ -30,13 +31,16 @@ NUM_PARAMETERS = {  # without the classifier weight
     "plsc": {50: 43_584_985, 101: 54_215_650, 152: 70_753_779},
 }
 IMAGE_SIZE = 112  # side of the aligned images that published models are trained with
+VARIANTS = {f"iresnet{depth}": {"depth": depth} for depth in BLOCKS}
+NUM_CLASSES = 1
+INPUT_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 3)
 HEAD_WEIGHT = "head.weight"
 SHARDED_PARAMETERS: tuple[str, ...] = (HEAD_WEIGHT,)
 FP32_MODULES: tuple[str, ...] = ("fc", "features")
 
 
 @dataclass(frozen=True)
-class Arch(Checked):
+class Arch(Architecture):
     """Architecture of an IResNet."""
 
     depth: Annotated[Literal[18, 34, 50, 100, 101, 152, 200], Doc("Layers of the network.")] = 50
@@ -53,17 +57,6 @@ class Arch(Checked):
         Literal["weights", "all"],
         Doc("Parameters with weight decay; weights: none on biases, normalizations and PReLUs."),
     ] = "all"
-
-    @property
-    def outputs(self) -> int:
-        """Number of rows of the classifier weight.
-
-        Raises:
-            ValueError: num_classes is None, so the architecture has not been resolved.
-        """
-        if self.num_classes is None:
-            raise ValueError("num_classes: not known yet; set it, or resolve the architecture with a data set")
-        return self.num_classes
 
     @property
     def is_plsc(self) -> bool:
@@ -205,11 +198,6 @@ def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
 def is_head(name: str) -> bool:
     """Return whether a tensor is the classifier weight."""
     return name == HEAD_WEIGHT
-
-
-def not_pretrained(name: str) -> bool:
-    """Return whether published weights, which have no classifier weight, are not used for a tensor."""
-    return is_head(name)
 
 
 def is_norm(name: str) -> bool:

@@ -14,18 +14,20 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Checked, Count, Doc, Range, Share
+from zoo.data.fields import Count, Doc, Range, Share
 from zoo.models import flops as counting
+from zoo.models.defaults import Architecture
 from zoo.models.initializers import Initializer, kaiming_normal, normal, zeros
 from zoo.models.resnet import spec as resnet
 
 TASK = "segment"
-SHARDED_PARAMETERS: tuple[str, ...] = ()
-FP32_MODULES: tuple[str, ...] = ()
+VARIANTS = {f"deeplabv3plus_r{depth}": {"depth": depth} for depth in (18, 50, 101)}
+NUM_CLASSES = 19
+INPUT_SHAPE = (512, 1024, 3)
 
 
 @dataclass(frozen=True)
-class Arch(Checked):
+class Arch(Architecture):
     """Architecture of a DeepLabV3+."""
 
     variant: Annotated[Literal["mmseg", "paddleseg"], Doc("Implementation that head and backbone follow.")] = "mmseg"
@@ -70,15 +72,6 @@ class Arch(Checked):
         blocks = resnet.BLOCKS[self.depth][3]
         if self.multi_grid and len(self.multi_grid) != blocks:
             raise ValueError(f"multi_grid: one dilation for each of the {blocks} blocks of layer4")
-
-    @property
-    def outputs(self) -> int:
-        """Number of outputs of the classifiers.
-
-        Raises:
-            ValueError: num_classes is None, so the architecture has not been resolved.
-        """
-        return self.backbone.outputs
 
     @property
     def backbone(self) -> resnet.Arch:

@@ -14,21 +14,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
-from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Checked, Count, Doc, Range
+from zoo.data.batch import Field
+from zoo.data.fields import Count, Doc, Range
 from zoo.models import flops as counting
+from zoo.models.defaults import Architecture
 from zoo.models.initializers import Initializer, kaiming_normal, normal, uniform, zeros
 
-TASK = "classify"
-SHARDED_PARAMETERS: tuple[str, ...] = ()
-FP32_MODULES: tuple[str, ...] = ()
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 NUM_PARAMETERS = {18: 11_689_512, 34: 21_797_672, 50: 25_557_032, 101: 44_549_160, 152: 60_192_808}  # 1000 classes
+VARIANTS = {f"resnet{depth}": {"depth": depth} for depth in BLOCKS}
+NUM_CLASSES = 1000
 BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
 @dataclass(frozen=True)
-class Arch(Checked):
+class Arch(Architecture):
     """Architecture of a ResNet."""
 
     depth: Annotated[Literal[18, 34, 50, 101, 152], Doc("Layers of the network.")] = 50
@@ -78,17 +78,6 @@ class Arch(Checked):
     def same_pool(self) -> bool:
         """Whether the max pooling of the stem has the padding `same`."""
         return self.padding != "symmetric"
-
-    @property
-    def outputs(self) -> int:
-        """Number of outputs of the classifier.
-
-        Raises:
-            ValueError: num_classes is None, so the architecture has not been resolved.
-        """
-        if self.num_classes is None:
-            raise ValueError("num_classes: not known yet; set it, or resolve the architecture with a data set")
-        return self.num_classes
 
     @property
     def expansion(self) -> int:
@@ -167,11 +156,6 @@ def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
     return replace(arch, num_classes=arch.num_classes or num_classes)
 
 
-def min_batch_size(arch: Arch) -> int:
-    """Return 1: every normalization sees many pixels of each sample."""
-    return 1
-
-
 def flops(arch: Arch, shape: Sequence[int]) -> int:
     """Return the operations of a forward pass: image (H, W, 3)."""
     height, width, _ = shape
@@ -192,11 +176,6 @@ def output_pixels(arch: Arch, name: str, height: int, width: int) -> int:
 def checkpointed_modules(arch: Arch) -> tuple[str, ...]:
     """Return the names of the blocks."""
     return tuple(f"layer{number}.{i}" for number, count in enumerate(BLOCKS[arch.depth], 1) for i in range(count))
-
-
-def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
-    """Return (): the model has no dropout."""
-    return ()
 
 
 def initializer(arch: Arch, name: str, shape: Sequence[int]) -> Initializer:
@@ -223,16 +202,6 @@ def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
         "all_but_bn": name.split(".")[-2:][0].startswith("bn"),
     }
     return 1.0, 0.0 if exempt[arch.decay] else 1.0
-
-
-def is_head(name: str) -> bool:
-    """Return whether a tensor belongs to the classifier."""
-    return name.startswith("fc.")
-
-
-def not_pretrained(name: str) -> bool:
-    """Return whether weights pretrained on ImageNet are not used for a tensor."""
-    return is_head(name)
 
 
 def is_last_bn_weight(arch: Arch, name: str) -> bool:

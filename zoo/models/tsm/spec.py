@@ -14,9 +14,9 @@ from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, normal, uniform
 from zoo.models.resnet import spec as resnet
 
-TASK = "classify"
-SHARDED_PARAMETERS: tuple[str, ...] = ()
-FP32_MODULES: tuple[str, ...] = ()
+VARIANTS = {f"tsm_r{depth}": {"depth": depth} for depth in resnet.BLOCKS}
+NUM_CLASSES = 400
+INPUT_SHAPE = (8, 224, 224, 3)
 NUM_PARAMETERS = {50: 24_327_632}  # 400 classes
 NUM_PARAMETERS_NON_LOCAL = {50: 31_686_096}
 NON_LOCAL_BLOCKS = {2: (0, 2), 3: (0, 2, 4)}  # layer -> blocks that end in a non-local block
@@ -136,7 +136,7 @@ def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
 def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
     """Complete the architecture with the number of classes and of frames per clip."""
     if len(fields[0].shape) != 4:
-        raise ValueError(f"name: tsm takes clips, but a sample of the data has the shape {fields[0].shape}")
+        raise ValueError(f"name: the model takes clips, but a sample of the data has the shape {fields[0].shape}")
     segments = fields[0].shape[0]
     if arch.segments not in (None, segments):
         raise ValueError(
@@ -144,11 +144,6 @@ def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
             "or leave this key out"
         )
     return replace(arch, num_classes=arch.num_classes or num_classes, segments=segments)
-
-
-def min_batch_size(arch: Arch) -> int:
-    """Return 1: every normalization sees many pixels of each sample."""
-    return 1
 
 
 def flops(arch: Arch, shape: Sequence[int]) -> int:
@@ -221,11 +216,6 @@ def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
     return (2.0, 0.0) if name.endswith(".bias") else (1.0, 1.0)
 
 
-def is_head(name: str) -> bool:
-    """Return whether a tensor belongs to the classifier."""
-    return resnet.is_head(name)
-
-
 def not_pretrained(name: str) -> bool:
     """Return whether weights pretrained on ImageNet are not used for a tensor."""
-    return is_head(name) or ".nl." in name
+    return name.startswith("fc.") or ".nl." in name

@@ -6,20 +6,20 @@ first of each stage. The shortcut gets the unshifted frames.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
-from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Checked, Count, Doc, Range, Share
+from zoo.data.batch import DropoutMask
+from zoo.data.fields import Count, Doc, Range, Share
 from zoo.models import flops as counting
+from zoo.models.defaults import Architecture
 from zoo.models.initializers import Initializer, kaiming_normal, normal, zeros
-from zoo.models.tsm.spec import check_causal
+from zoo.models.resnet.spec import BATCH_NORM_TENSORS
+from zoo.models.tsm import spec as tsm
 
-TASK = "classify"
-SHARDED_PARAMETERS: tuple[str, ...] = ()
-FP32_MODULES: tuple[str, ...] = ()
+NUM_CLASSES = tsm.NUM_CLASSES
+INPUT_SHAPE = tsm.INPUT_SHAPE
 NUM_PARAMETERS = 2_736_272  # 400 classes
-BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
 STAGES = (  # expansion, channels at width 32, blocks, stride of the first one
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -30,10 +30,11 @@ STAGES = (  # expansion, channels at width 32, blocks, stride of the first one
     (6, 320, 1, 1),
 )
 FEATURES = 1280  # channels of the last convolution, at width 32 and below
+resolve = tsm.resolve
 
 
 @dataclass(frozen=True)
-class Arch(Checked):
+class Arch(Architecture):
     """Architecture of a TSM on MobileNetV2."""
 
     num_classes: Annotated[Count | None, Doc("Outputs of the classifier; null: the classes of the data.")] = None
@@ -61,17 +62,6 @@ class Arch(Checked):
     def imagenet_variant(self) -> str:
         """Key of the published weights in zoo/weights/registry.yaml."""
         return "mobilenet_v2"
-
-    @property
-    def outputs(self) -> int:
-        """Number of outputs of the classifier.
-
-        Raises:
-            ValueError: num_classes is None, so the architecture has not been resolved.
-        """
-        if self.num_classes is None:
-            raise ValueError("num_classes: not known yet; set it, or resolve the architecture with a data set")
-        return self.num_classes
 
     @property
     def features(self) -> int:
@@ -123,7 +113,7 @@ def state_shapes(arch: Arch, height: int, width: int) -> tuple[tuple[int, int, i
     Raises:
         ValueError: the architecture is not causal.
     """
-    check_causal(arch)
+    tsm.check_causal(arch)
     found, halvings = [], 1
     for block in blocks(arch):
         if block.has_shortcut and block.inputs >= arch.shift_div:
@@ -149,26 +139,6 @@ def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
         add_conv_bn(f"{name}.project", f"{name}.bn3", block.outputs, block.hidden, 1, 1)
     add_conv_bn("conv2", "bn2", arch.features, blocks(arch)[-1].outputs, 1, 1)
     return {**shape_of, "fc.weight": (arch.outputs, arch.features), "fc.bias": (arch.outputs,)}
-
-
-def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
-    """Complete the architecture with the number of classes and of frames per clip."""
-    if len(fields[0].shape) != 4:
-        raise ValueError(
-            f"name: tsm_mobilenet_v2 takes clips, but a sample of the data has the shape {fields[0].shape}"
-        )
-    segments = fields[0].shape[0]
-    if arch.segments not in (None, segments):
-        raise ValueError(
-            f"segments: the model takes {arch.segments} frames, but data.segments gives {segments}; make them equal, "
-            "or leave this key out"
-        )
-    return replace(arch, num_classes=arch.num_classes or num_classes, segments=segments)
-
-
-def min_batch_size(arch: Arch) -> int:
-    """Return 1: every normalization sees many pixels of each sample."""
-    return 1
 
 
 def flops(arch: Arch, shape: Sequence[int]) -> int:
@@ -219,16 +189,6 @@ def lr_and_decay_scale(arch: Arch, name: str) -> tuple[float, float]:
     if name.startswith("fc.") and arch.fc_lr5:
         return (5.0, 1.0) if name.endswith("weight") else (10.0, 0.0)
     return (2.0, 0.0) if name.endswith(".bias") else (1.0, 1.0)
-
-
-def is_head(name: str) -> bool:
-    """Return whether a tensor belongs to the classifier."""
-    return name.startswith("fc.")
-
-
-def not_pretrained(name: str) -> bool:
-    """Return whether weights pretrained on ImageNet are not used for a tensor."""
-    return is_head(name)
 
 
 def is_norm(name: str) -> bool:
