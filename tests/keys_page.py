@@ -9,8 +9,8 @@ HEAD = """\
 # Keys of recipes
 
 `zoo train --explain KEY` shows a key in a terminal, and with `-c RECIPE` its value. A default of `-` means that a
-recipe must give the key. Where a key differs between models, data sets, losses or optimizers, the last column names those that
-have it so; a loss stands behind its task. `python -m tests.keys_page` writes this page from the code.
+recipe must give the key. Where a key differs between models, data sets, losses or optimizers, the last column names
+those that have it so; a loss stands behind its task. `python -m tests.keys_page` writes this page from the code.
 """
 COLUMNS = ("key", "values", "default", "meaning", "with")
 
