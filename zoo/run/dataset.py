@@ -202,16 +202,13 @@ def check_data(
     return verdict
 
 
-def read_data_record(run: str, path: str) -> DataRecord | None:
-    """Read the record of the data from a checkpoint, that of an older version from its run; None if there is none.
+def read_data_record(path: str) -> DataRecord:
+    """Read the record of the data from a checkpoint.
 
     Raises:
-        UserError: it is damaged, or of another version of this program.
+        UserError: it is missing, damaged, or of another version of this program.
     """
-    candidates = [os.path.join(folder, checkpoint.DATA) for folder in (path, run)]
-    file_path = next(filter(os.path.exists, candidates), None)
-    if file_path is None:
-        return None
+    file_path = os.path.join(path, checkpoint.DATA)
     with parsing(f"{file_path} cannot be read"):
         with safe_open(file_path, "numpy") as file:
             metadata = file.metadata() or {}
@@ -246,9 +243,8 @@ def _compare_data(
     path = checkpoint.latest(run)
     if path is None:  # nothing was trained that could go on
         return Verdict(current, Progress())
-    done, before, notes = resume.read_progress(run, path, files_of), read_data_record(run, path), list[str]()
-    if before is None:  # an older version was killed before it wrote one
-        return Verdict(current, done)
+    done = resume.parse_progress(os.path.join(path, checkpoint.PROGRESS))
+    before, notes = read_data_record(path), list[str]()
     if before.method != current.method:
         current = describe(before.method)
     if before.checksum == current.checksum:

@@ -1,12 +1,10 @@
 """Going on with a run from its newest checkpoint: its tensors, settings and progress.
 
 A resume reads the files of the checkpoint's folder, which zoo/run/checkpoint.py lists, and of the run's folder
-`config.yaml`, without which the recipe in the checkpoint counts, and `events.jsonl`, to which it adds. Runs of older
-versions have their record of the data in the folder of the run, and their progress and loader in its events alone.
+`config.yaml`, without which the recipe in the checkpoint counts, and `events.jsonl`, to which it adds.
 """
 
 import math
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +16,7 @@ from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.distributed.group import Group
 from zoo.logs import journal
-from zoo.logs.journal import Event, Journal
+from zoo.logs.journal import Journal
 from zoo.run import checkpoint, weights
 from zoo.run.folder import FolderLock
 from zoo.run.weights import Print
@@ -99,18 +97,12 @@ def claim(run: str, lock: FolderLock) -> list[str]:
 
 
 def begun(group: Group, run: str | None) -> dict[str, Any]:
-    """Return the record of the checkpoint that a run goes on from; empty for a new run. A collective call.
-
-    Those of older versions lack the loader, which is in the journal of their runs.
-    """
+    """Return the record of the checkpoint that a run goes on from; empty for a new run. A collective call."""
     record: dict[str, Any] = {}
     path = checkpoint.latest(run) if run and group.rank == 0 else None
-    if run and path:
-        record = checkpoint.load_record(path)
-        if "loader" not in record:
-            loaders = [event["loader"] for event in journal.history(run) if "loader" in event]
-            record["loader"] = loaders[-1] if loaders else None
-        record = {key: record.get(key) for key in KEPT}
+    if path:
+        found = checkpoint.load_record(path)
+        record = {key: found.get(key) for key in KEPT}
     return group.all_gather(record)[0]
 
 
@@ -136,13 +128,12 @@ def load(
     sharded = {param.name: (param.shape[0], *param.rows) for param in trainer.params if param.rows}
     shapes = state.shapes(trainer.params, plan, trainer.statistics)
     rows = {}
-    for name in (*shapes, *(f"momentum/{name}" for name in sharded)):
+    for name in shapes:
         parameter = name.rpartition("/")[2]  # optimizer/<slot>/<parameter> has its rows
         if parameter in sharded:
             rows[name] = sharded[parameter]
-    loaded, record = checkpoint.load_checkpoint(path, rows)
+    tensors, record = checkpoint.load_checkpoint(path, rows)
     check_record(record, path)
-    tensors = {state.current_key(name): array for name, array in loaded.items()}
     tensors = _switch_average(tensors, [param.name for param in trainer.params], plan, path, print_line)
     tensors, shapes = _match_statistics(tensors, shapes, path, print_line)
     require_match(tensors, shapes, path)
@@ -219,15 +210,6 @@ def _match_statistics(
     return tensors, shapes
 
 
-def read_progress(run: str, path: str, files_of: FilesOf) -> Progress:
-    """Read the progress of a run from its checkpoint, that of an older version from its events."""
-    file = os.path.join(path, checkpoint.PROGRESS)
-    if os.path.exists(file):
-        return parse_progress(file)
-    with parsing(f"{os.path.join(run, journal.FILE)} cannot be read", "restore it from a copy"):
-        return progress_of_events(journal.history(run), files_of)
-
-
 def parse_progress(path: str) -> Progress:
     """Read a file with the `content` of a progress. Raises UserError if it cannot be read."""
     with parsing(f"{path} cannot be read", "restore it from a copy, or go on from another checkpoint"):
@@ -241,21 +223,3 @@ def parse_progress(path: str) -> Progress:
 def _number(value: Any) -> float:
     """Return a number of a JSON file, where those that are not finite are null."""
     return math.nan if value is None else float(value)
-
-
-def progress_of_events(events: Sequence[Event], files_of: FilesOf) -> Progress:
-    """Return the progress of a run whose checkpoints are those of an older version and lack it.
-
-    Args:
-        events: of the run, as `journal.history` returns them.
-        files_of: returns the items that a sample is made of.
-    """
-    progress = Progress()
-    for event in events:
-        if event["event"] == "eval":
-            progress.evaluations[int(event["step"])] = float(event["accuracy"])
-        elif event["event"] in ("bad", "unreadable"):
-            progress.unreadable.update(files_of(event["name"]))
-        elif event["event"] == "data_changed":
-            progress.unreadable.difference_update(event["mended"])
-    return progress

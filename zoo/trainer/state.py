@@ -49,11 +49,6 @@ def with_averages(tensors: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     return {**tensors, **averages}
 
 
-def current_key(key: str) -> str:
-    """Return the present name of a key of a checkpoint: momentum had no folder before there were other slots."""
-    return f"optimizer/{key}" if key.startswith("momentum/") else key
-
-
 def shapes(params: Iterable[Param], plan: Plan, statistics: Iterable[Param] = ()) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a trainer's state dict, without its tensors."""
     found: dict[str, tuple[int, ...]] = dict.fromkeys(update.KEYS, ())

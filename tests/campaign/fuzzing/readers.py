@@ -172,12 +172,9 @@ def read_events(folder: Path) -> None:
 
 def _replay(folder: Path) -> None:
     """Go on with a journal, as a resumed run does."""
-    from zoo.run import resume
-
     journal.check(str(folder))
     with journal.Journal(str(folder), []) as events:
         events.last("eval")
-    resume.read_progress(str(folder), str(folder), lambda name: [name]).best()
 
 
 def read_log(folder: Path) -> None:

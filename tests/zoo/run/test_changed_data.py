@@ -11,7 +11,7 @@ from tests.zoo import api_cases
 from zoo.commands import train
 from zoo.data.demo import shapes
 from zoo.data.errors import UserError
-from zoo.run import checkpoint, dataset
+from zoo.run import dataset
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
 slow = pytest.mark.slow
@@ -155,31 +155,13 @@ def test_a_row_of_unreadable_files_saves_what_was_done(run, root, images):
 @slow
 def test_the_same_files_elsewhere_and_read_by_another_method_are_no_change(run, root, tmp_path):
     folder = run(max_steps=2)
-    record = dataset.read_data_record(str(folder), str(folder / "checkpoints/last"))
+    record = dataset.read_data_record(str(folder / "checkpoints/last"))
     shutil.move(root, tmp_path / "elsewhere")
     run(max_steps=4, data__root=str(tmp_path / "elsewhere"))
     run(data__root=str(tmp_path / "elsewhere"), data__checksum="full")
     assert steps(folder) == [1, 2, 3, 4, 5, 6] and not events(folder, "data_changed")
-    now = dataset.read_data_record(str(folder), str(folder / "checkpoints/last"))
+    now = dataset.read_data_record(str(folder / "checkpoints/last"))
     assert (now.checksum, now.method) == (record.checksum, "sampled")
-
-
-@slow
-def test_a_run_that_an_older_version_began_has_them_in_its_folder_and_its_events(run, root, images):
-    name = "val/disc/00001.JPEG"
-    spoil(root, name)
-    with pytest.raises(UserError, match=f"evaluation: {name}"):
-        run()
-    folder = root.parent / "run"
-    last = (folder / "checkpoints/last").resolve()
-    (last / checkpoint.DATA).rename(folder / checkpoint.DATA)
-    (last / checkpoint.PROGRESS).unlink()
-    spoil(root, FIRST)
-    with pytest.raises(UserError, match=f"training: 1 with other contents: {FIRST}"):
-        run()
-    mend(root, images, name, FIRST)
-    run()
-    assert steps(folder) == [1, 2, 3, 4, 5, 6] and events(folder, "data_changed")[0]["mended"] == [name]
 
 
 @slow

@@ -10,8 +10,7 @@ from tests.helpers.cli import call_zoo
 from tests.helpers.training import events
 from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import UnreadableSample
-from zoo.logs.journal import append
-from zoo.run.resume import Progress, parse_progress, progress_of_events
+from zoo.run.resume import Progress, parse_progress
 from zoo.run.stopping import StepReports, Stop, StopSignal
 
 
@@ -58,20 +57,6 @@ def test_its_file_gives_it_again(tmp_path):
     path.write_text("[]")
     with pytest.raises(UserError, match="progress.json cannot be read"):
         parse_progress(str(path))
-
-
-def test_the_events_of_an_older_run_give_it_without_what_a_resume_reverts_and_what_was_mended():
-    events = []
-    for event in (
-        *({"event": "eval", "step": step, "accuracy": 1 / step} for step in (1, 2, 3)),
-        {"event": "bad", "name": "a"},
-        {"event": "unreadable", "name": "b"},
-        {"event": "resume", "step": 2},
-        {"event": "data_changed", "mended": ["b0"]},
-    ):
-        append(events, event)
-    found = progress_of_events(events, lambda sample: [f"{sample}0", f"{sample}1"])
-    assert found == Progress({1: 1.0, 2: 0.5}, {"a0", "a1", "b1"})
 
 
 BAD = UnreadableSample(0, "a.jpg", "empty", "b.jpg")

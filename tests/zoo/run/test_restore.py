@@ -114,11 +114,10 @@ def resumed(folder, params, statistics=()):
 
 
 @pytest.mark.parametrize("rows", [None, (0, 2), (2, 5)], ids=["whole", "first rows", "last rows"])
-def test_a_checkpoint_whose_momentum_had_no_folder_is_resumed(tmp_path, rows):
-    """A trainer receives the tensors that it would of today's keys, of a sharded class matrix its own rows."""
+def test_a_trainer_receives_all_tensors_and_of_a_sharded_class_matrix_its_own_rows(tmp_path, rows):
     rng = np.random.default_rng(1)
     arrays = {name: rng.standard_normal((5, 3), np.float32) for name in ("head.weight", "fc.weight")}
-    slots = {f"momentum/{name}": rng.standard_normal((5, 3), np.float32) for name in arrays}
+    slots = {state.slot_key("momentum", name): rng.standard_normal((5, 3), np.float32) for name in arrays}
     save(tmp_path, {**arrays, **slots})
     assert set(slots) <= set(load_file(f"{latest(str(tmp_path))}/{UPDATE}"))
     params = [Param("head.weight", (5, 3), rows=rows), Param("fc.weight", (5, 3))]
@@ -127,7 +126,7 @@ def test_a_checkpoint_whose_momentum_had_no_folder_is_resumed(tmp_path, rows):
     part = slice(*rows) if rows else slice(None)
     for name, own in (("head.weight", part), ("fc.weight", slice(None))):
         assert np.array_equal(loaded[name], arrays[name][own])
-        assert np.array_equal(loaded[state.slot_key("momentum", name)], slots[f"momentum/{name}"][own])
+        assert np.array_equal(loaded[state.slot_key("momentum", name)], slots[state.slot_key("momentum", name)][own])
     assert set(loaded) == set(state.shapes(params, PLAN))
 
 

@@ -214,12 +214,6 @@ def test_weights_averages_and_momentum_of_shards_are_sharded_keys():
     assert state.sharded_keys({}, ("momentum",)) == set()
 
 
-def test_momentum_of_older_checkpoints_has_another_key():
-    assert state.current_key("momentum/fc.weight") == state.slot_key("momentum", "fc.weight")
-    assert state.current_key("optimizer/momentum/fc.weight") == "optimizer/momentum/fc.weight"
-    assert [state.current_key(key) for key in ("fc.weight", "scaler/scale")] == ["fc.weight", "scaler/scale"]
-
-
 def test_a_report_of_finite_tensors():
     assert report(weight=1.0, mean_stat=2.0, gradients={"weight": 0.0, "bias": None}) == "all finite"
 
