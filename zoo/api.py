@@ -62,8 +62,6 @@ class Loaded:
         model: nn.Module, nn.Layer or nn.Cell, which takes normalized pixels, channels first; of an exported model the
             onnxruntime.InferenceSession.
         class_names: of its outputs, in order; empty for faces.
-        arch: its architecture.
-        recipe: that it was trained with, by dotted key.
         mean, std: of the normalization, of pixels from 0 to 1 in RGB: (pixel / 255 - mean) / std.
         _predictor: how the model is applied to files and arrays.
         _load: returns the model as zoo predict builds it, which is built for the first prediction.
@@ -221,9 +219,6 @@ def numpy_weights(
     **options: Any,
 ) -> Arrays:
     """Return the parameters and running statistics that create_model gives a model; loads no framework.
-
-    Args:
-        name, num_classes, pretrained, seed, options: as for create_model.
 
     Returns:
         float32, by canonical name and in canonical layout, which are PyTorch's.

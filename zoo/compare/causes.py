@@ -24,7 +24,6 @@ def of_activation(reference: np.ndarray, suspect: np.ndarray, settings: Settings
 
     Args:
         reference, suspect: excerpts (N, C, ...) of the same tensor.
-        settings: of the record.
 
     Returns:
         A clause, "" if no hypothesis fits.
@@ -148,7 +147,6 @@ def of_update(deviations: Mapping[str, Mapping[str, Any]], momentum: float) -> s
 
     Args:
         deviations: as formulas.check returns them.
-        momentum: of the recipe.
     """
     guesses: dict[str, set[str]] = {}
     for name, deviation in deviations.items():

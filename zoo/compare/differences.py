@@ -57,10 +57,8 @@ class Event(NamedTuple):
     Attributes:
         keys: of the tensor in each record that has it, by the record's title.
         stage: the pass or update.
-        name: of the module or parameter.
         part: input, output, loss, gradient, grad_norm, statistic, objective (a running statistic of the loss), change,
             optimizer, ema or prediction.
-        calls: of the module, by the record's title.
     """
 
     keys: dict[str, str]
@@ -148,10 +146,8 @@ class Difference(NamedTuple):
     """Comparison of one tensor.
 
     Attributes:
-        event: the tensor.
         largest: largest difference between any two records; inf if the shapes differ or a number is not finite.
         limit: largest difference that rounding explains.
-        magnitude: largest value.
         apart: titles of the records that differ from the majority; all, if there is no majority.
     """
 

@@ -39,7 +39,6 @@ class Inputs(NamedTuple):
         weight, gradient: before the update; the gradient unscaled and clipped.
         slots: in the order of the optimizer.
         lr: learning rate without the parameter's factor.
-        lr_scale, decay: of the parameter.
         applied: number of the update without those that were skipped, from 1.
     """
 
@@ -71,7 +70,6 @@ def check(
         shards: names of the sharded parameters.
         lr: learning rate of the update.
         before, after: state dicts around the update.
-        gradients: of the update, unscaled and not clipped.
         total_norm: norm of all gradients, those of other ranks' shards included.
         precision: rounding unit of the arithmetic, such as 2**-52.
         norm_rounding: relative rounding of the framework's own norm, which sums millions of squares.
@@ -128,7 +126,6 @@ def check_averages(spec: Ema, before: State, after: State, precision: float, app
     """Compare the moving averages of weights and statistics after an update with the formula.
 
     Args:
-        spec: decay and warm-up.
         before, after: state dicts around the update.
         precision: rounding unit of the arithmetic, such as 2**-52.
         applied: number of the update without those that were skipped, from 1.
@@ -163,9 +160,6 @@ def _deviation(
     """Compare the change of a parameter and its new slots; return {} if rounding explains the deviations.
 
     Args:
-        spec: optimizer.
-        name: of the parameter.
-        inputs: of the update.
         results: change of the parameter, and its new slots.
         precision: of `check`.
         factor_rounding: relative rounding of factors that come from norms.
@@ -214,7 +208,6 @@ def _explains(
     1 - lr * decay where decay is decoupled, while a wrong factor of a term adds up over all of them.
 
     Args:
-        error: of the result.
         common: what may be multiplied by a rounded factor: the right result, the weight.
         shares: what the result owes to each input; the first to the gradient, which a rounded norm may have clipped.
         stored: size of what is rounded beside the shares.

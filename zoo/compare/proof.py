@@ -40,7 +40,6 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
 
     Args:
         job: the assembled recipe; its own trainer is not used.
-        cfg: the recipe.
         compute: precision of the arithmetic: fp64, fp32, fp16 or bf16.
         weights: initial weights and running statistics, by canonical name.
         batches: this rank's micro-batches of UPDATES updates.

@@ -40,8 +40,6 @@ class Summary(NamedTuple):
     """What is kept of a tensor.
 
     Attributes:
-        shape: of the tensor.
-        excerpt: its first samples.
         channels: mean and root mean square of each channel, (2, C); None if the excerpt is the whole tensor.
     """
 

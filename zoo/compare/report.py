@@ -154,10 +154,7 @@ def write_page(
     """Write the page.
 
     Args:
-        path: of the new file.
         title: name of the recipe.
-        verdict: of the proofs.
-        rows: the loss curves.
         problems: what does not agree.
         image: plot of the curves, PNG.
 

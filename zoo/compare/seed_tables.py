@@ -15,8 +15,6 @@ class Result(NamedTuple):
     """A complete run.
 
     Attributes:
-        framework: of the run.
-        seed: of the run.
         last: the main metric at its end.
         best: the highest of any evaluation.
         steps_to_target: updates until the target was reached; None if it was not.
@@ -35,10 +33,8 @@ class Study(NamedTuple):
     """The runs of a recipe.
 
     Attributes:
-        recipe: its name.
         metric: name of the main metric.
         target: of the main metric; None without one.
-        results: of every framework for every seed.
     """
 
     recipe: str
@@ -63,7 +59,6 @@ class PairedTest(NamedTuple):
     """Mean of paired differences.
 
     Attributes:
-        mean: of the differences.
         half_width: of its confidence interval: the least mean difference that is significant.
         p: two-sided probability of a mean this far from 0 if the true one is 0.
     """

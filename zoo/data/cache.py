@@ -35,7 +35,6 @@ class FileCache:
     """The path to read a file from; picklable, and for any number of threads and processes.
 
     Args:
-        folder: data.cache.
         budget: bytes that all copies may take together.
 
     Raises:

@@ -40,7 +40,6 @@ class Content(NamedTuple):
     """A file, or a record of a pack (data/formats/recordio.py), which is read without its header.
 
     Attributes:
-        path: of the file or pack.
         offset: of the record in bytes; None for a whole file.
     """
 
@@ -57,7 +56,6 @@ def digests(contents: Iterable[Content], root: str, full: bool = False) -> np.nd
     A missing or damaged file has a digest of its own kind, which changes when it is repaired.
 
     Args:
-        contents: the files.
         root: folder of the data set, to which the digests that are kept belong.
         full: whether all bytes are read.
     """

@@ -50,7 +50,6 @@ def replace(path: str, content: bytes, temporary: str) -> None:
     """Write a file completely or not at all.
 
     Args:
-        path: of the file.
         content: its bytes.
         temporary: path in the same folder to write to first.
     """

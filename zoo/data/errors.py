@@ -52,9 +52,6 @@ class UserError(Exception):
     """An error that the user can fix.
 
     The message names the file, key or sample and the remedy. Programs print it without a traceback.
-
-    Attributes:
-        exit_code: of the program.
     """
 
     exit_code = 2

@@ -126,7 +126,6 @@ class Deferred:
     """A package that is imported when something of it is used first.
 
     Args:
-        name: dotted.
         prepare: called with the package after the import.
     """
 

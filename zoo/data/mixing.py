@@ -67,8 +67,6 @@ def draw(settings: Any, width: int, height: int, rng: np.random.Generator) -> Mi
     Args:
         settings: mixup and cutmix, the alpha of Beta(alpha, alpha) from which the weight is drawn, 0 for off; mix_prob;
             mix_switch, the probability of cutmix where both are on.
-        width, height: of the images.
-        rng: of the position.
     """
     happens, switched = rng.random() < settings.mix_prob, rng.random() < settings.mix_switch
     cuts = settings.cutmix > 0 and (switched or settings.mixup == 0)
@@ -117,10 +115,6 @@ def mix_samples(
     """Return the samples at some positions of the run, mixed.
 
     Args:
-        settings: of the data set.
-        classes: number of classes.
-        seed: of the run.
-        positions: of the samples.
         samples: by position, decoded, those of all neighbors included.
     """
     mixed = []

@@ -70,8 +70,6 @@ class Readers(Generic[Element]):
 
         Args:
             read: returns the element of a number. Workers get it by pickle.
-            workers: processes.
-            threads: that read in each process.
             name: of the sample of an index, which `read` has passed to `reading`.
         """
         self.workers, self.threads = workers, threads
@@ -149,11 +147,7 @@ class Readers(Generic[Element]):
 
 
 class _Worker:
-    """A worker process, seen by its parent.
-
-    Attributes:
-        numbers: of the elements that it has to read.
-    """
+    """A worker process, seen by its parent."""
 
     def __init__(self, read: Callable[[int], Any], threads: int):
         self.numbers: set[int] = set()

@@ -43,7 +43,6 @@ class SplitRecord(NamedTuple):
     """Record of a split.
 
     Attributes:
-        samples: their number.
         classes: their names, or how many there are where they have numbers only.
         text: names and labels of the items in order, compressed.
         digests: uint32 (items,), of their contents.
@@ -61,7 +60,6 @@ class DataRecord(NamedTuple):
     Attributes:
         checksum: of the whole set, as hexadecimal digits.
         method: how contents were read: `sampled` or `full`.
-        train, val: its splits.
     """
 
     checksum: str
@@ -76,7 +74,6 @@ class SplitChange(NamedTuple):
     Attributes:
         samples: number before and now.
         classes: what changed in them, in words.
-        added, removed: items.
         relabeled: items whose label changed, with both labels.
         changed: items whose contents changed.
         mended: those of them that may change, because they were unreadable.

@@ -19,7 +19,6 @@ def content_keys(files: Iterable[Sequence[Content]], root: str) -> np.ndarray:
     """Return a number for each sample, equal for samples whose files have equal contents: uint64 (n,).
 
     Args:
-        files: of every sample.
         root: folder of the data set.
     """
     files = list(files)
@@ -38,7 +37,6 @@ def hold_out(keys: np.ndarray, labels: Sequence[int] | np.ndarray, fraction: flo
 
     Args:
         keys: uint64 (n,), as `content_keys` returns them.
-        labels: n classes.
         fraction: of each class, rounded.
 
     Returns:

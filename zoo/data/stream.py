@@ -59,7 +59,6 @@ class TrainingBatches:
     Attributes:
         batch_size: Samples of one rank.
         dropout_masks: Masks to draw with every sample; each becomes an array of the batch.
-        loader: see data/loaders.
     """
 
     dataset: Dataset
@@ -122,7 +121,6 @@ class ReadTimes(NamedTuple):
     """Seconds that reading took since the start of a stream.
 
     Attributes:
-        samples: read.
         stages: of reading them, added up over all reading threads.
         waiting: of the consumer, for batches that were still being read.
         transport: of the consumer, for batches that had been read: from the worker to this process.
@@ -156,7 +154,6 @@ class Stream(Iterator[LoadedBatch]):
     """Batches in order, read ahead.
 
     Attributes:
-        batches: what is read.
         workers: processes that read; 0: threads of this process.
         threads: reading threads per process.
         times: what reading took so far.
@@ -186,11 +183,7 @@ class Stream(Iterator[LoadedBatch]):
 
 
 class EvaluationReader:
-    """Evaluations of a split, one after the other, by the same worker processes.
-
-    Attributes:
-        batches: of an evaluation.
-    """
+    """Evaluations of a split, one after the other, by the same worker processes."""
 
     def __init__(self, batches: EvaluationBatches, workers: int):
         """Start nothing yet. workers: processes; 0: threads of this process."""
@@ -259,7 +252,6 @@ def auto_workers(cores: float, threads: int) -> int:
     """Return the number of processes for data.workers=auto: their threads fill all cores but one.
 
     Args:
-        cores: that the process has for itself.
         threads: reading threads per process.
     """
     return max(1, min(round((cores - 1) / threads), MAX_WORKERS))

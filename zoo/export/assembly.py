@@ -40,7 +40,6 @@ def build(
     """Build the graph of a checkpoint.
 
     Args:
-        source: the checkpoint.
         shape: of a sample, channels last; a segmentation model takes other heights and widths, too.
         with_preprocessing: take uint8 pixels, channels last.
         kind: of the output; None for what a program makes of it with preprocessing, and for the model's own without.
@@ -98,7 +97,6 @@ def describe(source: Trained, shape: Sequence[int], with_preprocessing: bool, **
 
     Args:
         source, with_preprocessing: as for `build`.
-        shape: of the input without the batch, channels last.
         facts: the protocol, precision, opset, max_difference and, of a streaming graph, the states.
 
     Raises:

@@ -58,10 +58,7 @@ def require_kept(source: Trained, plain: Any, quantized: Any, metadata: OnnxMeta
     """Evaluate a graph before and after its quantization, and compare.
 
     Args:
-        source: the checkpoint.
         plain, quantized: onnx.ModelProto of both, without preprocessing.
-        metadata: of such a graph.
-        splits: the recipe's data.
 
     Returns:
         A line with both metrics.

@@ -110,7 +110,6 @@ def difference(found: np.ndarray, expected: np.ndarray, kind: str) -> float:
     Args:
         found: output of the graph.
         expected: logits or embeddings of the framework.
-        kind: of the graph's output.
     """
     if kind != "class_map":
         return relative(found, finish(expected, kind))
@@ -156,7 +155,6 @@ def find_cause(source: Trained, trainer: Trainer, pixels: np.ndarray, with_prepr
     """Name the first layer whose output differs, and the operators to look at.
 
     Args:
-        source: the checkpoint.
         trainer: its model in the framework.
         pixels: the batch that is computed again, uint8 (N, ..., 3).
         with_preprocessing: whether the graph that differs has it; the layers are those of a graph without it.

@@ -24,7 +24,6 @@ class Reference(NamedTuple):
     """What a graph is compared with.
 
     Attributes:
-        source: the checkpoint.
         trainer: its model in the framework, of proof.load_trainer.
         batches: uint8 (N, ..., 3).
         with_preprocessing: whether graphs take pixels as they are, and end in what a program does with the output.
@@ -60,7 +59,6 @@ class Reference(NamedTuple):
         """Compare a graph on all batches, and on clips whose frames are reversed, too.
 
         Args:
-            model: onnx.ModelProto.
             limit: of the relative difference; above it, no frames are reversed.
 
         Raises:

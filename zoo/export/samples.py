@@ -105,7 +105,6 @@ def for_calibration(source: Trained, split: Any) -> list[np.ndarray]:
     """Read training samples, as an evaluation shows them, that int8 takes the ranges of its values from.
 
     Args:
-        source: the checkpoint.
         split: the training split of the recipe.
 
     Returns:

@@ -36,7 +36,6 @@ class Found(NamedTuple):
 
     Attributes:
         task: a key of DATASETS.
-        layout: in words.
         settings: of the section `data`.
     """
 
@@ -49,7 +48,6 @@ def examine(root: str, task: str | None = None) -> Found:
     """Find out what a folder is.
 
     Args:
-        root: the folder.
         task: a key of DATASETS; None to find it out.
 
     Raises:
@@ -165,13 +163,7 @@ def _task_of_classes(root: str) -> tuple[str, str]:
 
 
 def _outside_classes(root: str, parent: str, paths: Sequence[str]) -> str:
-    """Say what there is in place of class folders.
-
-    Args:
-        root: of the data set.
-        parent: of the class folders.
-        paths: of all files there.
-    """
+    """Say what there is in place of class folders."""
     media = _ending(paths, (*images.EXTENSIONS, *VIDEO_EXTENSIONS))
     if not media:
         kinds = ", ".join(sorted({os.path.splitext(path)[1].lower() for path in paths})[:MAX_EXTENSIONS])

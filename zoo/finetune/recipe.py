@@ -73,7 +73,6 @@ class Facts(NamedTuple):
 
     Attributes:
         task: a key of BASES.
-        samples: of the training split.
         classes: their names, or a range.
         size: median width and height of the images; None of videos and packs.
         accelerator: name of the GPU or NPU, "" on a CPU.
@@ -110,7 +109,6 @@ def plan(found: Found, overrides: Entries, path: str | None) -> Plan:
     """Return the recipe for a folder.
 
     Args:
-        found: what it is.
         overrides: values that the user has set.
         path: of weights to start from; None for those of ImageNet, where they are to be had.
 

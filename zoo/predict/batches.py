@@ -52,9 +52,7 @@ def predict(
 
     Args:
         predictor: zoo.predict.predictors.Predictor of the model.
-        model: to predict with.
         sources: an error stands for one that is not there.
-        options: batches and processes.
         finish: (number of the source, sample, output) -> what is yielded in place of the plain result.
         first: number of the first source that is read.
         features: compute feature maps in place of predictions.

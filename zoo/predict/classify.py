@@ -50,8 +50,6 @@ def read(make_split: MakeSplit, settings: Any, seed: int, source: Source, index:
 
     Args:
         make_split: returns the split that does.
-        settings: of the data set.
-        seed: of the recipe.
         source: the path, or decoded pixels.
         index: number of the source among all; it seeds the split's random choices.
 

@@ -49,7 +49,6 @@ class Legend:
 
         Args:
             height, width: of the images, in pixels.
-            names: of all classes.
             colors: of all classes, uint8 (K, 3).
             labels: the classes that may occur, in the order of their places.
         """

@@ -21,7 +21,6 @@ class Predictor(NamedTuple):
     """How a model is applied to files.
 
     Attributes:
-        extensions: of the files to take from folders.
         fields: settings of the data set -> fields of a training sample.
         dimensions: of the arrays: 3 of an image, 4 of a video.
         read: (settings of the data set, seed, path or array, number of it) -> sample; raises BadSample.

@@ -24,7 +24,6 @@ class TrainedModel(NamedTuple):
     """A model with loaded weights and the recipe that it was trained with.
 
     Attributes:
-        cfg: the recipe.
         trainer: predicts in fp32, or as it was exported.
         class_names: of the model's outputs, in order; empty for faces.
         metadata: what origin.json records about the model.

@@ -22,7 +22,6 @@ class Segmentation(NamedTuple):
 
     Attributes:
         class_map: index of a class for each pixel, uint8 (H, W), of a video (n, H, W).
-        class_names: by index.
     """
 
     class_map: np.ndarray

@@ -39,7 +39,6 @@ def interval(
 
     Args:
         settings: the data section of the recipe.
-        dataset: its name.
         rate: frames per second of the source.
         every: n, if the user states it.
         clip_seconds: duration of the training clips, if the user states it.
@@ -56,7 +55,6 @@ def state_shapes(model: str, cfg: Config) -> Shapes:
     """Return the shapes of a model's state, without the batch.
 
     Args:
-        model: its name.
         cfg: the recipe that it was trained with.
 
     Raises:
@@ -90,7 +88,6 @@ class FramePredictor:
         """Begin a stream.
 
         Args:
-            model: trained.
             predictor: how it is applied to files.
             smooth: number of frames whose outputs count as the views of one.
         """
@@ -165,7 +162,6 @@ def begin(model: TrainedModel, shapes: Shapes | None, dataset: str, smooth: int)
     """Return the predictor of a stream, after another one has seen a black frame: faults show before the source opens.
 
     Args:
-        model: trained.
         shapes: of the state of a causal one of clips, without the batch; None for another.
         dataset: name of the data set that it was trained on.
         smooth: number of frames whose logits are averaged.
@@ -202,10 +198,8 @@ def run(
     """Predict a stream until it ends or the program is asked to; print and write the results.
 
     Args:
-        model: trained.
         shapes: of the state of a causal one of clips, without the batch; None for another.
         dataset: name of the data set that it was trained on.
-        options: of the stream.
         request: what is wanted of a frame.
         out: new folder for the results.
         stopped: whether the program has been asked to end.

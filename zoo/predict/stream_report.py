@@ -118,7 +118,6 @@ def annotate(shown: Iterable[Shown], rate: Fraction, every: int, live: bool) -> 
         shown: frames with the prediction that holds for them. Those of a live source are every n-th frame, some of them
             dropped: in place of a dropped one, the frame before stays, so that the video keeps the time.
         rate: frames per second of the source.
-        every: n.
         live: whether the source is.
     """
     size: Size | None = None
@@ -140,7 +139,6 @@ class Report:
     """The predictions of a stream so far.
 
     Attributes:
-        count: number of predictions.
         caption, remark: texts of the last one, for a video.
     """
 
@@ -156,10 +154,7 @@ class Report:
         """Record a prediction, now.
 
         Args:
-            number: of the frame.
-            seconds: of the frame in the source.
             line: on the prediction, for where nothing in it has ranks.
-            row: the prediction.
             captured: when the frame was, on the clock of time.monotonic.
             dropped: frames that were, so far.
         """

@@ -52,11 +52,9 @@ class Source(NamedTuple):
     """An opened source.
 
     Attributes:
-        name: for messages, without a password.
         is_live: frames come when the source has them, and are lost if they are not taken.
         rate: frames per second; None if the source does not tell.
         frames: decoded one by one. Raises UserError where the source fails.
-        close: releases it.
     """
 
     name: str
@@ -195,7 +193,6 @@ class LatestFrame:
         """Start the thread.
 
         Args:
-            source: opened.
             every: only each every-th frame counts; the others are decoded and passed over.
             timeout: seconds after which a source that gives no frame is given up.
             stopped: whether the program has been asked to end.

@@ -48,7 +48,6 @@ class Output(Protocol):
         """Compute the predictions of a batch.
 
         Args:
-            ops: of the framework.
             arch: architecture of the model.
             forward: raw input (N, ..., 3) -> the model's output in evaluation mode and fp32 or fp64.
             images: the batch's input; several for multi-scale evaluation.
@@ -78,7 +77,6 @@ class Task(Protocol):
 
         Args:
             views: the data set's part (zoo.data.datasets.common.Protocol).
-            settings: of the task.
         """
 
 

@@ -24,9 +24,7 @@ class MarginSoftmax:
     give their sums the same weight in the mean loss.
 
     Args:
-        ops: of the framework.
         settings: section `task:`.
-        rank, ranks: of this process, and their number.
         product_dtype: of the operands of matrix products; None for that of the weights.
     """
 

@@ -23,7 +23,6 @@ class Classification(Stateless):
     """Loss of logits (N, K) and `label` (N,), or `soft_label` (N, K) where the batch has that field.
 
     Args:
-        ops: of the framework.
         loss: section `task:`.
         plan: the fields of a batch.
         dtype: in which losses are computed.

@@ -70,7 +70,6 @@ def bilinear_taps(inputs: int, outputs: int, align_corners: bool, dtype: type[np
 
     Args:
         inputs: size of the axis.
-        outputs: the new size.
         align_corners: the first and last pixels have the same centers before and after; else the outer edges do.
         dtype: in which places and weights are computed.
 
@@ -103,7 +102,6 @@ def average_matrix(inputs: int, kernel: int, stride: int, ceil_mode: bool) -> np
     Args:
         inputs: size of the axis.
         kernel: size of a window.
-        stride: between windows.
         ceil_mode: the last window may reach beyond the end; it averages the elements that there are.
     """
     steps = inputs - kernel

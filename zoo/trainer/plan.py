@@ -87,7 +87,6 @@ class Plan:
         ema: moving average of weights and running statistics; None for none.
         shard_optimizer: each rank holds the slots of some parameters alone and updates these for all ranks.
         clip_norm: largest norm of the gradient; None does not clip.
-        accumulate: micro-batches per update.
         sync_bn: normalize training batches with statistics over all ranks, not over each rank's own samples.
         fp16_allreduce: all-reduce gradients in fp16.
         clip_sharded: include the gradients of sharded parameters in the norm, and clip them too.

@@ -24,7 +24,6 @@ class Param:
     """Parameter or running statistic of a model or an objective.
 
     Attributes:
-        name: canonical name.
         shape: of the whole tensor, also if it is sharded.
         is_statistic: a running statistic, not a parameter.
         rows: the rows [first, last) of a sharded parameter that this rank holds; None if it is not sharded.
@@ -97,7 +96,6 @@ class Objective(Protocol):
         In MindSpore this is `construct`, and an objective with shards also returns its gradients.
 
         Args:
-            output: of the model.
             targets: the fields `targets` of the micro-batch, as `begin` returned it.
         """
         ...
@@ -145,7 +143,6 @@ class Inference(Protocol):
         They are computed in fp32, or fp64; with Plan.eval_mixed in 16 bits, and only the output is converted.
 
         Args:
-            device_batch: the model's input.
             size: height and width of the predictions where they have pixels; None for those of the input.
             averaged: by the moving average of the weights, which the plan must have.
 
@@ -156,9 +153,6 @@ class Inference(Protocol):
 
     def features(self, device_batch: DeviceBatch) -> np.ndarray:
         """Return the maps of the model's `forward_features`, computed as those of `predict`. Waits for the device.
-
-        Args:
-            device_batch: the model's input.
 
         Returns:
             (N, C, h, w), of clips (N * frames, C, h, w).
@@ -206,7 +200,6 @@ class Trainer(Inference, Protocol):
 
         Args:
             micro_batches: `accumulate` training batches.
-            lr: learning rate.
             step: number of the update, from 0; what is sampled is a function of the plan's seed and this number.
         """
         ...

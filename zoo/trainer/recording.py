@@ -33,7 +33,6 @@ class ModuleCall(NamedTuple):
             enclosing class, which creates it.
         call_sites: files and lines of the call, the innermost first: one for each source file on the way to it.
         inputs: what is kept of its tensors, in order.
-        outputs: likewise.
         span: position of the call and of its return in the sequence of all calls and returns.
     """
 
@@ -101,9 +100,7 @@ def record(
 
     Args:
         trainer: owner of the model.
-        modules: of the model, by attribute path.
         register: registers hooks `enter(module, *inputs)` and `leave(module, inputs, outputs)` of a module.
-        forward: runs the model.
         array: returns a tensor as a float64 array.
         keep: reduces an array to what the record keeps of it.
     """

@@ -39,7 +39,6 @@ def sample_active_rows(
     Args:
         positives: rows of the classes in the batch, sorted and unique.
         local_rows: rows that the rank holds.
-        count: rows to return.
 
     Returns:
         int64 (count,), sorted.

@@ -18,9 +18,7 @@ def describe(name: str, shape: Sequence[int], is_statistic: bool, shard: Shard |
     """Return the Param of a tensor.
 
     Args:
-        name: canonical name.
         shape: of the tensor on this rank, in canonical layout.
-        is_statistic: a running statistic.
         shard: the rows held here if the tensor is sharded.
     """
     if shard is None:
@@ -68,7 +66,6 @@ def sharded_keys(shards: Mapping[str, Shard], slots: Iterable[str]) -> set[str]:
 
     Args:
         shards: by name of the parameter.
-        slots: of the optimizer.
     """
     return {key for name in shards for key in (name, ema_key(name), *(slot_key(slot, name) for slot in slots))}
 

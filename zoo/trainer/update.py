@@ -27,7 +27,6 @@ def updated(ops: Any, state: tuple[Any, ...], finite: Any, dynamic: bool) -> tup
     """Return the state after an update.
 
     Args:
-        ops: of the framework.
         state: loss scale, finite updates since it last changed, updates skipped so far, and skipped last in a row.
         finite: whether the gradient was finite, bool ().
         dynamic: whether the scale changes.
@@ -47,7 +46,6 @@ class LossScaler:
     """Loss scale and counters of updates, as fp32 tensors ().
 
     Args:
-        ops: of the framework.
         tensor: makes a tensor of a number.
         dynamic: adapt the scale; else it never changes.
         initial: scale of the first update.
@@ -93,7 +91,6 @@ def round_gradients(ops: Any, gradients: Sequence[Any], shard_gradients: Sequenc
     A gradient that is 0 but for noise, such as that of a bias before a normalization, becomes 0.
 
     Args:
-        ops: of the framework.
         gradients: float64, of the model; the largest element of all is taken of these alone, since all ranks have them.
         shard_gradients: float64, of sharded parameters: this rank's rows.
     """
@@ -122,8 +119,6 @@ class MovingAverage:
     In PyTorch and Paddle; MindSpore's is a graph.
 
     Args:
-        ops: of the framework.
-        spec: decay and warm-up.
         averages: of the model, by canonical name: the tensors of another model.
         sources: what is averaged, likewise, and the sharded parameters.
         statistics: names of running statistics.

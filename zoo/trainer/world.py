@@ -21,7 +21,6 @@ class Launch:
 
     Attributes:
         rank: of this process, from 0.
-        size: number of processes.
         local_rank: rank among the processes of this machine, and index of the process's device.
         launcher: name of the launcher; "single" for one process.
         address: host name of rank 0; its IP address after the rendezvous.
@@ -42,7 +41,6 @@ class Operator(NamedTuple):
     """What updates have spent in an operator or, on a GPU, in a kernel.
 
     Attributes:
-        name: of the framework.
         ms: milliseconds of its own, without those of operators within it.
         calls: how often it ran.
     """
@@ -74,8 +72,6 @@ class World(Protocol):
     `start` joins the processes through a free port of rank 0's machine and runs a first all-reduce.
 
     Attributes:
-        rank: of this process.
-        size: number of processes.
         device: description for logs, such as "cpu (8 threads)" or "cuda:0 (NVIDIA H100)".
         cuda_index: number of the CUDA device; None if the device is none.
         version: of the framework, such as "2.13.0".

@@ -61,7 +61,6 @@ def class_tile(evaluation: Evaluation, prediction: Prediction, frames_shown: int
 
     Args:
         prediction: its logits are those of its views, (V, K).
-        frames_shown: of a clip, at most.
     """
     index, logits = prediction
     sample, classes, name = evaluation.sample(index), evaluation.dataset.classes, evaluation.dataset.name(index)

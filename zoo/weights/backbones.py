@@ -31,10 +31,6 @@ def extract(tensors: Mapping[str, np.ndarray], path: str) -> tuple[Tensors, str]
 
     State dicts that hold no ResNet by torchvision's or paddle.vision's names are returned as they are.
 
-    Args:
-        tensors: by name.
-        path: of their file, for the message.
-
     Raises:
         UserError: There are several.
     """

@@ -93,7 +93,6 @@ def widen(array: np.ndarray, is_bfloat16: bool = False) -> np.ndarray:
 
     Args:
         array: of bfloat16, which numpy does not have, the bits as uint16: the upper half of a float32.
-        is_bfloat16: whether it is.
     """
     if is_bfloat16:
         return (array.astype(np.uint32) << 16).view(np.float32)

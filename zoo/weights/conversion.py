@@ -236,7 +236,6 @@ def reverse_shift(
     """Convert a TSM of PaddleVideo to the shift direction of this zoo, and return notes on its use.
 
     Args:
-        tensors: Canonical tensors.
         depth: Number of layers of its ResNet.
         shift_div: PaddleVideo's model shifts 1/shift_div of the channels each way; None for the default.
         keep_direction: Return the tensors as they are.

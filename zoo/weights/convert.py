@@ -49,7 +49,6 @@ def convert(
     Args:
         path: Of the file, or a folder of PLSC.
         out: File to write, with one of TARGET_EXTENSIONS; it must not exist.
-        wanted: Options.
         print_line: Receives what was found, and notes for the user.
         further: Entries of the file's metadata.
 

@@ -143,10 +143,7 @@ def download(urls: Sequence[str], path: str, digits: str = "", mib: float | None
     on from there.
 
     Args:
-        urls: of the same file.
-        path: of the file.
         digits: with which its SHA-256 begins.
-        mib: its size.
 
     Raises:
         NotDownloaded: No address gives the file, or what they give has another hash or size.

@@ -37,7 +37,6 @@ def find_weights(depth: int | None, folder: str | None = None, variant: str = "p
     Args:
         depth: Number of layers of a ResNet; None for another network.
         folder: Of the published and of the converted files; None for the shared one.
-        variant: Of the network.
 
     Returns:
         The path of the converted file, and a description of where the weights come from.

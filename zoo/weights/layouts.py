@@ -89,7 +89,6 @@ def move_eps(tensors: Mapping[str, np.ndarray], difference: float) -> dict[str, 
     """Add the difference of two epsilons to the running variances, which gives the same function in evaluation.
 
     Args:
-        tensors: Canonical tensors.
         difference: Epsilon of the model that they come from, minus that of the model which they are for.
 
     Raises:

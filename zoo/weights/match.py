@@ -57,7 +57,6 @@ def require_match(tensors: Mapping[str, Any], expected: Mapping[str, Sequence[in
     Args:
         tensors: anything with a `shape`, by canonical name.
         expected: shapes of the model's tensors.
-        path: of the file that holds the tensors.
         hint: end of the message.
     """
     report = match_state_dict(tensors, expected)
@@ -66,12 +65,7 @@ def require_match(tensors: Mapping[str, Any], expected: Mapping[str, Sequence[in
 
 
 def require_usable(tensors: Mapping[str, np.ndarray], path: str) -> None:
-    """Raise UserError for tensors of a diverged run: NaN, infinity, or running variances below 0.
-
-    Args:
-        tensors: by canonical name.
-        path: of the file that holds the tensors.
-    """
+    """Raise UserError for tensors of a diverged run: NaN, infinity, or running variances below 0."""
     filled = {name: tensor for name, tensor in tensors.items() if tensor.dtype.kind == "f" and tensor.size}
     not_finite = [name for name, tensor in filled.items() if not np.isfinite([tensor.min(), tensor.max()]).all()]
     negative = [name for name, tensor in filled.items() if name.endswith("running_var") and tensor.min() < 0]
@@ -95,9 +89,7 @@ def merge(
 
     Args:
         initialized: every tensor of the model.
-        tensors: of the file.
         is_fresh: whether a name keeps its initial tensor.
-        path: of the file.
         hint: end of the message.
 
     Raises:

@@ -66,12 +66,10 @@ class Input(Section):
     """The graph's input.
 
     Attributes:
-        name: of the input in the graph.
         layout: NCHW or NTCHW for float32, NHWC or NTHWC for uint8; T is the number of frames of a clip.
         dtype: float32 or uint8.
         mean, std: of the normalization (pixel / 255 - mean) / std, in RGB.
         normalized: whether the caller normalizes; otherwise the graph does, and takes pixels as they are.
-        color_order: of the channels.
     """
 
     name: str
@@ -94,7 +92,6 @@ class Output(Section):
     """The graph's output.
 
     Attributes:
-        name: of the output in the graph.
         kind: one of KINDS.
     """
 
@@ -137,19 +134,15 @@ class OnnxMetadata(Checked):
 
     Attributes:
         record: of the checkpoint: `recipe`, `classes`, `step`; what an evaluation or a prediction needs of it.
-        model, task: names.
         arch: the resolved architecture, a value for each field of the model's Arch.
         protocol: id of the recipe's evaluations.
         classes: names of the outputs, in order; none for faces, or where classes are only numbers.
         palette: of a segmentation model, red, green and blue of each class.
         weights: the file that was exported.
-        framework: whose output the graph was compared with.
         precision: fp32, fp16 or int8.
         opset: version of the operators.
         max_difference: of the outputs from the framework's, relative to the largest.
-        input, output: of the graph.
         preprocessing: the recipe's data settings that decide what is between a file and the input.
-        states: of a streaming graph.
     """
 
     record: dict
@@ -194,10 +187,6 @@ class OnnxMetadata(Checked):
     def from_properties(cls, properties: Mapping[str, str], path: str) -> "OnnxMetadata":
         """Read the metadata_props of a file; properties of other names are left alone.
 
-        Args:
-            properties: by name.
-            path: of the file, for messages.
-
         Raises:
             UserError: the file is not one of zoo export, or a value is not what it must be.
         """
@@ -228,7 +217,6 @@ class OnnxFile(NamedTuple):
     """An exported model.
 
     Attributes:
-        path: of its file.
         content: the whole file, which no one can change any more.
         metadata: what it says about itself.
     """

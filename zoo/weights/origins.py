@@ -35,7 +35,6 @@ def architecture(
         model: Name of the model.
         origin: One of names.ORIGINS.
         names: Keys of the origin's state dict.
-        depth: Number of layers.
         recorded: Options that the file itself records, if it is one of this zoo.
     """
     if origin == "canonical":

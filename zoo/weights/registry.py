@@ -37,7 +37,6 @@ class Published(NamedTuple):
     """A file of weights that another project has published; registry.yaml describes the fields.
 
     Attributes:
-        name: in the table.
         file: relative to each of `hosts`.
         depth: of a ResNet; None for another network.
     """

@@ -61,7 +61,6 @@ def operation(name: str, magnitude: int, sign: int, limits: Limits, keys: dict[s
     Args:
         name: one of NAMES.
         magnitude: 0 ... BINS - 1.
-        sign: of a signed operation.
         limits: at the largest magnitude.
         keys: `interpolation` and `fill` of the operations that move pixels.
     """

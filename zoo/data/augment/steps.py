@@ -25,12 +25,7 @@ KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 class Step(NamedTuple):
-    """One augmentation of a list.
-
-    Attributes:
-        name: of its function.
-        options: that the recipe gives, sorted by name.
-    """
+    """One augmentation of a list."""
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()

@@ -57,7 +57,6 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[Segmentati
     """Open the training and the validation split, and check some masks of both.
 
     Args:
-        settings: of the data set.
         splits: ("val",) for an evaluation without a training split: its samples take the place of the others.
 
     Raises:

@@ -200,10 +200,7 @@ def divide(
 
     Args:
         settings: of the data set, with `root` and `val_fraction`.
-        entries: the samples.
-        files: of each of them, whose contents count.
         labels: their classes; the same for all where samples have none.
-        notes: receives a line.
 
     Raises:
         UserError: nothing can be held out.
@@ -257,7 +254,6 @@ def describe(train: FileSplit, val: FileSplit, method: str | None = None) -> Dat
     files, a change within one of them may go unseen.
 
     Args:
-        train, val: the splits.
         method: `sampled` or `full`; default data.checksum.
     """
     first, second = ((len(split), split.classes, split.items()) for split in (train, val))
@@ -284,7 +280,6 @@ def set_name(settings: Any, num_classes: int, official: Mapping[int, str]) -> st
 
     Args:
         settings: of the data set, with `set` and `root`.
-        num_classes: of the data that was found there.
         official: names of well-known sets by their number of classes.
     """
     return settings.set or official.get(num_classes) or root_name(settings)

@@ -202,7 +202,6 @@ def describe(train: FaceSplit, val: VerificationPairs, method: str | None = None
     """Return the record of the training source, the verification sets and the pairs.
 
     Args:
-        train, val: the splits.
         method: `sampled` or `full`; default data.checksum.
     """
     items: list[Iterable[Item]] = []

@@ -336,7 +336,6 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
     """Open the training and the validation split.
 
     Args:
-        settings: of the data set.
         splits: ("val",) for an evaluation without a training split: its samples take the place of the others.
 
     Raises:

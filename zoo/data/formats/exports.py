@@ -27,7 +27,6 @@ class Files(NamedTuple):
     """The files below a folder.
 
     Attributes:
-        root: the folder.
         paths: relative to it, those nearest to it first.
         stems: names of the images among them.
     """

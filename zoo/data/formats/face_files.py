@@ -31,7 +31,6 @@ class FaceFiles:
 
     Args:
         root: folder that the paths are relative to.
-        paths: n encoded paths.
         labels: int64 (n,).
         local: gives the path to read an image from.
     """
@@ -174,7 +173,6 @@ def read_identities(
     """List the images of a folder per identity, <root>/<subfolder>/<identity>/.
 
     Args:
-        root, subfolder: of the folders.
         local: gives the path at which a file is opened.
         allow_empty: whether a folder may hold no image.
 

@@ -172,9 +172,6 @@ def read_property(pack: str) -> int | None:
 def read_bin(path: str) -> tuple[list[bytes], list[bool], bytes]:
     """Read a verification set without running code from its pickle.
 
-    Args:
-        path: the .bin file.
-
     Returns:
         The 2P encoded images, of which 2i and 2i + 1 are pair i; for each of the P pairs, whether both images show
         the same person; and the content of the file.

@@ -34,7 +34,6 @@ def read_images(
     """Read frames of a folder of numbered images, still encoded.
 
     Args:
-        folder: the folder.
         template: format string of the file names, such as "img_{:05d}.jpg".
         first: number of the first image.
         count: number of images according to the list. If a sampled one is missing, the existing images are counted

@@ -61,7 +61,6 @@ class EncodedImage(NamedTuple):
     """An image whose header has been read and whose pixels have not.
 
     Attributes:
-        content: the file.
         stored: width and height as stored.
         is_jpeg: whether it can be decoded at a fraction of its size.
         for_opencv: whether it is an ordinary file, which all decoders read alike.
@@ -141,7 +140,6 @@ def decode_ordinary(encoded: bytes, scale: int = 1) -> np.ndarray | None:
     """Decode an ordinary image file as stored.
 
     Args:
-        encoded: the file.
         scale: 1, 2, 4 or 8, by which both sides of a JPEG image are divided and rounded up.
 
     Returns:
@@ -174,7 +172,6 @@ def decode(encoded: EncodedImage, geometry: Geometry, reduce: bool = False) -> n
     """Decode an image and carry out a geometry on it.
 
     Args:
-        encoded: the image.
         geometry: with a size; its coordinates are those of the upright image.
         reduce: decode JPEG files at 1/2, 1/4 or 1/8 as long as the box keeps `size` pixels in both directions; only
             with `geometry.antialias`.

@@ -104,7 +104,6 @@ def decode_numbers(stream: "VideoStream", index: PacketIndex, numbers: Sequence[
 
     Args:
         stream: the video; its decoder has not been used.
-        index: its packets.
         numbers: of the frames, from 0, in the order in which they are shown; they may repeat.
 
     Returns:

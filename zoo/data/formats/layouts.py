@@ -168,9 +168,7 @@ def doubts(root: str, parent: str, paths: Sequence[str]) -> str:
     """Say what class folders look like in place of classes; "" if they look like classes.
 
     Args:
-        root: of the data set.
         parent: of the class folders, "" for root.
-        paths: of all samples, relative to root.
     """
     place, start = os.path.normpath(os.path.join(root, parent)), len(parent) + bool(parent)
     below = defaultdict[str, set[str]](set)
@@ -239,12 +237,7 @@ def _is_count(names: set[str]) -> bool:
 
 
 def _frames(paths: Sequence[str], start: int) -> tuple[str, str, int] | None:
-    """Return a frame of a clip, its folder and the number of frames, if most files are numbered so.
-
-    Args:
-        paths: of samples, relative to root.
-        start: of the name of the class in them.
-    """
+    """Return a frame of a clip, its folder and the number of frames, if most files are numbered so."""
     clips, classes = defaultdict[str, dict[int, str]](dict), set[str]()
     for path in paths:
         stem, _ = os.path.splitext(path)
@@ -267,12 +260,7 @@ def _frames(paths: Sequence[str], start: int) -> tuple[str, str, int] | None:
 
 
 def notes(root: str, paths: Sequence[str]) -> list[str]:
-    """Return lines on class folders: splits whose names are others than train and val, and what may be no classes.
-
-    Args:
-        root: of the data set.
-        paths: of the training samples, relative to root.
-    """
+    """Return lines on class folders: splits whose names are others than train and val, and what may be no classes."""
     folders = {split: class_split(root, split) for split in SPLIT_NAMES}
     doubt = doubts(root, folders["train"] or "", paths)
     return [*name_splits(folders), *([f"warning: these may be no classes: {doubt}"] if doubt else [])]

@@ -45,10 +45,8 @@ def read_list(path: str, suffix: str = "", folders: bool = True, notes: list[str
     A list is one of frame folders if every line ends in two integers.
 
     Args:
-        path: the list.
         suffix: appended to every path of the list.
         folders: whether the list may name folders of numbered frames.
-        notes: receives a warning of lines that repeat others.
 
     Raises:
         UserError: the list cannot be read or a line is malformed; the message names file and line.
@@ -134,7 +132,6 @@ def check_inside(path: str, names: Iterable[str], allowed: bool) -> None:
     """Check the paths that a list names: it comes with a data set, and may not name what lies elsewhere.
 
     Args:
-        path: of the list.
         names: the paths. Links within the folder may lead anywhere.
         allowed: whether paths may lead anywhere, too.
 
@@ -187,7 +184,6 @@ def walk(folder: str, seen: dict[tuple[int, int], str] | None = None) -> Iterato
     """Yield a folder and those below with the names of their files, sorted, without hidden ones; links are followed.
 
     Args:
-        folder: where to begin.
         seen: what earlier walks have read; extended.
 
     Raises:
@@ -215,7 +211,6 @@ def read_folders(
 
     Args:
         root, split: of the folders. Folders and files come as from `walk`.
-        classes: names by label.
         extensions: in lower case.
         notes: receives a message on files with other extensions, or beside the class folders.
 

@@ -81,9 +81,6 @@ def class_colors(classes: Sequence[str]) -> np.ndarray:
     The 19 evaluated classes of Cityscapes have their official colors. Every other class, in turn, gets the color of a
     grid that is farthest from all earlier ones, and from black and white, which stand for ignored pixels and text.
 
-    Args:
-        classes: K class names.
-
     Returns:
         uint8 RGB (K, 3).
     """
@@ -137,7 +134,6 @@ class MaskStats(NamedTuple):
     """What one mask holds.
 
     Attributes:
-        path: of its file.
         counts: pixels of each value, int64 (256,).
         places: all indices that its palette has for each color of a pixel; nothing for gray levels.
         shrunk: whether its palette has the colors of its pixels alone, or black.
@@ -194,7 +190,6 @@ def look(file: str | BinaryIO, path: str) -> MaskStats:
 
     Args:
         file: a path or an open file.
-        path: for messages.
 
     Raises:
         BadSample, InvalidMask: as `read_values`.

@@ -146,10 +146,6 @@ def spans(offsets: np.ndarray, size: int) -> np.ndarray:
 def read_index(path: str, pack: RecordFile) -> tuple[np.ndarray, np.ndarray]:
     """Read and check the index of a pack.
 
-    Args:
-        path: the .idx file.
-        pack: the .rec file.
-
     Returns:
         Keys and byte offsets of the records, int64 (n,), in ascending order of the keys.
 

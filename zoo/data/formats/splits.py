@@ -22,9 +22,7 @@ def split_name(root: str, split: str, layout: str = "{}", *others: str) -> str |
     It is train; val, valid or validation; else the one that says so by a word, as in training_set, where there is one.
 
     Args:
-        root: of the data set.
         split: `train` or `val`.
-        layout: of the folders, such as images/{}.
         others: layouts of folders that must exist beside one that is found by a word.
     """
     names = SPLIT_NAMES[split]
@@ -61,7 +59,6 @@ def find_split(root: str, split: str, layouts: Sequence[str]) -> str | None:
     """Return the one folder that is a split by the words of its name; for `val` one of `test`, where there is no other.
 
     Args:
-        root: of the data set.
         split: `train` or `val`.
         layouts: of its folders, such as images/{}, all of which must exist.
     """

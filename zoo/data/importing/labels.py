@@ -65,7 +65,6 @@ class Labels(NamedTuple):
     """The labels of a data set.
 
     Attributes:
-        folder: of the images, unless the user names another.
         scenes: reads the labels in order, once for every call.
         declared: names of all classes in their order; none where the labels do not state it.
     """

@@ -44,7 +44,6 @@ def paint(
     """Draw shapes, the lowest first.
 
     Args:
-        shapes: of an image.
         size: width and height of the image.
         values: of the pixels of a label.
         rest: value of all other pixels.

@@ -69,7 +69,6 @@ class Graph:
         """Build the pipeline.
 
         Args:
-            key: operators.
             room: largest number of images at a time.
             threads: of DALI.
             device_id: number of the CUDA device; None for a CPU.
@@ -83,7 +82,6 @@ class Graph:
 
         Args:
             files: encoded images, uint8.
-            rows: of a table of their geometries.
 
         Returns:
             DALI's list of uint8 RGB images (H, W, 3), complete, in memory of their own that later runs do not reuse.

@@ -22,7 +22,6 @@ class ImageProperties(NamedTuple):
     Attributes:
         codec: Format in lower case, such as `jpeg`.
         width: As stored, whatever the EXIF orientation.
-        height: As stored.
     """
 
     codec: str

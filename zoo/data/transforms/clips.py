@@ -16,8 +16,6 @@ def multi_scale_box(width: int, height: int, size: int, scales: Sequence[float],
     """Draw a multi-scale crop: the sides from neighboring scales, the position from 13 fixed ones.
 
     Args:
-        width: of the frame.
-        height: of the frame.
         size: target size in pixels; a side within 2 pixels of it takes that size.
         scales: fractions of the shorter side of the frame that a side may have, truncated to pixels.
         rng: draws the pair of sides, then the position.

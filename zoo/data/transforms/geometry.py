@@ -22,7 +22,6 @@ class Geometry(NamedTuple):
         size: to which that part is resized, bilinear.
         antialias: see `resize` in data/transforms/pixels.py.
         window: part of the resized image that is kept.
-        flip: mirror horizontally.
         canvas: size to which the image is padded at the bottom and on the right, where it is smaller.
         fill: padding, a value per channel.
         fast: see `resize`; only with `antialias`.
@@ -52,8 +51,6 @@ def random_box(
     """Draw the box of a random resized crop.
 
     Args:
-        width: of the image.
-        height: of the image.
         scale: range of the box's fraction of the image area, drawn uniformly.
         ratio: range of the box's aspect ratio, width / height, drawn log-uniformly.
         rng: source of the draws.

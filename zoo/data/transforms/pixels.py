@@ -61,7 +61,6 @@ def resize(
 
     Args:
         image: uint8 (H, W, 3).
-        width, height: of the result.
         antialias: widen the filter where the image shrinks, as Pillow's resize does; otherwise interpolate between
             the four nearest pixels, as OpenCV's does.
         edges: of the part that is resized, in fractions of pixels; only with `antialias`.

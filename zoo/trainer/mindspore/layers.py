@@ -49,7 +49,6 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
     On CPUs in float64, so that the result does not depend on how samples are distributed over ranks.
 
     Attributes:
-        world_size: number of ranks.
         all_reduce: the collective; None for one rank.
         wide_type: floating-point type of the computation.
     """

@@ -47,7 +47,6 @@ def load_arrays(model: nn.Cell, tensors: Mapping[str, np.ndarray]) -> None:
     """Copy arrays into a model's tensors.
 
     Args:
-        model: receives them.
         tensors: every parameter and running statistic by canonical name, in canonical layout.
     """
     for name, parameter in named_tensors(model).items():

@@ -85,11 +85,8 @@ class MovingAverage(nn.Cell):
     they are read.
 
     Args:
-        spec: decay and warm-up.
-        model: whose tensors are to be the averages.
         tensors: what is averaged, by canonical name.
         shards: sharded parameters among them.
-        dtype: of the tensors.
         skips_on_host: whether the host decides on an update, as on a CPU, where it waits for nothing.
 
     Attributes:

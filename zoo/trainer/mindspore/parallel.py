@@ -16,8 +16,6 @@ class AllReduceMean(nn.Cell):
     while the backward pass computes the gradients of the layers before.
 
     Args:
-        world_size: number of ranks.
-        shapes: of the gradients.
         fp16_allreduce: all-reduce in fp16.
         bucket_bytes: least size of a bucket in fp32, apart from that of the first layers.
     """

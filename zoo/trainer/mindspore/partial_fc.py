@@ -34,11 +34,8 @@ class ParameterShard(nn.Cell):
 
     Args:
         name: canonical name of the parameter.
-        num_rows: of the whole parameter.
-        width: elements per row.
         sample_rate: fraction of the rows that an update uses (Partial FC).
         plan: param_group, optimizer and seed.
-        world: this process.
 
     Attributes:
         values: the rows of this rank.
@@ -90,8 +87,6 @@ class ParameterShard(nn.Cell):
         """Update the active rows; weights and slots of all others remain unchanged.
 
         Args:
-            lr, applied, finite: see ParameterUpdate.
-            gradient: of the active rows, without loss scale, clipped.
             index: the active rows; None for all.
         """
         group = self.lr_scale, self.weight_decay

@@ -39,10 +39,8 @@ class Trainer:
 
     Args:
         Model: class of the model.
-        arch: its architecture.
         objective: section `task:` of the recipe, with the loss.
         plan: everything else that a step needs.
-        world: this process.
     """
 
     def __init__(self, Model: type[nn.Cell], arch: Any, objective: Any, plan: Plan, world: World):

@@ -98,12 +98,8 @@ class LossAndGradients(nn.Cell):
 
     Args:
         forward: the model in training mode.
-        objective: see objectives.py.
         num_inputs: fields that are arguments of the model; the others are the objective's targets.
         preprocess: raw input -> input of the model.
-        scaler: loss scale.
-        weights: of the model.
-        world_size: number of ranks.
     """
 
     def __init__(
@@ -149,13 +145,9 @@ class Update(nn.Cell):
 
     Args:
         plan: optimizer, clipping and precision.
-        weights: of the model.
         slots: theirs, a tuple for each slot of the optimizer.
-        param_groups: theirs.
-        scaler: loss scale.
         all_reduce_mean: mean of gradients over ranks; None for one rank.
         shard: sharded parameter of the objective.
-        world_size: number of ranks.
         skips_on_host: whether the host decides on an update, as on a CPU, where it waits for nothing.
     """
 

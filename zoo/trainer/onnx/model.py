@@ -36,10 +36,7 @@ class OnnxModel:
         """Load the graph.
 
         Args:
-            file: the exported model.
-            arch: its architecture.
             plan: `fields` has its input first, `output` is the task's specification of predictions.
-            world: this process.
 
         Raises:
             UserError: the graph cannot be loaded here, or cannot give such predictions.

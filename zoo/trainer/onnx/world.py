@@ -96,7 +96,6 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     Args:
         launch: this process among those of the evaluation.
         device: auto, cpu, cuda, tensorrt, or one of these with a number, such as cuda:1.
-        port: not needed.
 
     Raises:
         UserError: the device is not present, or this build of ONNX Runtime does not use it.
@@ -138,8 +137,6 @@ class Session:
     """A loaded graph.
 
     Attributes:
-        path: of its file.
-        metadata: of its file.
         size: of the graph's input by dimension; None where it may vary.
         runtime: ONNX Runtime's own session.
     """

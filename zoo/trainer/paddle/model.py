@@ -70,7 +70,6 @@ def load_arrays(model: nn.Layer, tensors: Mapping[str, np.ndarray]) -> None:
     """Copy arrays into a model's tensors.
 
     Args:
-        model: receives them.
         tensors: every parameter and running statistic by canonical name, in canonical layout.
     """
     transposes = transposed(model)

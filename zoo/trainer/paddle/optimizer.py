@@ -28,7 +28,6 @@ class Tensors(NamedTuple):
         gradient: scaled by the loss scale; not changed.
         slots: of the optimizer, in the order of its specification; updated in place.
         lr: learning rate, with the parameter's factor.
-        weight_decay: of the parameter.
         factor: of the gradient, for loss scale and clipping, float64 ().
         is_shard: whether other ranks hold other rows of the parameter.
     """
@@ -140,8 +139,6 @@ class Optimizer:
     Args:
         plan: specification of the optimizer, and hyper-parameters of each parameter.
         parameters: trained parameters of the model, by canonical name.
-        shards: sharded parameters.
-        world: this process.
 
     Attributes:
         slots: by name of the parameter, in the order of the specification.
@@ -167,7 +164,6 @@ class Optimizer:
         """Update every parameter that has a gradient; of a shard whose rows are sampled only these.
 
         Args:
-            lr: learning rate.
             factors: of the gradients, which are not changed.
             finite: bool (); where it is False, nothing changes.
             applied: number of the update without those that were skipped, from 1.

@@ -73,7 +73,6 @@ class Copies:
     memory belongs to the tensor as its attribute `source`; both must be kept until the GPU has come that far.
 
     Args:
-        place: of the device.
         is_gpu: whether the device is a GPU of NVIDIA.
 
     Attributes:

@@ -31,10 +31,8 @@ class Trainer:
 
     Args:
         Model: class of the model.
-        arch: its architecture.
         objective: section `task:` of the recipe, with the loss.
         plan: everything else that a step needs.
-        world: this process.
 
     Raises:
         UserError: Paddle cannot run the plan on this device.

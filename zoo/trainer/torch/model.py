@@ -66,7 +66,6 @@ def load_arrays(model: nn.Module, tensors: Mapping[str, np.ndarray]) -> None:
     """Copy arrays into a model's tensors.
 
     Args:
-        model: receives them.
         tensors: every parameter and running statistic by canonical name, in canonical layout.
     """
     for name, tensor in named_tensors(model).items():
@@ -149,7 +148,6 @@ def compile_model(model: nn.Module, setting: bool | str | None) -> tuple[Any, An
     That of evaluation never is a CUDA graph, because predictions are kept while others are made, in several sizes.
 
     Args:
-        model: the model.
         setting: `train.compile`: whether to compile, or a mode of torch.compile.
     """
     if not setting:

@@ -32,7 +32,6 @@ class Group(NamedTuple):
         gradients: scaled by the loss scale; in fp32 divided in place.
         slots: of the optimizer, in the order of its specification, for each a tensor per parameter; updated in place.
         lr: learning rate, with the factor of these parameters.
-        weight_decay: of the parameters.
         divisor: of the gradients, for loss scale and clipping, 0-d.
         is_shard: whether other ranks hold other rows of the parameters.
     """
@@ -146,8 +145,6 @@ class Optimizer:
     Args:
         plan: specification of the optimizer, and hyper-parameters of each parameter.
         parameters: trained parameters of the model, by canonical name.
-        shards: sharded parameters.
-        world: this process.
 
     Attributes:
         slots: by name of the parameter, in the order of the specification; perhaps only those of this rank.
@@ -215,7 +212,6 @@ class Optimizer:
         """Update every parameter that has a gradient; of a shard whose rows are sampled only these.
 
         Args:
-            lr: learning rate.
             divisors: of the gradients; in fp32, gradients are divided in place unless the update is skipped.
             finite: 0-d bool; where it is False, nothing changes.
             applied: number of the update without those that were skipped, from 1.

@@ -65,7 +65,6 @@ class HostGather:
 
     Args:
         device: that of the tensors. All ranks must create the object.
-        world_size: number of ranks.
     """
 
     def __init__(self, device: torch.device, world_size: int):

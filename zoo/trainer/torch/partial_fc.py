@@ -28,12 +28,7 @@ class ParameterShard:
     """Rows [first, last) of a parameter (num_rows, width) that is sharded over ranks.
 
     Args:
-        num_rows: of the whole parameter.
-        width: elements per row.
         sample_rate: fraction of the rows that an update uses (Partial FC).
-        seed: of the sampling.
-        world: this process.
-        dtype: of the parameter.
 
     Attributes:
         values: the rows of this rank.
