@@ -1,12 +1,13 @@
 """Train or evaluate any model of the zoo in any framework: python train.py -c configs/tsm_k400.yaml --amp"""
 
 import argparse
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import fields
 
 from zoo import program
-from zoo.commands import keys, plan
+from zoo.commands import json_schema, keys, plan
 from zoo.commands.options import TRAINING_FLAGS, add_recipe_arguments
 from zoo.config import loader
 from zoo.config.schema import Config, Optim, Train
@@ -41,6 +42,9 @@ def main(argv: list[str]) -> int:
     if arguments.list:
         rows = list(loader.shipped_recipes().items())
         print("\n".join(table(rows, ("recipe", "what it is"), width=terminal_width())))
+        return 0
+    if arguments.schema:
+        print(json.dumps(json_schema.schema(), indent=1))
         return 0
     if arguments.explain is not None:
         has_recipe = arguments != parse(["--explain", arguments.explain])  # or a change to one, which needs it
@@ -138,6 +142,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="show what a key means, such as train.batch, or all keys of a section, such as optim, and stop; with -c "
         "also the value",
     )
+    add("--schema", action="store_true", help="print the JSON Schema of recipes, for editors, and stop")
     add("--list", action="store_true", help="list the recipes of the zoo, and stop")
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:

@@ -13,10 +13,10 @@ import yaml
 
 from tests.helpers.cli import call_zoo
 from tests.helpers.files import write_list
+from tests.helpers.json_schema import errors
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import BIN, MPIRUN, environment, losses, train_arguments
 from tests.zoo.distributed import cluster
-from tests.zoo.distributed.schema import errors
 from zoo import program
 from zoo.distributed.clusters import IMAGE_FOLDER
 
