@@ -26,12 +26,13 @@ from zoo.predict.results import Source, TrainedModel, count_frames, walk_inputs
 from zoo.predict.segment import Segmentation
 from zoo.predict.urls import is_url, shown_name
 from zoo.run import trained
-from zoo.run.checkpoint import has_averages, model_file
-from zoo.run.weights import averages_note, resolve
+from zoo.run.hub import resolve
+from zoo.run.weights import averages_note
 from zoo.stream import Batches, batches
 from zoo.trainer import load_backend
 from zoo.weights import files, imagenet, onnx_file, recorded, registry
 from zoo.weights.match import merge
+from zoo.weights.recorded import has_averages, model_file
 
 __all__ = [
     "FRAMEWORKS",

@@ -116,7 +116,8 @@ def batches(
     if not isinstance(world_size, int) or rank >= world_size:
         raise UserError(f"rank: {rank} is none of the ranks of world_size={world_size!r}, which begin with 0")
     request = resolve_recipe(Options(os.fspath(recipe), override_pairs(overrides), framework=framework))
-    cfg, train_set = request.config, load_data(request, rendezvous.connect(Launch(), 0)).train_set
+    cfg, group = request.config, rendezvous.connect(Launch(), 0)
+    train_set = load_data(request.resolved["data.name"].value, cfg.data, group).train_set
     plan, samples = schedule.batch_plan(cfg.train, world_size), len(train_set)
     begin, end = 0, schedule.clock(cfg.train, samples, world_size).steps * plan.accumulate
     if epoch is not None:

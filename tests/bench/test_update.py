@@ -13,9 +13,10 @@ from zoo import cli
 from zoo.bench.bare import loading
 from zoo.bench.bare import torch as bare
 from zoo.data.formats import images
-from zoo.run.job import assemble, join, restore, sample_batch
+from zoo.run.job import assemble, join, sample_batch
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
+from zoo.run.resume import restore
 
 FACES = (
     *("model.variant=insightface", "model.depth=18", "model.width=8", "model.embedding=8", "data.size=16"),

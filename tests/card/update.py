@@ -17,6 +17,7 @@ import torch.distributed as dist
 from zoo.commands.options import add_recipe_arguments, request_of
 from zoo.distributed.group import Group
 from zoo.run import job
+from zoo.run.resume import restore
 from zoo.trainer.world import Launch
 
 WARM = 12  # updates before: allocations, choice of algorithms; DDP times its first ten, and waits
@@ -41,7 +42,7 @@ def assemble(words, ranks=1):
     if ranks > 1:
         dist.TCPStore = lambda *_, **__: dist.HashStore()  # which waits for nobody
     made = job.assemble(request, group)
-    job.restore(request.config, made, None, lambda *_: None)
+    restore(request.config, made, None, lambda *_: None)
     return made
 
 

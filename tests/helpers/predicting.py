@@ -19,10 +19,11 @@ from zoo.data.stream import open_evaluation, open_training
 from zoo.predict import output
 from zoo.run.checkpoint import save_checkpoint, save_evaluation
 from zoo.run.evaluation import evaluate
-from zoo.run.job import assemble, join, restore
+from zoo.run.job import assemble, join
 from zoo.run.pipeline import DecodedStream
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
+from zoo.run.resume import restore
 
 CLASSES = ("grass", "water", "köln")
 COLORS = np.array([[60, 150, 50], [40, 60, 190], [200, 120, 40]])

@@ -63,9 +63,10 @@ def record_proof(framework: str, recipe: str, overrides: Sequence[str], prefix: 
     Everything of the repository that a fault may change is imported here, after it was planted.
     """
     from zoo.compare import proof
-    from zoo.run.job import assemble, join, restore
+    from zoo.run.job import assemble, join
     from zoo.run.recipe import resolve_recipe
     from zoo.run.request import Options
+    from zoo.run.resume import restore
 
     proof.UPDATES = UPDATES
     eager = ["train.compile=false"]  # MindSpore would compile for longer than it computes

@@ -13,7 +13,7 @@ from zoo.export.proof import Row
 from zoo.export.reference import Reference, StreamReference, check_stream
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import require_graph
-from zoo.run import trained, weights
+from zoo.run import recorded_recipe, trained
 from zoo.run.weights import averages_note
 from zoo.weights import files, onnx_file
 from zoo.weights.onnx_file import PRECISIONS, OnnxMetadata
@@ -55,7 +55,11 @@ def main(argv: list[str]) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
-    add("weights", metavar="WEIGHTS", help=f"checkpoint folder, such as {weights.EXAMPLE}, or name of zoo weights list")
+    add(
+        "weights",
+        metavar="WEIGHTS",
+        help=f"checkpoint folder, such as {recorded_recipe.EXAMPLE}, or name of zoo weights list",
+    )
     add("--out", metavar="FILE", required=True, help="the file to write, NAME.onnx; it must not exist")
     add("--raw", action="store_true", help="take the weights of the last update, not their moving average (train.ema)")
     add("--framework", choices=FRAMEWORKS, default="torch", help="to compare with; default torch, whatever trained it")

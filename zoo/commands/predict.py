@@ -35,7 +35,7 @@ from zoo.predict.results import (
     walk_inputs,
 )
 from zoo.predict.stream import Shapes
-from zoo.run import trained, weights
+from zoo.run import recorded_recipe, trained
 from zoo.run.checkpoint import FOLDER
 from zoo.run.folder import numbered
 from zoo.run.stopping import StopSignal
@@ -97,7 +97,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--weights",
         metavar="PATH",
         required=True,
-        help=f"checkpoint folder, such as {weights.EXAMPLE}, .onnx file of zoo export, or published weights",
+        help=f"checkpoint folder, such as {recorded_recipe.EXAMPLE}, .onnx file of zoo export, or published weights",
     )
     add("--raw", action="store_true", help="take the weights of the last update, not their moving average (train.ema)")
     add("--framework", choices=FRAMEWORKS, help="default torch, whatever trained it; none for an .onnx file")

@@ -14,9 +14,10 @@ from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.data.stream import LoadedBatch, open_training
 from zoo.distributed.rendezvous import free_port
-from zoo.run.job import Job, assemble, join, restore
+from zoo.run.job import Job, assemble, join
 from zoo.run.pipeline import DecodedStream, Prefetcher
 from zoo.run.request import Request
+from zoo.run.resume import restore
 from zoo.run.stopping import BadSampleTracker
 from zoo.trainer.plan import Mode
 

@@ -174,9 +174,10 @@ def probe(report: Report, framework: str, device: str, precision: str, folder: s
     A model's arrays go into <folder>/<model>.npz: before/<name> and after/<name>, parameters and running statistics.
     Facts: <model>, its loss and the norm of its gradient.
     """
-    from zoo.run.job import assemble, join, restore, sample_batch
+    from zoo.run.job import assemble, join, sample_batch
     from zoo.run.recipe import resolve_recipe
     from zoo.run.request import Options
+    from zoo.run.resume import restore
 
     for model, (recipe, overrides) in CASES.items():
         report(stage=f"updating {model}")

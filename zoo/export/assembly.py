@@ -12,7 +12,7 @@ from zoo.data.batch import Field
 from zoo.data.errors import UserError
 from zoo.data.formats import masks
 from zoo.models import load_graph_builder
-from zoo.run import weights
+from zoo.run.recorded_recipe import read_recipe
 from zoo.run.trained import Trained
 from zoo.trainer.pixels import channels_first, scale_and_offset
 from zoo.weights import files
@@ -105,7 +105,7 @@ def describe(source: Trained, shape: Sequence[int], with_preprocessing: bool, **
     field, settings = source.fields[0], source.cfg.data
     classes = [] if source.spec.SHARDED_PARAMETERS else list(source.record["classes"])
     axes = "T" * (len(shape) - 3) + ("HWC" if with_preprocessing else "CHW")
-    recorded = weights.read_recipe(source.path)[1]
+    recorded = read_recipe(source.path)[1]
     of_the_run: loader.Entries = {key: recorded[key] for key in ("framework", "device") if key in recorded}
     recipe = loader.render({**source.resolved, **of_the_run})
     colors = masks.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []

@@ -17,11 +17,10 @@ from zoo.export.assembly import outside
 from zoo.export.proof import Row
 from zoo.export.reference import Reference
 from zoo.export.samples import Splits, for_calibration
-from zoo.run import weights
+from zoo.run import exported
 from zoo.run.evaluation import evaluate
 from zoo.run.pipeline import DecodedStream
 from zoo.run.trained import Trained
-from zoo.trainer import load_onnx_backend
 from zoo.trainer.pixels import normalize
 from zoo.trainer.world import Launch
 from zoo.weights.onnx_file import OnnxMetadata
@@ -87,8 +86,8 @@ def measure(source: Trained, model: Any, metadata: OnnxMetadata, splits: Splits)
         path = os.path.join(folder, "graph.onnx")
         with open(path, "wb") as file:
             file.write(whole.SerializeToString())
-        world = load_onnx_backend().start(Launch(), "cpu")
-        _, inference, _ = weights.build_exported(path, cfg, source.model, source.arch, source.fields, world)
+        world = exported.start(Launch(), "cpu")
+        _, inference, _ = exported.build(path, cfg, source.model, source.arch, source.fields, world)
     stream = open_evaluation(splits.val, cfg.seed, cfg.train.eval_batch)
     group = rendezvous.connect(Launch(), cfg.train.straggler_timeout)
     metrics = evaluate(inference, DecodedStream(stream), splits.val, task.Metric(splits.val, cfg.task), group, _ignore)

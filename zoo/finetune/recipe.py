@@ -18,7 +18,7 @@ from zoo.data import host
 from zoo.data.errors import UserError
 from zoo.finetune import folder
 from zoo.finetune.folder import Found
-from zoo.run import weights
+from zoo.run import hub, recorded_recipe
 from zoo.run.job import join
 from zoo.run.request import FIND, Request
 from zoo.trainer import load_backend
@@ -232,7 +232,7 @@ def _of_weights(task: str, path: str | None, entries: Entries) -> Entries:
     """Return what weights settle: the model, its options and its input. Raises UserError for those of another task."""
     if path is None:
         return {}
-    named, path = path, weights.resolve(path)
+    named, path = path, hub.resolve(path)
     named = os.path.abspath(path) if path == named else named  # a name or an address is the same on every host
     record = recorded.read(path)
     if record.model and record.model not in MODELS[task]:
@@ -240,7 +240,7 @@ def _of_weights(task: str, path: str | None, entries: Entries) -> Entries:
     own = {"weights": Entry(named, "--weights"), "fresh_head": Entry(True, "other classes")}
     if record.model:
         own["model.name"] = Entry(record.model, path)
-    return {**own, **weights.recorded_settings({**entries, **own}, {}, path, False)}
+    return {**own, **recorded_recipe.recorded_settings({**entries, **own}, {}, path, False)}
 
 
 def _published(cfg: Config, fixed: Entries, is_fast: bool) -> tuple[str, int | None, list[str]]:

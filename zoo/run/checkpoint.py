@@ -31,15 +31,14 @@ from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.distributed.group import Group
 from zoo.logs import journal
-from zoo.logs.journal import Journal
 from zoo.trainer import sharding
 from zoo.trainer.protocol import Param, Trainer
 from zoo.trainer.state import EMA_PREFIX, not_finite, shortened
 from zoo.weights import files, recorded
 from zoo.weights.files import RECORD, DamagedFile
-from zoo.weights.recorded import EVALUATION, FOLDER
+from zoo.weights.recorded import AVERAGE, EVALUATION, FOLDER, MODEL
 
-MODEL, AVERAGE, UPDATE = "model.safetensors", "ema.safetensors", "update.safetensors"
+UPDATE = "update.safetensors"  # beside MODEL and AVERAGE
 PROGRESS, DATA = "progress.json", "data_record.safetensors"
 MAX_STEP = 1 << 53
 MESSAGE_BYTES = 1 << 23  # rank 0 holds three messages at once while it writes
@@ -93,7 +92,7 @@ def save_checkpoint(
             raise
         os.rename(temporary, path)
         durable.sync_folder(folder)  # before an old checkpoint is removed
-    _link(run, "last", step)
+    link(run, "last", step)
     remove_old(run, keep)
     return path
 
@@ -146,7 +145,7 @@ def save_evaluation(run: str, step: int, metrics: Mapping[str, Any], best: bool,
     folder, path = os.path.join(run, FOLDER), path_of(run, step)
     replace(path, EVALUATION, journal.json_text({"step": step, **metrics}, indent=1).encode())
     if best:
-        _link(run, "best", step)
+        link(run, "best", step)
         durable.sync_folder(folder)  # before the checkpoint that was the best is removed
         remove_old(run, keep)
 
@@ -172,27 +171,6 @@ def find_best(folder: str, evaluations: Mapping[int, float], before: float = mat
         if step < before and step in evaluations and math.isfinite(evaluations[step])
     ]
     return max(found, key=lambda best: (best.rank, -best.step), default=None)
-
-
-def restore_links(folder: str, journal: Journal, evaluations: Mapping[int, float], step: int) -> None:
-    """Link `last` and `best` of a run that goes on, as a kill, or damage to a checkpoint, may have prevented.
-
-    Args:
-        folder: of the run.
-        journal: of the run; it gets an event where another checkpoint is the best than it says, unless the evaluation
-            of that checkpoint has no event itself and is repeated, which adds both.
-        evaluations: accuracy by step.
-        step: updates done so far.
-    """
-    if step:
-        _link(folder, "last", step)
-    best, told, evaluated = find_best(folder, evaluations), journal.last("best"), journal.last("eval")
-    if best:
-        _link(folder, "best", best.step)
-        is_told = told is not None and told["step"] == best.step
-        is_repeated = best.step == step and (evaluated is None or evaluated["step"] != step)
-        if not is_told and not is_repeated:
-            journal.add("best", step=best.step, path=path_of(folder, best.step))
 
 
 def replace(path: str, name: str, content: bytes) -> None:
@@ -224,24 +202,6 @@ def names_by_file(tensors: Mapping[str, Any]) -> dict[str, list[str]]:
         file = AVERAGE if name.startswith(EMA_PREFIX) else UPDATE if "/" in name else MODEL
         names.setdefault(file, []).append(name)
     return names
-
-
-def model_file(path: str, raw: bool = False) -> str:
-    """Return the weights file of a checkpoint folder, or the path itself if it is no folder.
-
-    Args:
-        path: of a checkpoint or a weights file.
-        raw: the weights of the last update, also where the checkpoint has their moving averages.
-    """
-    path = recorded.resolve_pointer(path)
-    if not os.path.isdir(path):
-        return path
-    return os.path.join(path, MODEL if raw or not has_averages(path) else AVERAGE)
-
-
-def has_averages(path: str) -> bool:
-    """Return whether a path is the folder of a checkpoint with moving averages."""
-    return os.path.isfile(os.path.join(recorded.resolve_pointer(path), AVERAGE))
 
 
 def latest(run: str) -> str | None:
@@ -375,7 +335,7 @@ def _all(run: str) -> list[str]:
     return [os.path.join(folder, name) for _, name in steps]
 
 
-def _link(run: str, name: str, step: int) -> None:
+def link(run: str, name: str, step: int) -> None:
     """Point `last` or `best` at the checkpoint of a step by one rename, so that the link is never missing."""
     folder, target = os.path.split(path_of(run, step))
     temporary = os.path.join(folder, f".{name}")

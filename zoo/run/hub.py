@@ -1,4 +1,4 @@
-"""Checkpoints on the Hugging Face Hub: pulled by address; pushed with a card that is written from the journal."""
+"""Weights by name, and checkpoints on the Hugging Face Hub: pulled, or pushed with a card made from the journal."""
 
 import hashlib
 import json
@@ -10,14 +10,16 @@ from typing import Any
 
 from zoo.config import loader
 from zoo.data import durable
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, similar_name
 from zoo.data.home import home
 from zoo.data.parsing import parsing
 from zoo.logs import journal
-from zoo.run import weights
-from zoo.run.checkpoint import AVERAGE, MODEL, RECORD
+from zoo.run.recorded_recipe import read_recipe
+from zoo.run.request import FIND
 from zoo.table import table
 from zoo.weights import files, onnx_file, recorded
+from zoo.weights.files import RECORD
+from zoo.weights.recorded import AVERAGE, MODEL
 
 SCHEME = "hf://"
 ADDRESS = re.compile(rf"{SCHEME}([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
@@ -47,6 +49,23 @@ License of the code: Apache-2.0. License of the weights: {license}. The data ({d
 """
 
 
+def resolve(name: str) -> str:
+    """Return the path of weights: the given one, or that of a name of published ones or an address, made ready.
+
+    Raises:
+        UserError: they cannot be made ready, or a name like it is meant.
+    """
+    if name.startswith(SCHEME):
+        return pull(name)
+    if os.path.lexists(name) or os.sep in name:
+        return name
+    from zoo.weights import registry  # which most runs do without
+
+    if name in registry.table() or similar_name(name, registry.table()):
+        return registry.prepare(registry.find(name))
+    return name
+
+
 def pull(address: str) -> str:
     """Return the folder of a checkpoint, of which the library downloads what its cache lacks.
 
@@ -59,15 +78,9 @@ def pull(address: str) -> str:
     missing = [name for name in (MODEL, RECORD) if not os.path.isfile(os.path.join(path, name))]
     if missing:
         raise UserError(f"{address} is no checkpoint that zoo weights push has written: it lacks {', '.join(missing)}")
-    record, entries = weights.read_recipe(path)
-    kept = _without_paths(entries)
+    record, entries = read_recipe(path)
+    kept = loader.without_paths(entries, FIND)
     return path if kept == entries else _copy(path, {**record, "recipe": loader.render(kept)})
-
-
-def _without_paths(entries: loader.Entries) -> loader.Entries:
-    from zoo.run.request import FIND  # whose requests pull
-
-    return loader.without_paths(entries, FIND)
 
 
 def _copy(path: str, record: dict[str, Any]) -> str:
@@ -105,8 +118,8 @@ def push(run: str, address: str, license_id: str, private: bool) -> str:
     path = os.path.realpath(recorded.resolve_pointer(run))
     if onnx_file.is_onnx(path):
         raise UserError(f"{run} is an exported model; push the checkpoint that it was exported from")
-    record, entries = weights.read_recipe(path)
-    kept = {key: loader.Entry(entry.value, "recorded") for key, entry in _without_paths(entries).items()}
+    record, entries = read_recipe(path)
+    kept = {key: loader.Entry(entry.value, "recorded") for key, entry in loader.without_paths(entries, FIND).items()}
     names = [name for name in (MODEL, AVERAGE) if os.path.exists(os.path.join(path, name))]
     sizes, digests = (
         {name: value for name, value in record.get(key, {}).items() if name in names}

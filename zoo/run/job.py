@@ -1,9 +1,10 @@
-"""Assembly of a recipe: data, schedule, trainer and its first tensors, for train.py and the tools alike."""
+"""Assembly of a recipe: data, schedule and trainer, for train.py and the tools alike."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from zoo import tasks
@@ -16,16 +17,16 @@ from zoo.distributed import group as groups
 from zoo.distributed.group import Group
 from zoo.models import Spec, folder, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
-from zoo.run import checkpoint, class_weights, resume, schedule, weights
+from zoo.run import checkpoint, class_weights, exported, schedule
 from zoo.run.dataset import Data, load_data
 from zoo.run.request import Request
 from zoo.tasks import Task
-from zoo.trainer import load_backend, load_onnx_backend, state
+from zoo.trainer import load_backend
 from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
 from zoo.trainer.protocol import DeviceBatch, Trainer
 from zoo.trainer.update import INITIAL_SCALE
 from zoo.trainer.world import BEGIN_TIMEOUT, World
-from zoo.weights import files, recorded
+from zoo.weights import onnx_file
 from zoo.weights.match import match_state_dict
 
 STATISTICS = (".running_mean", ".running_var")
@@ -36,7 +37,7 @@ class Job(NamedTuple):
     """Everything a run works with; complete, and never changed afterwards.
 
     Attributes:
-        framework: one of FRAMEWORKS, or weights.ONNX for an exported model, whose `trainer` can only predict.
+        framework: one of FRAMEWORKS, or exported.ONNX for an exported model, whose `trainer` can only predict.
         model: its name.
         arch: its complete architecture.
         loss: section `task:`, with numbers in place of balanced class weights.
@@ -105,22 +106,45 @@ def join(request: Request, variables: Mapping[str, str]) -> Group:
     return group
 
 
-def assemble(request: Request, group: Group) -> Job:
-    """Load the data, then the framework, then build the trainer.
+def load(request: Request, group: Group) -> Data:
+    """Load the data of a recipe, after what is cheap to check.
 
     Args:
         request: the recipe.
         group: as `join` returns it.
 
     Raises:
+        UserError: the recipe contradicts itself or the number of processes, or the data cannot be used.
+    """
+    cfg = request.config
+    if cfg.train.shard_optimizer and cfg.framework != "torch":
+        raise UserError(f"train.shard_optimizer: only PyTorch has it, not {cfg.framework}; leave it out")
+    schedule.batch_plan(cfg.train, group.size)  # raises UserError
+    evaluated = None
+    if request.eval_only:
+        evaluated = (request.resume and checkpoint.latest(request.resume)) or cfg.weights or ""
+    return load_data(request.resolved["data.name"].value, cfg.data, group, evaluated)
+
+
+def assemble(
+    request: Request, group: Group, loaded: Data | None = None, kept: Mapping[str, Any] = MappingProxyType({})
+) -> Job:
+    """Load the data, then the framework, then build the trainer.
+
+    Args:
+        request: the recipe.
+        group: as `join` returns it.
+        loaded: the data, if they are loaded.
+        kept: what the run to resume keeps, as resume.begun returns it.
+
+    Raises:
         UserError: the recipe contradicts the data, the model or the number of processes; cheap checks come first.
     """
     cfg, train = request.config, request.config.train
-    if train.shard_optimizer and cfg.framework != "torch":
-        raise UserError(f"train.shard_optimizer: only PyTorch has it, not {cfg.framework}; leave it out")
+    loaded = loaded or load(request, group)
     batch_plan = schedule.batch_plan(train, group.size)
     model, dataset = request.resolved["model.name"].value, request.resolved["data.name"].value
-    spec, loaded = load_spec(model), load_data(request, group)
+    spec = load_spec(model)
     fields, classes = loaded.train_set.fields, len(loaded.train_set.classes)
     _check_task(spec, model, dataset, loaded.train_set, loaded.val_set)
     arch = resolve_arch(spec, cfg.model, fields, classes)
@@ -128,15 +152,14 @@ def assemble(request: Request, group: Group) -> Job:
     _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
     _check_sharding(spec, arch, group.size)
     notes = *describe_groups(cfg.optim.groups, spec.shapes(arch)), *weighting
-    world = _start_backend(cfg, model, group)
-    clock = schedule.clock(train, len(loaded.train_set), world.size)
-    mode, graph = _mode(request, group), weights.exported_model(cfg)
-    if graph:
-        plan, trainer, _ = weights.build_exported(graph, cfg, model, arch, fields, world)
+    if cfg.weights and onnx_file.is_onnx(cfg.weights):
+        framework, world = exported.ONNX, exported.start(group.launch, cfg.device)
+        plan, trainer, _ = exported.build(cfg.weights, cfg, model, arch, fields, world)
     else:
+        framework, world, mode = cfg.framework, _start_backend(cfg, model, group), _mode(request, kept)
         plan, trainer = build_trainer(replace(cfg, task=loss), model, arch, fields, world, mode, batch_plan.accumulate)
+    clock = schedule.clock(train, len(loaded.train_set), world.size)
     lr = schedule.lr_schedule(cfg.optim, train, clock)
-    framework = weights.ONNX if graph else cfg.framework
     return Job(framework, model, spec, arch, loaded, loss, batch_plan, clock, lr, notes, plan, group, world, trainer)
 
 
@@ -170,8 +193,6 @@ def _check_sharding(spec: Spec, arch: Any, world_size: int) -> None:
 
 
 def _start_backend(cfg: Config, model: str, group: Group) -> World:
-    if weights.exported_model(cfg):
-        return load_onnx_backend().start(group.launch, cfg.device)
     backend = load_backend(cfg.framework)
     load_model_class(model, cfg.framework)  # a model that this framework lacks is reported before the processes join
     address = group.launch.address
@@ -180,13 +201,11 @@ def _start_backend(cfg: Config, model: str, group: Group) -> World:
         return backend.start(group.launch, cfg.device, port)
 
 
-def _mode(request: Request, group: Group) -> Mode:
+def _mode(request: Request, kept: Mapping[str, Any]) -> Mode:
     """Return the mode that the recipe asks for; a resumed run keeps its memory format, since the two round apart."""
     train, channels_last = request.config.train, request.config.train.channels_last
-    if channels_last is None and not request.eval_only:
-        begun = resume.begun(group, request.resume)
-        if begun.get("framework") == request.config.framework:
-            channels_last = begun["channels_last"]
+    if channels_last is None and not request.eval_only and kept.get("framework") == request.config.framework:
+        channels_last = kept["channels_last"]
     return Mode(train.precision, train.amp_level, channels_last, train.compile)
 
 
@@ -195,35 +214,6 @@ def _loss_scale(optim: Optim) -> float:
     if optim.loss_scale == "dynamic":
         return optim.initial_loss_scale or INITIAL_SCALE
     return optim.loss_scale
-
-
-def restore(
-    cfg: Config, job: Job, run: str | None, print_line: weights.Print, eval_only: bool = False
-) -> tuple[int, str]:
-    """Load the tensors of the last checkpoint of the run to resume, or else the initial ones; called by all ranks.
-
-    One process per machine goes first, because it may have to download a file.
-
-    Args:
-        cfg: the recipe.
-        job: its trainer receives the tensors.
-        run: folder of the run to continue, None for a new run.
-        print_line: receives lines for the console.
-        eval_only: whether the weights are evaluated only: of a checkpoint with moving averages both kinds.
-
-    Returns:
-        The updates done so far, and the origin of the weights, in words.
-
-    Raises:
-        UserError: a file does not hold exactly the tensors of the model; the message lists the differences.
-    """
-    graph = weights.exported_model(cfg)
-    if graph:
-        return 0, _describe_exported(graph, cfg, job, print_line)
-    goes_first = job.group.launch.local_rank == 0
-    restored = _restore(cfg, job, run, print_line, eval_only) if goes_first else None
-    job.group.all_gather(None)
-    return restored or _restore(cfg, job, run, print_line, eval_only)
 
 
 def build_trainer(
@@ -341,36 +331,3 @@ def describe_groups(rules: Sequence[GroupRule], shapes: Mapping[str, Sequence[in
     if frozen == sizes.keys():
         raise UserError("optim.groups: no parameter is left to train; freeze fewer")
     return tuple(lines)
-
-
-def _restore(cfg: Config, job: Job, run: str | None, print_line: weights.Print, eval_only: bool) -> tuple[int, str]:
-    path = checkpoint.latest(run) if run else None
-    if path:
-        return resume.load(path, job.trainer, job.plan, job.clock.global_batch, job.val_set.classes, print_line)
-    tensors, origin = _start(cfg, job, print_line, eval_only)
-    job.trainer.load_state_dict(tensors)
-    return 0, origin
-
-
-def _start(cfg: Config, job: Job, print_line: weights.Print, eval_only: bool) -> tuple[weights.Tensors, str]:
-    """Return the tensors of a new run, with moving averages where the plan has them, and the origin of the weights."""
-    if cfg.weights:
-        cfg = replace(cfg, weights=recorded.resolve_pointer(cfg.weights))
-    arguments = job.spec, job.arch, job.trainer.params, job.val_set.classes
-    if not (eval_only and job.plan.ema and cfg.weights and checkpoint.has_averages(cfg.weights)):
-        tensors, origin = weights.initial(cfg, *arguments, print_line)
-        return state.with_averages(tensors, job.plan), origin
-    averages, _ = weights.initial(cfg, *arguments, lambda line: None)
-    tensors, origin = weights.initial(
-        replace(cfg, weights=checkpoint.model_file(cfg.weights, raw=True)), *arguments, print_line
-    )
-    print_line(f"weights: {cfg.weights} has a moving average (EMA) too, which is evaluated beside them")
-    return {**tensors, **{state.ema_key(name): array for name, array in averages.items()}}, origin
-
-
-def _describe_exported(path: str, cfg: Config, job: Job, print_line: weights.Print) -> str:
-    """Return the origin of the weights of an exported model, which are in its graph; warn as for other weights."""
-    record = recorded.read(path)
-    weights.warn_of_other_preprocessing(record.data, cfg, path, print_line)
-    weights.warn_of_other_classes(record.classes, job.val_set.classes, path, print_line)
-    return f"{path}, sha256 {files.sha256(path)}"

@@ -27,9 +27,9 @@ from zoo.data.stream import (
     UnreadableSample,
     auto_workers,
 )
-from zoo.run import resume
-from zoo.run.job import Job
+from zoo.distributed.group import Group
 from zoo.trainer.protocol import NO_IMAGES, DeviceBatch, Trainer
+from zoo.trainer.world import World
 
 SPARE = 3  # micro-batches read ahead beside those of the next update: as many may be late without a stop
 JOIN_TIMEOUT = 30.0  # seconds that `close` waits for the item in progress
@@ -305,24 +305,28 @@ class Loading(NamedTuple):
         return "encoded" if self.on_device else self.loader
 
 
-def plan_loading(job: Job, run: str | None = None, deterministic: bool = False) -> Loading:
+def plan_loading(
+    train_set: Any, world: World, group: Group, kept: str | None = None, deterministic: bool = False
+) -> Loading:
     """Choose the loader and the number of workers, the same on every rank. A collective call.
 
     Args:
-        job: data set and device.
-        run: folder of the run to resume, None for a new one.
+        train_set: the training split.
+        world: the device.
+        group: all ranks.
+        kept: loader of the run to resume; None for a new one.
         deterministic: whether nothing may be decoded where equal pixels are not assured.
 
     Raises:
         UserError: the loader is not installed, or there is no GPU for it.
     """
-    group, settings = job.group, job.train_set.settings
+    settings = train_set.settings
     mine = {"host": socket.gethostname(), "cores": host.cores()}
     ranks = group.all_gather(mine)
     local = [index for index, rank in enumerate(ranks) if rank["host"] == mine["host"]]
     cores = host.core_share([ranks[index]["cores"] for index in local], local.index(group.rank), host.cpu_quota())
-    loader, notes = _choose_loader(job, run, deterministic)
-    on_device = loader == "dali" and uses_gpu(job)
+    loader, notes = _choose_loader(train_set, world, group, kept, deterministic)
+    on_device = loader == "dali" and uses_gpu(train_set, world)
     if on_device and deterministic:
         if settings.dali_device == "gpu":
             raise UserError(
@@ -331,7 +335,7 @@ def plan_loading(job: Job, run: str | None = None, deterministic: bool = False) 
             )
         on_device, notes = False, (*notes, "data.dali_device: DALI decodes on the CPU, for train.deterministic")
     if on_device:
-        notes += (f"data.dali_device: DALI decodes on {job.world.device}, with {dali_threads(cores)} threads",)
+        notes += (f"data.dali_device: DALI decodes on {world.device}, with {dali_threads(cores)} threads",)
     workers = settings.workers
     if workers == "auto":
         workers = min(group.all_gather(auto_workers(cores, settings.threads)))
@@ -339,9 +343,9 @@ def plan_loading(job: Job, run: str | None = None, deterministic: bool = False) 
     return Loading(loader, workers, cores, notes, on_device)
 
 
-def open_decoder(job: Job, loading: Loading) -> DeviceDecoder | None:
+def open_decoder(world: World, loading: Loading) -> DeviceDecoder | None:
     """Return what decodes the images that the readers leave encoded; None if they leave none."""
-    return DeviceDecoder(job.world.cuda_index, dali_threads(loading.cores)) if loading.on_device else None
+    return DeviceDecoder(world.cuda_index, dali_threads(loading.cores)) if loading.on_device else None
 
 
 def dali_threads(cores: float) -> int:
@@ -349,51 +353,52 @@ def dali_threads(cores: float) -> int:
     return max(1, round(cores))
 
 
-def uses_gpu(job: Job) -> bool:
+def uses_gpu(train_set: Any, world: World) -> bool:
     """Return whether DALI decodes on the GPU of this process. Raises UserError if it cannot.
 
     Samples that are mixed with others are decoded where batches are read.
     """
-    setting, device = job.train_set.settings.dali_device, job.world.cuda_index
+    setting, device = train_set.settings.dali_device, world.cuda_index
     if setting == "gpu" and device is None:
         raise UserError(
-            f"data.dali_device: gpu needs a CUDA device, and this process trains on {job.world.device}; set "
+            f"data.dali_device: gpu needs a CUDA device, and this process trains on {world.device}; set "
             "-o data.dali_device=auto, with which DALI decodes on the CPU here"
         )
-    if setting == "cpu" or device is None or mixing.is_on(job.train_set.settings):
+    if setting == "cpu" or device is None or mixing.is_on(train_set.settings):
         return False
     dali_graph.require_device(device)
     return True
 
 
-def _choose_loader(job: Job, run: str | None, deterministic: bool) -> tuple[str, tuple[str, ...]]:
+def _choose_loader(
+    train_set: Any, world: World, group: Group, kept: str | None, deterministic: bool
+) -> tuple[str, tuple[str, ...]]:
     """Return the loader and messages for the user. A resumed run keeps its loader, since pixels differ a little."""
-    setting, group = job.train_set.settings.loader, job.group
+    setting = train_set.settings.loader
     if setting != "auto":
         loaders.require(setting)
         return setting, ()
-    recorded = resume.begun(group, run).get("loader")
-    if recorded:
-        if not loaders.is_installed(recorded):
+    if kept:
+        if not loaders.is_installed(kept):
             raise UserError(
-                f"data.loader: auto took {recorded} when this run began, which is not installed here; "
+                f"data.loader: auto took {kept} when this run began, which is not installed here; "
                 f"{extras.install_command('dali')}, or set -o data.loader=reference"
             )
-        return recorded, (f"data.loader: auto takes {recorded}, as this run did before",)
-    obstacle = "train.deterministic" if deterministic else _obstacle_to_dali(job)
+        return kept, (f"data.loader: auto takes {kept}, as this run did before",)
+    obstacle = "train.deterministic" if deterministic else _obstacle_to_dali(train_set, world)
     obstacle = next(filter(None, group.all_gather(obstacle)), None)
     loader, reason = ("reference", obstacle) if obstacle else ("dali", "which decodes on the GPU")
     return loader, (f"data.loader: auto takes {loader} ({reason})",)
 
 
-def _obstacle_to_dali(job: Job) -> str | None:
+def _obstacle_to_dali(train_set: Any, world: World) -> str | None:
     """Return why DALI would not decode on the GPU of this process; None if it would."""
     if not loaders.is_installed("dali"):
         return "DALI is not installed"
-    if not uses_gpu(job):
+    if not uses_gpu(train_set, world):
         return "nothing is decoded on a GPU"
-    for index, rng in enumerate(order.generators(0, "augment", range(min(PROBES, len(job.train_set))))):
+    for index, rng in enumerate(order.generators(0, "augment", range(min(PROBES, len(train_set))))):
         with suppress(BadSample):
-            if any(isinstance(value, Pending) for value in job.train_set.plan(index, rng).values()):
+            if any(isinstance(value, Pending) for value in train_set.plan(index, rng).values()):
                 return None
     return f"DALI decodes none of the first {PROBES} samples"

@@ -9,8 +9,7 @@ from zoo.config.schema import Optim
 from zoo.data.errors import UserError
 from zoo.data.parsing import natural
 from zoo.logs import listeners
-from zoo.run import folder
-from zoo.run import weights as given
+from zoo.run import exported, folder, hub, recorded_recipe
 from zoo.run.checkpoint import latest, load_record
 from zoo.run.request import FIND, NEWEST, Options, Request
 
@@ -21,7 +20,7 @@ def resolve_recipe(options: Options) -> Request:
     Raises:
         UserError: a value or a key of the recipe is wrong; the message names its place.
     """
-    weights = given.resolve(options.weights) if options.weights else None
+    weights = hub.resolve(options.weights) if options.weights else None
     recipe, entries = _read_recipe(options.config, weights, options.resume)
     entries = loader.merge(entries, _changes(options))
     run = _run_to_resume(options.resume, options.out, entries, recipe)
@@ -32,16 +31,14 @@ def resolve_recipe(options: Options) -> Request:
     began = _recorded_recipe(run) if run else {}
     named = entries["weights"].value if "weights" in entries else None
     if named != options.weights:  # a run that goes on has its weights in its checkpoint
-        weights = given.resolve(str(named)) if named and not (run and latest(run)) else named
-    taken = given.recorded_settings(entries, began, weights, options.eval_only and run is None)
+        weights = hub.resolve(str(named)) if named and not (run and latest(run)) else named
+    taken = recorded_recipe.recorded_settings(entries, began, weights, options.eval_only and run is None)
     settings, resolved = loader.build({**entries, **taken}, FIND)
     settings = replace(settings, weights=weights)  # `resolved` has what the user has named, which any host can read
-    graph = given.exported_model(settings)
-    if graph:
-        given.check_exported_settings(graph, resolved)
+    exported.check_settings(weights, resolved)
     listeners.check_names(settings.listeners)
     changed = folder.check_same(began, resolved) if began else []
-    notes = given.taken_note(taken, entries, settings)
+    notes = recorded_recipe.taken_note(taken, entries, settings)
     return Request(settings, resolved, recipe, run, changed, notes, options.eval_only)
 
 
@@ -72,7 +69,7 @@ def _read_recipe(config: str | None, weights: str | None, resume: str | None) ->
             raise UserError(f"{run}: has no {folder.RECIPE} and no checkpoint; name the recipe of the run with -c")
         return os.path.splitext(folder.RECIPE)[0], entries
     if weights:
-        return given.repeat(weights)
+        return recorded_recipe.repeat(weights)
     raise UserError("no recipe: name one with -c, for example -c configs/tsm_demo.yaml")
 
 
@@ -82,7 +79,7 @@ def _recorded_recipe(run: str) -> loader.Entries:
     if os.path.exists(path):
         return loader.read(path)
     newest = latest(run)
-    return given.read_recipe(newest)[1] if newest else {}
+    return recorded_recipe.read_recipe(newest)[1] if newest else {}
 
 
 def _global_batch(requested: str, entries: loader.Entries, resume: str | None) -> int:

@@ -4,90 +4,42 @@ A resume reads the files of the checkpoint's folder, which zoo/run/checkpoint.py
 `config.yaml`, without which the recipe in the checkpoint counts, and `events.jsonl`, to which it adds.
 """
 
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save
 
+from zoo.config.schema import Config
+from zoo.data import record as records
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
+from zoo.data.record import DataRecord, SplitChange, SplitRecord
 from zoo.distributed.group import Group
 from zoo.logs import journal
 from zoo.logs.journal import Journal
-from zoo.run import checkpoint, weights
+from zoo.run import checkpoint, exported, weights
+from zoo.run.dataset import Data
 from zoo.run.folder import FolderLock
+from zoo.run.job import Job
+from zoo.run.progress import Progress, parse_progress
 from zoo.run.weights import Print
 from zoo.trainer import state
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import Trainer
 from zoo.trainer.update import SCALE_KEY
-from zoo.weights import files
+from zoo.weights import files, recorded
 from zoo.weights.match import require_match
 
 KEPT = ("framework", "channels_last", "loader")  # which a run keeps where its recipe leaves them open
-
-
-FilesOf = Callable[[str], Sequence[str]]  # name of a sample -> names of its items
-
-
-@dataclass
-class Progress:
-    """Progress of a run; that of rank 0 counts.
-
-    Attributes:
-        evaluations: accuracy by step, in order; NaN where it was not finite.
-        unreadable: items of the data that could not be read and have not been mended since.
-        losses: of every rank the sum of the losses since the last multiple of train.log_every, and their number.
-    """
-
-    evaluations: dict[int, float] = field(default_factory=dict)
-    unreadable: set[str] = field(default_factory=set)
-    losses: list[tuple[float, int]] = field(default_factory=list)
-    by_epoch: dict[int, set[str]] = field(default_factory=dict)
-
-    def best(self) -> float | None:
-        """Return the best finite accuracy so far, None without one."""
-        return max(filter(math.isfinite, self.evaluations.values()), default=None)
-
-    def without_improvement(self) -> int:
-        """Return the number of evaluations after the one that reached the best accuracy first.
-
-        An accuracy that is not finite improves nothing.
-        """
-        best, count = -math.inf, 0
-        for accuracy in self.evaluations.values():
-            best, count = (accuracy, 0) if accuracy > best else (best, count + 1)
-        return count
-
-    def early_end(self, limit: int | None) -> str | None:
-        """Return why a run ends after its last evaluation, None if it goes on.
-
-        Args:
-            limit: evaluations in a row without a better accuracy that end a run; None: no number of them does.
-        """
-        count = self.without_improvement()
-        if limit is None or count < limit:
-            return None
-        last = f"the last {count} evaluations" if count > 1 else "the last evaluation"
-        best = self.best()
-        before = "none was finite" if best is None else f"the best is {best:.4f}"
-        return f"the metric has not improved in {last} ({before}; train.early_stopping={limit})"
-
-    def mend(self, mended: Collection[str], files_of: FilesOf) -> None:
-        """Forget items that can be read again."""
-        self.unreadable.difference_update(mended)
-        for epoch, names in self.by_epoch.items():
-            self.by_epoch[epoch] = {name for name in names if not {*files_of(name)} & {*mended}}
-
-    def content(self) -> bytes:
-        """Return the progress as JSON."""
-        evaluations, unreadable = list(self.evaluations.items()), sorted(self.unreadable)
-        values = {"evaluations": evaluations, "unreadable": unreadable, "losses": self.losses}
-        values |= {"by_epoch": [(epoch, sorted(names)) for epoch, names in self.by_epoch.items()]}
-        return journal.json_text(values, indent=1).encode()
+DATA_FORMAT = "1"
+SPLITS = {"train": "training", "val": "validation"}
+ACCEPT = "--accept-changed-data"
 
 
 def claim(run: str, lock: FolderLock) -> list[str]:
@@ -104,6 +56,76 @@ def begun(group: Group, run: str | None) -> dict[str, Any]:
         found = checkpoint.load_record(path)
         record = {key: found.get(key) for key in KEPT}
     return group.all_gather(record)[0]
+
+
+class Verdict(NamedTuple):
+    """Data and progress of a run, on rank 0.
+
+    Attributes:
+        record: of the data, for the next checkpoints; its contents are read as when the run began.
+        progress: of the run, without what was mended.
+        lines: for the console.
+        change: fields of the event `data_changed`; None if the data are the same.
+    """
+
+    record: DataRecord
+    progress: Progress
+    lines: tuple[str, ...] = ()
+    change: dict[str, Any] | None = None
+
+    def files(self) -> dict[str, bytes]:
+        """Return the contents of the files for a checkpoint, by name."""
+        return {checkpoint.DATA: _data_content(self.record), checkpoint.PROGRESS: self.progress.content()}
+
+
+def check_data(group: Group, run: str | None, data: Data, accept: bool) -> Verdict:
+    """Compare the data with those of the checkpoint that a run goes on from. A collective call.
+
+    Args:
+        group: all ranks.
+        run: folder of the run to resume, None for a new run.
+        data: of the recipe.
+        accept: whether the run goes on with other data.
+
+    Raises:
+        UserError: on every rank, the data are not those of the run, and that is not accepted.
+    """
+    verdict, refusal = Verdict(data.record, Progress()), None
+    if run and group.rank == 0:
+        try:
+            verdict = _compare_data(run, data, accept)
+        except UserError as error:
+            refusal = str(error)
+    refusal = group.all_gather(refusal)[0]
+    if refusal:
+        raise UserError(refusal)
+    return verdict
+
+
+def restore(cfg: Config, job: Job, run: str | None, print_line: Print, eval_only: bool = False) -> tuple[int, str]:
+    """Load the tensors of the last checkpoint of the run to resume, or else the initial ones; called by all ranks.
+
+    One process per machine goes first, because it may have to download a file.
+
+    Args:
+        cfg: the recipe.
+        job: its trainer receives the tensors.
+        run: folder of the run to continue, None for a new run.
+        print_line: receives lines for the console.
+        eval_only: whether the weights are evaluated only: of a checkpoint with moving averages both kinds.
+
+    Returns:
+        The updates done so far, and the origin of the weights, in words.
+
+    Raises:
+        UserError: a file does not hold exactly the tensors of the model; the message lists the differences.
+    """
+    if cfg.weights and job.framework == exported.ONNX:
+        return 0, exported.origin(cfg.weights, cfg, job.val_set.classes, print_line)
+    goes_first = job.group.launch.local_rank == 0
+    restored = _restore(cfg, job, run, print_line, eval_only) if goes_first else None
+    job.group.all_gather(None)
+    return restored or _restore(cfg, job, run, print_line, eval_only)
 
 
 def load(
@@ -144,7 +166,7 @@ def load(
             "train.batch and train.accumulate so that batch x accumulate x processes is the same, or give "
             "--global-batch keep"
         )
-    weights.warn_of_other_classes(record["classes"], classes, path, print_line)
+    recorded.warn_of_other_classes(record["classes"], classes, path, print_line)
     if not plan.adapts_scale:
         tensors[SCALE_KEY] = np.array(plan.first_scale, np.float32)  # perhaps not that of the checkpoint
     trainer.load_state_dict(tensors)
@@ -168,7 +190,28 @@ def add_events(
     last = log.last("save")
     if first_step and (last is None or last["step"] < first_step):
         log.add("save", step=first_step, path=path)  # a kill came after the checkpoint
-    checkpoint.restore_links(folder, log, progress.evaluations, first_step)
+    restore_links(folder, log, progress.evaluations, first_step)
+
+
+def restore_links(folder: str, log: Journal, evaluations: Mapping[int, float], step: int) -> None:
+    """Link `last` and `best` of a run that goes on, as a kill, or damage to a checkpoint, may have prevented.
+
+    Args:
+        folder: of the run.
+        log: of the run; it gets an event where another checkpoint is the best than it says, unless the evaluation
+            of that checkpoint has no event itself and is repeated, which adds both.
+        evaluations: accuracy by step.
+        step: updates done so far.
+    """
+    if step:
+        checkpoint.link(folder, "last", step)
+    best, told, evaluated = checkpoint.find_best(folder, evaluations), log.last("best"), log.last("eval")
+    if best:
+        checkpoint.link(folder, "best", best.step)
+        is_told = told is not None and told["step"] == best.step
+        is_repeated = best.step == step and (evaluated is None or evaluated["step"] != step)
+        if not is_told and not is_repeated:
+            log.add("best", step=best.step, path=checkpoint.path_of(folder, best.step))
 
 
 def check_record(record: Mapping[str, Any], path: str) -> None:
@@ -210,16 +253,115 @@ def _match_statistics(
     return tensors, shapes
 
 
-def parse_progress(path: str) -> Progress:
-    """Read a file with the `content` of a progress. Raises UserError if it cannot be read."""
-    with parsing(f"{path} cannot be read", "restore it from a copy, or go on from another checkpoint"):
-        values = regular.load_json(path)
-        evaluations = {int(step): _number(value) for step, value in values["evaluations"]}
-        losses = [(_number(total), int(count)) for total, count in values.get("losses", [])]  # older ones lack it
-        by_epoch = {int(epoch): set(map(str, names)) for epoch, names in values.get("by_epoch", [])}  # and this
-        return Progress(evaluations, set(map(str, values["unreadable"])), losses, by_epoch)
+def read_data_record(path: str) -> DataRecord:
+    """Read the record of the data from a checkpoint.
+
+    Raises:
+        UserError: it is missing, damaged, or of another version of this program.
+    """
+    file_path = os.path.join(path, checkpoint.DATA)
+    with parsing(f"{file_path} cannot be read"):
+        with safe_open(file_path, "numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata["format"] != DATA_FORMAT:
+                raise ValueError(f"its format is {metadata['format']}")
+            splits = []
+            for name in SPLITS:
+                facts = regular.parse_json(metadata[name])
+                text, digests = file.get_tensor(f"{name}.text"), file.get_tensor(f"{name}.digests")
+                if digests.dtype != np.uint32 or digests.ndim != 1 or text.dtype != np.uint8:
+                    raise ValueError(f"{name}: tensors of other types")
+                classes = facts["classes"]
+                names = classes if isinstance(classes, int) else tuple(map(str, classes))
+                splits.append(SplitRecord(int(facts["samples"]), names, text.tobytes(), digests))
+                records.items(splits[-1])
+        return DataRecord(metadata["checksum"], metadata["method"], *splits)
 
 
-def _number(value: Any) -> float:
-    """Return a number of a JSON file, where those that are not finite are null."""
-    return math.nan if value is None else float(value)
+def _data_content(record: DataRecord) -> bytes:
+    metadata = {"format": DATA_FORMAT, "checksum": record.checksum, "method": record.method}
+    tensors = {}
+    for name in SPLITS:
+        split: SplitRecord = getattr(record, name)
+        metadata[name] = json.dumps({"samples": split.samples, "classes": split.classes})
+        tensors[f"{name}.text"], tensors[f"{name}.digests"] = np.frombuffer(split.text, np.uint8), split.digests
+    return save(tensors, metadata)
+
+
+def _compare_data(run: str, data: Data, accept: bool) -> Verdict:
+    path, current = checkpoint.latest(run), data.record
+    if path is None:  # nothing was trained that could go on
+        return Verdict(current, Progress())
+    done = parse_progress(os.path.join(path, checkpoint.PROGRESS))
+    before, notes = read_data_record(path), list[str]()
+    if before.method != current.method:
+        current = data.describe(before.method)
+    if before.checksum == current.checksum:
+        return Verdict(before, done)
+    changes = {
+        name: records.compare(getattr(before, name), getattr(current, name), done.unreadable.__contains__)
+        for name in SPLITS
+    }
+    lines = [line for name, title in SPLITS.items() for line in records.explain(title, changes[name])]
+    if lines and not accept:
+        raise _refusal(lines)
+    mended = [name for change in changes.values() for name in change.mended]
+    if mended:
+        notes.append(f"data: mended since they could not be read, which is no change: {records.shorten(mended)}")
+    if lines:
+        notes += ["data: changed since the run began, and accepted:", *(f"  {line}" for line in lines)]
+    if not lines and not mended:  # the same contents in another form, such as packs
+        return Verdict(before, done)
+    done.mend(mended, data.files_of)
+    return Verdict(current, done, tuple(notes), _event(current, changes, bool(lines)))
+
+
+def _refusal(lines: Sequence[str]) -> UserError:
+    return UserError(
+        "\n  ".join(
+            [
+                "--resume: the data are not those of this run any more:",
+                *lines,
+                f"restore them, or go on with them as they are by {ACCEPT}, which is recorded",
+            ]
+        )
+    )
+
+
+def _event(current: DataRecord, changes: dict[str, SplitChange], accepted: bool) -> dict[str, Any]:
+    counts = {name: change.counts for name, change in changes.items()}
+    mended = [name for change in changes.values() for name in change.mended]
+    return {
+        "checksum": current.checksum,
+        "checksum_method": current.method,
+        "train_samples": current.train.samples,
+        "val_samples": current.val.samples,
+        "accepted": accepted,
+        "counts": counts,
+        "mended": mended,
+    }
+
+
+def _restore(cfg: Config, job: Job, run: str | None, print_line: Print, eval_only: bool) -> tuple[int, str]:
+    path = checkpoint.latest(run) if run else None
+    if path:
+        return load(path, job.trainer, job.plan, job.clock.global_batch, job.val_set.classes, print_line)
+    tensors, origin = _start(cfg, job, print_line, eval_only)
+    job.trainer.load_state_dict(tensors)
+    return 0, origin
+
+
+def _start(cfg: Config, job: Job, print_line: Print, eval_only: bool) -> tuple[weights.Tensors, str]:
+    """Return the tensors of a new run, with moving averages where the plan has them, and the origin of the weights."""
+    if cfg.weights:
+        cfg = replace(cfg, weights=recorded.resolve_pointer(cfg.weights))
+    arguments = job.spec, job.arch, job.trainer.params, job.val_set.classes
+    if not (eval_only and job.plan.ema and cfg.weights and recorded.has_averages(cfg.weights)):
+        tensors, origin = weights.initial(cfg, *arguments, print_line)
+        return state.with_averages(tensors, job.plan), origin
+    averages, _ = weights.initial(cfg, *arguments, lambda line: None)
+    tensors, origin = weights.initial(
+        replace(cfg, weights=recorded.model_file(cfg.weights, raw=True)), *arguments, print_line
+    )
+    print_line(f"weights: {cfg.weights} has a moving average (EMA) too, which is evaluated beside them")
+    return {**tensors, **{state.ema_key(name): array for name, array in averages.items()}}, origin

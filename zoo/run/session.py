@@ -18,6 +18,7 @@ from zoo.run.job import Job
 from zoo.run.monitor import WARM_UP, MeanLoss, Meters, RunProfile, Visualizer
 from zoo.run.pipeline import DecodedStream, Loading, Prefetcher
 from zoo.run.request import Request
+from zoo.run.resume import Verdict
 from zoo.run.stopping import BadSampleTracker, EvaluationStopped, StepReports, StopSignal
 from zoo.trainer.protocol import DeviceBatch, StepOutput
 from zoo.weights.recorded import rank
@@ -36,6 +37,7 @@ class Run:
     Attributes:
         request: recipe and what to do with it.
         job: data, schedule and trainer.
+        verdict: on the data, with the progress so far.
         console: shows what happens.
         first_step: updates done before this process began.
         last_step: updates done when the run ends.
@@ -54,6 +56,7 @@ class Run:
 
     request: Request
     job: Job
+    verdict: Verdict
     console: "Console"
     first_step: int
     last_step: int
@@ -70,7 +73,7 @@ class Run:
     metrics: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self.config, self.progress = self.request.config, self.job.data.verdict.progress
+        self.config, self.progress = self.request.config, self.verdict.progress
         self._early_end: tuple[str, str | None] | None = None  # why the run ends before its last step: name, message
         self._error: UserError | None = None  # of all ranks alike; raised when the step has been saved
         self._reports = StepReports(self.job.group, self.stop_signal)
@@ -198,7 +201,7 @@ class Run:
         keep = self.config.train.keep_checkpoints
         try:
             with self.console.activity("saving"):
-                beside = job.data.verdict.files() if self.folder else {}
+                beside = self.verdict.files() if self.folder else {}
                 path = checkpoint.save_shared(job.group, job.trainer, self.folder, done, record, keep, beside)
         except checkpoint.NotFinite as error:
             message = f"step {done} is not saved, because nothing can go on from it: not finite are {error}"
@@ -260,7 +263,7 @@ class Run:
 
     def _add_first_events(self) -> None:
         """Add `resume`, or `load` and `begin`, and record the data. All ranks gather the facts of their machines."""
-        job, request, verdict = self.job, self.request, self.job.data.verdict
+        job, request, verdict = self.job, self.request, self.verdict
         place = facts.place(job, self.config)
         if request.resume and self.folder:
             path = checkpoint.latest(request.resume)

@@ -14,14 +14,15 @@ from zoo.distributed import environment
 from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
 from zoo.logs.lines import rank_lines
-from zoo.run import facts, folder, monitor, pipeline, resume, weights
+from zoo.run import exported, facts, folder, monitor, pipeline, resume
 from zoo.run.dataset import write_table
 from zoo.run.evaluation import Evaluations
 from zoo.run.folder import FolderLock
-from zoo.run.job import Job, assemble, join, restore
+from zoo.run.job import Job, assemble, join, load
 from zoo.run.monitor import Visualizer
 from zoo.run.pipeline import Loading
 from zoo.run.request import Request
+from zoo.run.resume import Verdict
 from zoo.run.session import Run
 from zoo.run.stopping import StopSignal
 
@@ -39,9 +40,7 @@ def start(request: Request) -> Iterator["Run"]:
     Raises:
         UserError: anything that the user can fix. The other ranks end with the same message.
     """
-    graph = weights.exported_model(request.config)
-    if graph:
-        weights.check_exported_use(graph, request.eval_only, request.resume)
+    exported.check_use(request.config.weights, request.eval_only, request.resume)
     group = run = None
     lock = FolderLock()
     try:
@@ -50,10 +49,13 @@ def start(request: Request) -> Iterator["Run"]:
         claimed = None if group.rank or request.eval_only else request.resume
         damaged = resume.claim(claimed, lock) if claimed else []
         request = request._replace(notes=[*request.notes, *group.all_gather(damaged)[0]])
-        job = assemble(request, group)
+        data, run_before = load(request, group), None if request.eval_only else request.resume
+        verdict = resume.check_data(group, run_before, data, request.accept_changed_data)
+        kept = resume.begun(group, request.resume)
+        job = assemble(request, group, data, kept)
         if job.world.device.startswith("cpu"):
             request.notes.append(environment.describe_threads(threads, os.environ))
-        run = _open(request, job, lock)
+        run = _open(request, job, verdict, kept, lock)
         with run.journal:
             yield run
         run.close()
@@ -82,7 +84,7 @@ def start(request: Request) -> Iterator["Run"]:
         lock.release()
 
 
-def _open(request: Request, job: Job, lock: FolderLock) -> Run:
+def _open(request: Request, job: Job, verdict: Verdict, kept: dict[str, Any], lock: FolderLock) -> Run:
     """Restore the tensors, choose who reads the data, make the folder, open the logs, and describe it all."""
     from zoo.logs.console import Console  # and rich, which other programs do without
 
@@ -92,14 +94,14 @@ def _open(request: Request, job: Job, lock: FolderLock) -> Run:
     console = Console(last_step, out, epochs=cfg.train.epochs, metric=job.task.PRIMARY, verbose=request.verbose)
     for note in request.notes:
         console.print(note)
-    first_step, origin = restore(cfg, job, request.resume, console.print, request.eval_only)
+    first_step, origin = resume.restore(cfg, job, request.resume, console.print, request.eval_only)
     groups.assert_same(group, "the step to go on from", first_step)
     if cfg.weights:  # a name or an address is the same on every host, and its path in a cache is not
         origin = origin.replace(cfg.weights, str(request.resolved["weights"].value), 1)
     groups.assert_same(group, "the origin of the weights", origin)
     recipe, described = loader.render(request.resolved), facts.describe(job, cfg, origin)
-    reading = pipeline.plan_loading(job, request.resume, cfg.train.deterministic)
-    decoder, stop_signal = pipeline.open_decoder(job, reading), StopSignal()
+    reading = pipeline.plan_loading(job.train_set, job.world, job.group, kept.get("loader"), cfg.train.deterministic)
+    decoder, stop_signal = pipeline.open_decoder(job.world, reading), StopSignal()
     train_samples = 0 if request.eval_only else cfg.train.eval_train_samples
     evaluations = Evaluations(job, cfg, reading, decoder, console.track, train_samples, stop_signal)
     folder: str | None = None
@@ -108,10 +110,11 @@ def _open(request: Request, job: Job, lock: FolderLock) -> Run:
     if is_root and not request.eval_only:  # after all that may refuse the run
         folder, journal, viewers = _open_folder(request, job, recipe, console, lock)
     visualizer = Visualizer(job, cfg, viewers)
-    _describe(request, job, console, described, reading)
+    _describe(request, job, verdict, console, described, reading)
     return Run(
         request,
         job,
+        verdict,
         console,
         first_step,
         last_step,
@@ -140,13 +143,15 @@ def _open_folder(
     return path, journal, viewers
 
 
-def _describe(request: Request, job: Job, console: "Console", described: dict[str, Any], reading: Loading) -> None:
+def _describe(
+    request: Request, job: Job, verdict: Verdict, console: "Console", described: dict[str, Any], reading: Loading
+) -> None:
     """Show what the run is. A collective call."""
     ranks = groups.describe_ranks(job.group, job.world.device, job.framework)
     if job.group.size > 1:
         for line in rank_lines(job.group.launch.launcher, ranks):
             console.print(line)
-    notes = (*job.train_set.notes, *job.data.check.lines, *job.data.verdict.lines, *cache.notes(request.config.data))
+    notes = (*job.train_set.notes, *job.data.check.lines, *verdict.lines, *cache.notes(request.config.data))
     console.describe(described, request.changed, notes)
     for note in (*job.notes, *reading.notes):
         console.print(note)

@@ -14,16 +14,17 @@ from zoo.data.errors import UserError
 from zoo.models import Spec, load_spec, resolve_arch
 from zoo.predict.predictors import Predictor, find_predictor
 from zoo.predict.results import TrainedModel
-from zoo.run import weights
-from zoo.run.checkpoint import has_averages, model_file
+from zoo.run import exported, hub
 from zoo.run.job import build_trainer
+from zoo.run.recorded_recipe import read_recipe
 from zoo.run.request import FIND
 from zoo.tasks import load_task
-from zoo.trainer import load_backend, load_onnx_backend
+from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.world import Launch
 from zoo.weights import files, onnx_file, recorded
 from zoo.weights.match import require_match, require_usable
+from zoo.weights.recorded import has_averages, model_file
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,9 @@ class Trained:
         if onnx_file.is_onnx(self.path):
             if self.raw:
                 raise UserError(f"--raw: {self.path} has one kind of weights; leave it out")
-            world = load_onnx_backend().start(Launch(), cfg.device)
-            _, inference, file = weights.build_exported(self.path, cfg, self.model, self.arch, self.fields, world)
-            facts = {"framework": weights.ONNX, "precision": file.metadata.precision, "device": world.device}
+            world = exported.start(Launch(), cfg.device)
+            _, inference, file = exported.build(self.path, cfg, self.model, self.arch, self.fields, world)
+            facts = {"framework": exported.ONNX, "precision": file.metadata.precision, "device": world.device}
         else:
             world = load_backend(cfg.framework).start(Launch(), cfg.device)
             # A mode of torch.compile concerns training, and may need a GPU.
@@ -130,14 +131,13 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
     Raises:
         UserError: there is no checkpoint or its record is incomplete, or an option is wrong.
     """
-    path = recorded.resolve_pointer(weights.resolve(path))
-    record, entries = weights.read_recipe(path)
+    path = recorded.resolve_pointer(hub.resolve(path))
+    record, entries = read_recipe(path)
     flags = {"device": loader.Entry(device, "--device")}
     if framework or not onnx_file.is_onnx(path):
         flags["framework"] = loader.Entry(framework or "torch", "--framework")
     cfg, resolved = loader.build({**entries, **flags, **loader.overrides(overrides)}, FIND)
-    if onnx_file.is_onnx(path):
-        weights.check_exported_settings(path, resolved)
+    exported.check_settings(path, resolved)
     model, dataset, classes = resolved["model.name"].value, resolved["data.name"].value, record["classes"]
     spec = load_spec(model)
     predictor = find_predictor(spec.TASK, dataset)

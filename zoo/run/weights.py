@@ -1,171 +1,24 @@
-"""Weights that a run is given: the recipe that they record, their tensors, and exported models (.onnx)."""
+"""The tensors that a new run starts from: of weights, of a pretrained backbone, or drawn from the seed."""
 
-import glob
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from zoo import tasks
-from zoo.config import loader
 from zoo.config.convert import plain
-from zoo.config.loader import Entry
 from zoo.config.schema import Config
-from zoo.data.batch import Field
-from zoo.data.errors import UserError, similar_name, similar_path
-from zoo.data.parsing import parsing
+from zoo.data.errors import UserError
 from zoo.models import Spec, initializers, load_spec
-from zoo.run.checkpoint import FOLDER, RECORD, has_averages, load_record, model_file
-from zoo.trainer import load_onnx_backend
-from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.protocol import Param
-from zoo.trainer.world import World
-from zoo.weights import files, onnx_file, recorded
+from zoo.weights import files, recorded
 from zoo.weights.match import merge
-from zoo.weights.recorded import MODEL_TRAINING_KEYS
+from zoo.weights.recorded import has_averages, model_file
 
 Print = Callable[[str], None]
 Tensors = dict[str, np.ndarray]
 # Options of converted weights that a run may change, with a warning.
 CHANGEABLE = ("padding", "bn_eps", "dilate", "shift_place", "temporal_pool")
 WITHOUT_OPTION = {"padding": "symmetric", "bn_eps": 1e-5}  # what models compute that lack the option
-EXAMPLE = "runs/tsm_demo/checkpoints/best"
-OF_THE_RUN = ("out", "weights", "fresh_head")  # keys that another run does not repeat
-GIVEN = ("--weights", "-o weights")  # origins of weights that are younger than the recipe's file
-ONNX = "onnx"  # of the back end, where that of a framework stands in records and messages
-FIXED_BY_EXPORT = {  # key -> its flags
-    "framework": ("--framework",),
-    "train.precision": ("--amp", "--exact"),
-    "train.eval_precision": (),
-    "train.ema": (),
-}
-
-
-def resolve(name: str) -> str:
-    """Return the path of weights: the given one, or that of a name of published ones or an address, made ready.
-
-    Raises:
-        UserError: they cannot be made ready, or a name like it is meant.
-    """
-    if name.startswith("hf://"):
-        from zoo.run import hub
-
-        return hub.pull(name)
-    if os.path.lexists(name) or os.sep in name:
-        return name
-    from zoo.weights import registry  # which most runs do without
-
-    if name in registry.table() or similar_name(name, registry.table()):
-        return registry.prepare(registry.find(name))
-    return name
-
-
-def is_checkpoint(path: str) -> bool:
-    """Return whether a folder is that of a checkpoint."""
-    return os.path.isfile(os.path.join(recorded.resolve_pointer(path), RECORD))
-
-
-def read_recipe(path: str) -> tuple[dict[str, Any], loader.Entries]:
-    """Read the record and the recipe of a checkpoint folder or of an exported model.
-
-    Raises:
-        UserError: the folder is no checkpoint, or the record is incomplete.
-    """
-    if onnx_file.is_onnx(path):
-        return _parse(dict(onnx_file.read(path).metadata.record), path)
-    if not os.path.lexists(path):
-        listed = "; zoo weights list shows the published ones"
-        raise UserError(f"{path}: there is no such file or folder of weights{similar_path(path) or listed}")
-    if not is_checkpoint(path):
-        candidates = [os.path.dirname(path) or ".", *sorted(glob.glob(f"{glob.escape(path)}/*/"))]  # of runs, say
-        example = next(filter(is_checkpoint, candidates), EXAMPLE)
-        raise UserError(
-            f"{path} has no {RECORD}, which holds the recipe and the class names; give the folder of "
-            f"a checkpoint, such as {example}"
-        )
-    return _parse(load_record(path), os.path.join(path, RECORD))
-
-
-def repeat(path: str) -> tuple[str, loader.Entries]:
-    """Return the name of the run that wrote a checkpoint and its recipe, for another run with its weights.
-
-    Of an exported model, it is the name of its file.
-
-    Raises:
-        UserError: as read_recipe().
-    """
-    folder = os.path.dirname(path) if path.endswith(".safetensors") else path
-    entries = read_recipe(folder)[1]
-    run = os.path.realpath(folder)
-    if os.path.basename(os.path.dirname(run)) == FOLDER:
-        run = os.path.dirname(os.path.dirname(run))
-    if onnx_file.is_onnx(path):
-        run = os.path.splitext(path)[0]
-    return os.path.basename(run), {key: entry for key, entry in entries.items() if key not in OF_THE_RUN}
-
-
-def recorded_settings(
-    entries: loader.Entries, began: loader.Entries, path: str | None, eval_only: bool
-) -> loader.Entries:
-    """Return the entries that a run takes from the record of its weights: what describes their model and its input.
-
-    Weights that are named on the command line precede the file of the recipe, and -o precedes them. Weights that a
-    recipe names only fill what it leaves open. An evaluation takes the number of classes too; a training has that of
-    the data. A run that goes on takes the settings that it took from its weights when it began.
-
-    Args:
-        entries: the recipe; weights without a record give nothing.
-        began: the recipe of the run to resume; empty for a new run.
-        path: of the weights that the recipe names.
-        eval_only: whether the run evaluates the weights.
-
-    Raises:
-        UserError: the weights are those of another model.
-    """
-    weights = next((each["weights"] for each in (entries, began) if "weights" in each and each["weights"].value), None)
-    if weights is None:
-        return {}
-    record = recorded.of_recipe(began) if began else recorded.read(str(path))
-    origin = str(weights.value if began else path)
-    name = entries.get("model.name", Entry(record.model, origin)).value
-    fresh_head = "fresh_head" in entries and entries["fresh_head"].value
-    if record.model not in (None, name) and not fresh_head:
-        remedy = "none" if eval_only else "-o fresh_head=true if only the classifiers differ"
-        raise UserError(
-            f"{origin} holds the model {record.model}, this recipe trains {name}: give a recipe of {record.model} with "
-            f"-c, or {remedy}"
-        )
-    found = {f"model.{key}": value for key, value in record.arch.items() if key != "num_classes"}
-    found |= {f"data.{key}": value for key, value in record.data.items()}
-    if record.names and not fresh_head:
-        found["data.names"] = record.names
-    if eval_only and record.classes:
-        found["model.num_classes"] = record.arch.get("num_classes") or len(record.classes)
-    if eval_only and record.model:  # both kinds of weights are evaluated, if there are
-        found["train.ema"] = read_recipe(origin)[1]["train.ema"].value if has_averages(origin) else None
-    precede = weights.origin in GIVEN or weights is not entries.get("weights")
-
-    def is_open(key: str) -> bool:
-        return key not in entries or (precede and entries[key].origin != f"-o {key}")
-
-    # `outdated`: a key that this model or data set does not have is left out.
-    return {key: Entry(value, origin, outdated=True) for key, value in found.items() if is_open(key)}
-
-
-def taken_note(taken: loader.Entries, entries: loader.Entries, cfg: Config) -> list[str]:
-    """Return a line on what the weights have changed of a recipe and its defaults; none without any."""
-    changes = []
-    for key, entry in sorted(taken.items()):
-        section, _, name = key.partition(".")
-        settings = getattr(cfg, section)
-        before = entries[key].value if key in entries else getattr(type(settings), name, None)
-        if plain(before) != plain(getattr(settings, name, before)):
-            changes.append(f"{key}: {plain(before)} -> {entry.value}")
-    path = next(iter(taken.values())).origin if taken else ""
-    return [f"taken from {path}, unless -o says otherwise: {', '.join(changes)}"] if changes else []
 
 
 def initial(
@@ -203,9 +56,9 @@ def initial(
         _check_arch(recorded.entry(path, metadata, "arch", dict) or _shown_by_tensors(record), cfg.model, path)
         _check_model(tensors, initialized, spec, record, path)
         _warn_of_other_arch(record.arch, cfg.model, path, print_line)
-        warn_of_other_preprocessing(record.data, cfg, path, print_line)
+        recorded.warn_of_other_preprocessing(record.data, cfg, path, print_line)
         if "classes" in metadata and not cfg.fresh_head:
-            warn_of_other_classes(
+            recorded.warn_of_other_classes(
                 [*map(str, recorded.entry(path, metadata, "classes", list))], classes, path, print_line
             )
         merged = _merge(initialized, tensors, lambda name: cfg.fresh_head and spec.is_head(name), path, print_line)
@@ -224,73 +77,6 @@ def initial(
 def averages_note(path: str) -> str:
     """Return a line for those who load the weights of a checkpoint that has moving averages."""
     return f"weights: the moving average (EMA) in {path}; those of its last update: {model_file(path, raw=True)}"
-
-
-def exported_model(cfg: Config) -> str | None:
-    """Return the exported model that a recipe names as its weights; None if they are none."""
-    return cfg.weights if onnx_file.is_onnx(cfg.weights) else None
-
-
-def check_exported_use(path: str, evaluates: bool, resume: str | None = None) -> None:
-    """Raise UserError unless a run does nothing but evaluate an exported model."""
-    if not evaluates:
-        raise UserError(
-            f"weights: {path} is an exported model, which can only predict: evaluate it with --eval-only, or train "
-            "from the checkpoint that it was exported from"
-        )
-    if resume:
-        raise UserError(f"--resume: evaluates the last checkpoint of {resume}, and --weights {path}; leave one out")
-
-
-def check_exported_settings(path: str, resolved: Mapping[str, Entry]) -> None:
-    """Raise UserError if the command line asks for something that was settled by the export."""
-    for key, flags in FIXED_BY_EXPORT.items():
-        origin = resolved[key].origin
-        if origin in (f"-o {key}", *flags):
-            raise UserError(
-                f"{origin}: {path} is computed by ONNX Runtime, in the precision and with the weights that it was "
-                "exported with; leave it out"
-            )
-
-
-def build_exported(
-    path: str, cfg: Config, model: str, arch: Any, fields: Sequence[Field], world: World
-) -> tuple[Plan, Any, onnx_file.OnnxFile]:
-    """Load an exported model, to predict.
-
-    Args:
-        path: of its file.
-        cfg: the recipe.
-        model: name of the model.
-        arch: its complete architecture.
-        fields: of a training sample of the data set; the model's input comes first.
-        world: of zoo.trainer.onnx.
-
-    Returns:
-        The plan, an OnnxModel, and the file.
-
-    Raises:
-        UserError: the file is not readable, or is that of another model or architecture.
-    """
-    file = onnx_file.read(path)
-    _check_graph(file, model, arch)
-    plan = Plan(
-        fields=tuple(fields),
-        dropout_masks=(),
-        param_group=lambda name: ParamGroup(0.0, 0.0),  # nothing is trained
-        mode=Mode(file.metadata.precision, None, False, False),
-        output=tasks.load_task(load_spec(model).TASK).output(cfg.task),
-        seed=cfg.seed,
-        eval_mixed=True,  # in the precision of the export
-    )
-    return plan, load_onnx_backend().OnnxModel(file, arch, plan, world), file
-
-
-def _parse(record: dict[str, Any], origin: str) -> tuple[dict[str, Any], loader.Entries]:
-    """Return a record with its classes as a tuple, and its recipe. origin: the file of the record."""
-    with parsing(f"{origin} lacks a valid recipe or list of classes", "use another checkpoint of the run"):
-        entries = loader.parse_recorded(record["recipe"], origin)
-        return {**record, "classes": tuple(map(str, record["classes"]))}, entries
 
 
 def _shown_by_tensors(record: recorded.Recorded) -> dict[str, Any]:
@@ -347,23 +133,6 @@ def _warn_of_other_arch(options: Mapping[str, Any], arch: Any, path: str, print_
             print_line(f"warning: {path} is for {option}, the recipe has {current}; {remedy}")
 
 
-def warn_of_other_preprocessing(settings: Mapping[str, Any], cfg: Config, path: str, print_line: Print) -> None:
-    """Warn when samples are not prepared as those that the weights were trained on."""
-    for key, value in settings.items():
-        current = plain(getattr(cfg.data, key, value))
-        if current != value:
-            option, other = f"data.{key}={json.dumps(value)}", json.dumps(current)
-            print_line(f"warning: {path} was trained with {option}, the recipe has {other}; give -o {option}")
-
-
-def warn_of_other_classes(recorded: Sequence[str], current: Sequence[str], path: str, print_line: Print) -> None:
-    """Warn when a label means another class than when the weights were trained."""
-    for label, (before, now) in enumerate(zip(recorded, current)):
-        if before != now:
-            print_line(f"warning: class {label} is {now!r} in the data but was {before!r} when {path} was trained")
-            return
-
-
 def _merge(
     initialized: dict[str, np.ndarray],
     tensors: Mapping[str, np.ndarray],
@@ -376,18 +145,3 @@ def _merge(
     fresh = sum(map(is_fresh, initialized))
     print_line(f"weights: {len(initialized) - fresh} tensors from {path}, {fresh} newly initialized")
     return merged
-
-
-def _check_graph(file: onnx_file.OnnxFile, model: str, arch: Any) -> None:
-    """Refuse a recipe for another model than that of the graph, in which every option is fixed."""
-    metadata = file.metadata
-    if metadata.model != model:
-        raise UserError(f"{file.path} holds a {metadata.model}, this recipe has a {model}; leave out -c and model.name")
-    skipped = (*MODEL_TRAINING_KEYS, *(("num_classes",) if load_spec(model).SHARDED_PARAMETERS else ()))
-    for key, value in asdict(arch).items():
-        fixed = metadata.arch.get(key, plain(value))
-        if key not in skipped and plain(value) != fixed:
-            raise UserError(
-                f"{file.path} is for model.{key}={str(fixed)[:100]}, and these settings give {plain(value)}; give the "
-                "settings that it was exported with, or export the checkpoint with others"
-            )

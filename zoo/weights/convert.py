@@ -152,10 +152,10 @@ def save(path: str, tensors: Tensors, metadata: Mapping[str, str]) -> None:
     if path.endswith(".safetensors"):
         files.write(path, tensors, metadata)
         return
-    if path.endswith(files.PADDLE):
-        pdparams.write(path, tensors)
-        return
-    import torch
-
     with files.atomic_write(path) as temporary, open(temporary, "wb") as file:
+        if path.endswith(files.PADDLE):
+            pdparams.write(file, tensors)
+            return
+        import torch
+
         torch.save({name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}, file)

@@ -19,7 +19,7 @@ import numpy as np
 from zoo.data.errors import UserError
 from zoo.data.formats import safe_pickle
 from zoo.data.parsing import parsing
-from zoo.weights import ckpt, files, foreign
+from zoo.weights import ckpt, foreign
 from zoo.weights.ckpt import parse_message, widen
 
 EXTENSION = ".pdparams"
@@ -75,15 +75,10 @@ def parse(file: BinaryIO, path: str) -> dict[str, np.ndarray]:
     return {name: widened[id(array)] for name, array in arrays.items()}
 
 
-def write(path: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write arrays as paddle.save writes a state dict, completely or not at all.
-
-    Raises:
-        UserError: The file exists already or cannot be written.
-    """
+def write(file: BinaryIO, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write arrays as paddle.save writes a state dict."""
     content = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
-    with files.atomic_write(path) as temporary, open(temporary, "wb") as file:
-        pickle.dump(content, file, PROTOCOL)
+    pickle.dump(content, file, PROTOCOL)
 
 
 def _unwrap(content: Any) -> Any:

@@ -1,12 +1,15 @@
 """The record of a weights file of this zoo about its model: a converted or exported file, or a run's checkpoint."""
 
+import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from zoo.config import loader
+from zoo.config.convert import plain
+from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
@@ -15,6 +18,7 @@ from zoo.weights.files import RECORD
 
 T = TypeVar("T")
 FOLDER, EVALUATION = "checkpoints", "evaluation.json"  # of a run, of a checkpoint
+MODEL, AVERAGE = "model.safetensors", "ema.safetensors"  # of a checkpoint
 STEP = re.compile(r"step-\d{8,}")
 MAX_SIZE = 64  # bytes of a file with a name
 # Options of models that matter in training alone; a run takes over all others, also those of a new model.
@@ -48,6 +52,24 @@ def resolve_pointer(path: str) -> str:
         return path
     target = os.path.join(folder, name)
     return target if STEP.fullmatch(name) and os.path.isdir(target) else path
+
+
+def model_file(path: str, raw: bool = False) -> str:
+    """Return the weights file of a checkpoint folder, or the path itself if it is no folder.
+
+    Args:
+        path: of a checkpoint or a weights file.
+        raw: the weights of the last update, also where the checkpoint has their moving averages.
+    """
+    path = resolve_pointer(path)
+    if not os.path.isdir(path):
+        return path
+    return os.path.join(path, MODEL if raw or not has_averages(path) else AVERAGE)
+
+
+def has_averages(path: str) -> bool:
+    """Return whether a path is the folder of a checkpoint with moving averages."""
+    return os.path.isfile(os.path.join(resolve_pointer(path), AVERAGE))
 
 
 def rank(metrics: Mapping[str, Any]) -> tuple[float, float]:
@@ -115,7 +137,7 @@ def read(path: str) -> Recorded:
     path = resolve_pointer(path)
     if onnx_file.is_onnx(path) and os.path.isfile(path):
         return _of_record(path, onnx_file.read(path).metadata.record)
-    path = os.path.join(path, "model.safetensors") if os.path.isdir(path) else path
+    path = os.path.join(path, MODEL) if os.path.isdir(path) else path
     if not path.endswith(".safetensors") or not os.path.isfile(path):
         return NOTHING
     metadata = files.read_metadata(path)
@@ -133,6 +155,27 @@ def entry(path: str, metadata: Mapping[str, str], key: str, kind: type[T]) -> T:
         if not isinstance(found, kind):
             raise ValueError(f"no {kind.__name__}")
         return found
+
+
+def warn_of_other_preprocessing(
+    settings: Mapping[str, Any], cfg: Config, path: str, print_line: Callable[[str], None]
+) -> None:
+    """Warn when samples are not prepared as those that the weights were trained on."""
+    for key, value in settings.items():
+        current = plain(getattr(cfg.data, key, value))
+        if current != value:
+            option, other = f"data.{key}={json.dumps(value)}", json.dumps(current)
+            print_line(f"warning: {path} was trained with {option}, the recipe has {other}; give -o {option}")
+
+
+def warn_of_other_classes(
+    recorded: Sequence[str], current: Sequence[str], path: str, print_line: Callable[[str], None]
+) -> None:
+    """Warn when a label means another class than when the weights were trained."""
+    for label, (before, now) in enumerate(zip(recorded, current)):
+        if before != now:
+            print_line(f"warning: class {label} is {now!r} in the data but was {before!r} when {path} was trained")
+            return
 
 
 def _of_record(path: str, record: Any = None) -> Recorded:

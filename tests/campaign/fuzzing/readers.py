@@ -61,13 +61,13 @@ def convert(folder: Path) -> None:
 
 def read_checkpoint(folder: Path) -> None:
     """Read the newest checkpoint of a run as a resume does, and its record as a run with its weights does."""
-    from zoo.run import checkpoint, resume, weights
+    from zoo.run import checkpoint, recorded_recipe, resume
 
     step = str(folder / "checkpoints" / "step-00000010")
     checkpoint.check_whole(step)
     _, record = checkpoint.load_checkpoint(step)
     resume.check_record(record, step)
-    weights.repeat(str(folder / "checkpoints" / "best"))
+    recorded_recipe.repeat(str(folder / "checkpoints" / "best"))
     recorded.read(step)
 
 

@@ -22,7 +22,7 @@ def decode_here(*arguments: str) -> int:
         decoded += len(images)
         return arrays, images
 
-    uses_gpu = mock.patch.object(pipeline, "uses_gpu", lambda job: True)
+    uses_gpu = mock.patch.object(pipeline, "uses_gpu", lambda train_set, world: True)
     with mock.patch.object(DeviceDecoder, "decode", count), uses_gpu:
         assert cli.main(["train", *arguments]) == 0
     return decoded

@@ -11,7 +11,7 @@ from tests.zoo import api_cases
 from zoo.commands import train
 from zoo.data.demo import shapes
 from zoo.data.errors import UserError
-from zoo.run import dataset
+from zoo.run import resume
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
 slow = pytest.mark.slow
@@ -155,12 +155,12 @@ def test_a_row_of_unreadable_files_saves_what_was_done(run, root, images):
 @slow
 def test_the_same_files_elsewhere_and_read_by_another_method_are_no_change(run, root, tmp_path):
     folder = run(max_steps=2)
-    record = dataset.read_data_record(str(folder / "checkpoints/last"))
+    record = resume.read_data_record(str(folder / "checkpoints/last"))
     shutil.move(root, tmp_path / "elsewhere")
     run(max_steps=4, data__root=str(tmp_path / "elsewhere"))
     run(data__root=str(tmp_path / "elsewhere"), data__checksum="full")
     assert steps(folder) == [1, 2, 3, 4, 5, 6] and not events(folder, "data_changed")
-    now = dataset.read_data_record(str(folder / "checkpoints/last"))
+    now = resume.read_data_record(str(folder / "checkpoints/last"))
     assert (now.checksum, now.method) == (record.checksum, "sampled")
 
 

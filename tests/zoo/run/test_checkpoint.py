@@ -17,17 +17,12 @@ import pytest
 from tests.helpers.paths import ROOT
 from zoo.data.errors import UserError
 from zoo.logs.journal import Journal
-from zoo.run import checkpoint, weights
+from zoo.run import checkpoint, recorded_recipe, resume
 from zoo.run.checkpoint import (
-    AVERAGE,
-    FOLDER,
-    MODEL,
     UPDATE,
-    has_averages,
     latest,
     load_checkpoint,
     load_record,
-    model_file,
     path_of,
     save_checkpoint,
     save_evaluation,
@@ -35,6 +30,7 @@ from zoo.run.checkpoint import (
 )
 from zoo.weights import files, recorded
 from zoo.weights.files import DamagedFile
+from zoo.weights.recorded import AVERAGE, FOLDER, MODEL, has_averages, model_file
 
 FILES = (MODEL, UPDATE)
 RECORD = {"classes": ["tango dancing", 'köln "ü"'], "epoch": 1.5, "recipe": "seed: 1\n"}
@@ -347,7 +343,7 @@ def test_files_with_the_name_of_a_checkpoint_are_as_good_as_links(tmp_path):
     best, last = (str(tmp_path / FOLDER / name) for name in ("best", "last"))
     assert model_file(best) == path_of(str(tmp_path), 1) + "/" + MODEL and not has_averages(best)
     assert load_record(best)["step"] == 1 and load_record(last)["step"] == 2
-    assert weights.is_checkpoint(best) and recorded.read(best) == recorded.read(path_of(str(tmp_path), 1))
+    assert recorded_recipe.is_checkpoint(best) and recorded.read(best) == recorded.read(path_of(str(tmp_path), 1))
     save_checkpoint(str(tmp_path), 3, tensors(3), RECORD, 1)
     assert os.readlink(last) == "step-00000003"
     assert load_record(best)["step"] == 1  # kept, although it is old
@@ -434,7 +430,7 @@ def test_a_resume_links_the_best_and_adds_its_event(folder, evaluations, logged,
     with Journal(folder, []) as journal:
         for name, step in logged:
             journal.add(name, step=step, **({"accuracy": evaluations[step]} if name == "eval" else {}))
-        checkpoint.restore_links(folder, journal, evaluations, 8)
+        resume.restore_links(folder, journal, evaluations, 8)
         assert [event["step"] for event in journal.events if event["event"] == "best"] == steps
     best = max(evaluations, key=evaluations.get)
     assert os.readlink(f"{folder}/checkpoints/best") == f"step-{best:08d}"

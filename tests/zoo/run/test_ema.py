@@ -9,9 +9,10 @@ import pytest
 import zoo
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
-from zoo.run.checkpoint import has_averages, load_checkpoint
+from zoo.run.checkpoint import load_checkpoint
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
+from zoo.weights.recorded import has_averages
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
 EMA = {"train.ema": 0.9}

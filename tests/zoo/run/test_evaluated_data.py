@@ -1,7 +1,6 @@
 """Data of an evaluation: classes are found by name, and a training split is not needed."""
 
 import pickle
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,8 +18,7 @@ CLASSES = ("cat", "dog", "owl")
 def load(monkeypatch, root, trained, module=imagenet, **keys):
     """Return the splits that an evaluation of weights, which were trained on some classes, reads."""
     monkeypatch.setattr(dataset.recorded, "read", lambda path: Recorded("resnet", {}, {}, trained))
-    cfg = SimpleNamespace(weights="some/weights", data=module.Settings(root=str(root), **keys))
-    return dataset._load_for_evaluation(module, SimpleNamespace(config=cfg, resume=None))
+    return dataset._load_for_evaluation(module, module.Settings(root=str(root), **keys), "some/weights")
 
 
 def write(root, *classes, splits=("train", "val")):

@@ -18,7 +18,7 @@ from zoo.data.loaders import dali_graph
 from zoo.data.stages import DECODE, TRANSFORM, total
 from zoo.data.stream import ReadTimes
 from zoo.data.transforms.geometry import Geometry
-from zoo.run import monitor, pipeline
+from zoo.run import monitor, pipeline, resume
 
 HERE, THERE = {"host": "here", "cores": list(range(8))}, {"host": "there", "cores": list(range(4))}
 
@@ -54,6 +54,11 @@ def job(workers=2, group=None, loader="reference", cuda_index=None, dali_device=
     return SimpleNamespace(train_set=train_set, group=group or Ranks(0, [None]), world=world)
 
 
+def plan_loading(job, run=None, deterministic=False):
+    kept = resume.begun(job.group, run).get("loader") if run else None
+    return pipeline.plan_loading(job.train_set, job.world, job.group, kept, deterministic)
+
+
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
     """Eight cores, and a DALI that every GPU can use."""
@@ -65,11 +70,11 @@ def machine(monkeypatch):
 
 
 def test_numbers_of_workers():
-    assert pipeline.plan_loading(job(3)) == ("reference", 3, 8, (), False)
-    plan = pipeline.plan_loading(job("auto"))
+    assert plan_loading(job(3)) == ("reference", 3, 8, (), False)
+    plan = plan_loading(job("auto"))
     assert plan.workers == 7 and "data.workers: auto takes 7" in plan.notes[0]
     # Ranks of a host share its cores, and all ranks take the smallest number.
-    plan = pipeline.plan_loading(job("auto", Ranks(2, [HERE, THERE, None, THERE], [3, 2, None, 1])))
+    plan = plan_loading(job("auto", Ranks(2, [HERE, THERE, None, THERE], [3, 2, None, 1])))
     assert (plan.workers, plan.cores) == (1, 4)
 
 
@@ -87,40 +92,40 @@ def test_numbers_of_workers():
     ],
 )
 def test_dali_decodes_on_the_device_of_the_run(loader, dali_device, cuda_index, expected):
-    plan = pipeline.plan_loading(job(1, None, loader, cuda_index, dali_device))
+    plan = plan_loading(job(1, None, loader, cuda_index, dali_device))
     assert plan.stream_loader == expected and plan.on_device == (expected == "encoded")
-    assert (pipeline.open_decoder(job(1, None, loader, cuda_index, dali_device), plan) is None) != plan.on_device
+    assert (pipeline.open_decoder(job(1, None, loader, cuda_index, dali_device).world, plan) is None) != plan.on_device
     notes = [note.partition(":")[0] for note in plan.notes]
     assert notes == ["data.loader"] * (loader == "auto") + ["data.dali_device"] * plan.on_device
 
 
 def test_samples_that_are_mixed_are_decoded_where_they_are_read():
-    assert pipeline.plan_loading(job(loader="dali", cuda_index=0, mixup=0.2)).stream_loader == "dali"
-    assert pipeline.plan_loading(job(loader="auto", cuda_index=0, mixup=0.2)).stream_loader == "reference"
+    assert plan_loading(job(loader="dali", cuda_index=0, mixup=0.2)).stream_loader == "dali"
+    assert plan_loading(job(loader="auto", cuda_index=0, mixup=0.2)).stream_loader == "reference"
 
 
 def test_a_deterministic_run():
-    assert pipeline.plan_loading(job(loader="auto", cuda_index=0), deterministic=True).stream_loader == "reference"
-    plan = pipeline.plan_loading(job(loader="dali", cuda_index=0), deterministic=True)
+    assert plan_loading(job(loader="auto", cuda_index=0), deterministic=True).stream_loader == "reference"
+    plan = plan_loading(job(loader="dali", cuda_index=0), deterministic=True)
     assert plan.stream_loader == "dali" and "train.deterministic" in plan.notes[0]
     with pytest.raises(UserError, match=r"data.dali_device: .*train.deterministic"):
-        pipeline.plan_loading(job(loader="dali", cuda_index=0, dali_device="gpu"), deterministic=True)
+        plan_loading(job(loader="dali", cuda_index=0, dali_device="gpu"), deterministic=True)
 
 
 def test_no_gpu_for_dali_is_an_error_before_training():
     with pytest.raises(UserError, match=r"data.dali_device: gpu .* data.dali_device=auto"):
-        pipeline.plan_loading(job(loader="dali", dali_device="gpu"))
+        plan_loading(job(loader="dali", dali_device="gpu"))
 
 
 def test_a_host_without_dali_decides_for_all():
-    group = Ranks(0, [HERE, THERE], [None, None], [None, "DALI is not installed"])
-    assert pipeline.plan_loading(job(1, group, "auto", 0)).loader == "reference"
+    group = Ranks(0, [HERE, THERE], [None, "DALI is not installed"])
+    assert plan_loading(job(1, group, "auto", 0)).loader == "reference"
 
 
 def test_videos_are_not_left_to_dali():
     videos = job(loader="auto", cuda_index=0)
     videos.train_set.pending = False
-    assert pipeline.plan_loading(videos).loader == "reference"
+    assert plan_loading(videos).loader == "reference"
 
 
 def write_record(run, values):
@@ -133,9 +138,7 @@ def write_record(run, values):
 def test_a_resumed_run_keeps_its_loader(tmp_path, loader):
     run = write_journal(tmp_path, [BEGIN])
     write_record(run, {"loader": loader})
-    assert (
-        pipeline.plan_loading(job(loader="auto", cuda_index=0 if loader == "reference" else None), run).loader == loader
-    )
+    assert plan_loading(job(loader="auto", cuda_index=0 if loader == "reference" else None), run).loader == loader
 
 
 def test_a_run_that_needs_dali(tmp_path, monkeypatch):
@@ -144,8 +147,8 @@ def test_a_run_that_needs_dali(tmp_path, monkeypatch):
     write_record(run, {"loader": "dali"})
     for arguments in ((job(loader="auto"), run), (job(loader="dali"),)):
         with pytest.raises(UserError, match=r"data.loader: .*-o data.loader=reference"):
-            pipeline.plan_loading(*arguments)
-    assert pipeline.plan_loading(job(), run).notes == ()
+            plan_loading(*arguments)
+    assert plan_loading(job(), run).notes == ()
 
 
 def test_an_interval_is_a_difference():

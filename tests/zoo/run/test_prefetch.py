@@ -18,7 +18,7 @@ from zoo.data.stream import EvaluationBatches, UnreadableSample, open_evaluation
 from zoo.run import pipeline
 from zoo.run.evaluation import _inputs, _rows
 from zoo.run.pipeline import SPARE, DecodedStream
-from zoo.run.resume import Progress, parse_progress
+from zoo.run.progress import Progress, parse_progress
 from zoo.run.stopping import BadSampleTracker
 
 

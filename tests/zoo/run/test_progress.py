@@ -10,7 +10,7 @@ from tests.helpers.cli import call_zoo
 from tests.helpers.training import events
 from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import UnreadableSample
-from zoo.run.resume import Progress, parse_progress
+from zoo.run.progress import Progress, parse_progress
 from zoo.run.stopping import StepReports, Stop, StopSignal
 
 

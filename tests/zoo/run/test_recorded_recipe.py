@@ -9,7 +9,7 @@ from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.config import loader
 from zoo.data.errors import UserError
-from zoo.run import weights
+from zoo.run import hub, recorded_recipe
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
 
@@ -108,11 +108,11 @@ def test_a_run_that_is_resumed_takes_the_same_settings(checkpoint, tmp_path):
 
 def test_a_path_that_is_not_there_has_no_settings(checkpoint):
     entries = {"weights": loader.Entry(checkpoint + "x", "--weights")}
-    assert weights.recorded_settings(entries, {}, checkpoint + "x", True) == {}
+    assert recorded_recipe.recorded_settings(entries, {}, checkpoint + "x", True) == {}
 
 
 def test_a_recipe_has_the_name_of_its_weights_and_no_path_of_this_host(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "resolve", {"hf://a/b@v1": checkpoint}.__getitem__)
+    monkeypatch.setattr(hub, "resolve", {"hf://a/b@v1": checkpoint}.__getitem__)
     first = resolve_recipe(Options(RESNET, weights="hf://a/b@v1"))
     assert (first.config.weights, first.resolved["weights"].value) == (checkpoint, "hf://a/b@v1")
     assert first.config.model.depth == 18
@@ -120,7 +120,7 @@ def test_a_recipe_has_the_name_of_its_weights_and_no_path_of_this_host(checkpoin
     (run / "checkpoints").mkdir(parents=True)
     (run / "config.yaml").write_text(loader.render(first.resolved))
     shutil.copytree(checkpoint, run / "checkpoints/step-00000003")
-    monkeypatch.setattr(weights, "resolve", None)  # they are not needed any more: offline, or removed since
+    monkeypatch.setattr(hub, "resolve", None)  # they are not needed any more: offline, or removed since
     for again in (resolve_recipe(Options(None, resume=str(run))), resolve_recipe(Options(RESNET, resume=str(run)))):
         assert again.config.model == first.config.model and again.resolved["weights"].value in ("hf://a/b@v1", None)
 

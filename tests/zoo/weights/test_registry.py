@@ -21,7 +21,7 @@ from zoo.config import loader
 from zoo.data.errors import UserError
 from zoo.finetune import recipe
 from zoo.models import load_spec, named
-from zoo.run import trained
+from zoo.run import hub, trained
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
 from zoo.weights import files, layouts, recorded, registry
@@ -184,7 +184,7 @@ def test_names_that_are_not_there(server, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="there are no published weights tsm.k400; zoo weights list shows all"):
         zoo.create_model("tsm.k400")
     os.mkdir(RESNET)  # a folder of the user precedes the table
-    assert trained.weights.resolve(RESNET) == RESNET and recorded.read(RESNET) == recorded.NOTHING
+    assert hub.resolve(RESNET) == RESNET and recorded.read(RESNET) == recorded.NOTHING
 
 
 def test_the_command(server, tmp_path, capsys):

@@ -69,7 +69,7 @@ def measure(job: Job, count: int) -> Report:
 
     What was measured has JSON's types: seconds, samples per second, and milliseconds per sample.
     """
-    plan = pipeline.plan_loading(job)
+    plan = pipeline.plan_loading(job.train_set, job.world, job.group)
     samples = min(len(job.train_set), max(count, MIN_SAMPLES, job.batch_plan.batch))
     return {
         "dataset": type(job.train_set).__module__,
@@ -208,7 +208,7 @@ def measure_device(job: Job, count: int, plan: Loading) -> Report:
     dataset, batch, threads = job.train_set, job.batch_plan.batch, pipeline.dali_threads(plan.cores)
     in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads) + AT_A_TIME  # at a pass's start
     stream = _open(job, plan, DEVICE_PASSES * (in_flight + count) + in_flight)
-    decoded = DecodedStream(stream, open_decoder(job, plan), stream.batches)
+    decoded = DecodedStream(stream, open_decoder(job.world, plan), stream.batches)
     walls = []
     for _ in range(DEVICE_PASSES):
         _take(decoded, in_flight)

@@ -22,7 +22,7 @@ from zoo.distributed import machine
 from zoo.export import assembly, low_precision, proof
 from zoo.models import initializers, load_spec
 from zoo.predict.predictors import find_predictor
-from zoo.run import trained, weights
+from zoo.run import exported, trained
 from zoo.run.checkpoint import save_checkpoint
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
@@ -178,7 +178,7 @@ def measure_model(sized: Sized, arguments: argparse.Namespace, folder: str) -> d
 def run_exported(checkpoint: trained.Trained, path: str) -> Any:
     """Return the exported model of a checkpoint, in ONNX Runtime."""
     world = load_onnx_backend().start(Launch(), "cpu")
-    return weights.build_exported(path, checkpoint.cfg, checkpoint.model, checkpoint.arch, checkpoint.fields, world)[1]
+    return exported.build(path, checkpoint.cfg, checkpoint.model, checkpoint.arch, checkpoint.fields, world)[1]
 
 
 def build(recipe: str, overrides: Sequence[str], folder: str, classes: int) -> Sized:

@@ -10,7 +10,8 @@ from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.commands.options import add_recipe_arguments, request_of
 from zoo.run import monitor
-from zoo.run.job import Job, assemble, join, restore, sample_batch
+from zoo.run.job import Job, assemble, join, sample_batch
+from zoo.run.resume import restore
 from zoo.trainer.world import TRACE
 
 EPILOG = """\

@@ -1,0 +1,120 @@
+"""Exported models (.onnx) in place of the weights of a framework: they can only predict, and all is in their graph."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from zoo import tasks
+from zoo.config.convert import plain
+from zoo.config.loader import Entry
+from zoo.config.schema import Config
+from zoo.data.batch import Field
+from zoo.data.errors import UserError
+from zoo.models import load_spec
+from zoo.trainer import load_onnx_backend
+from zoo.trainer.plan import Mode, ParamGroup, Plan
+from zoo.trainer.world import Launch, World
+from zoo.weights import files, onnx_file, recorded
+from zoo.weights.recorded import MODEL_TRAINING_KEYS
+
+ONNX = "onnx"  # of the back end, where that of a framework stands in records and messages
+FIXED_BY_EXPORT = {  # key -> its flags
+    "framework": ("--framework",),
+    "train.precision": ("--amp", "--exact"),
+    "train.eval_precision": (),
+    "train.ema": (),
+}
+
+
+def check_use(path: str | None, evaluates: bool, resume: str | None) -> None:
+    """Raise UserError if weights are an exported model, and a run does not only evaluate them."""
+    if not onnx_file.is_onnx(path):
+        return
+    if not evaluates:
+        raise UserError(
+            f"weights: {path} is an exported model, which can only predict: evaluate it with --eval-only, or train "
+            "from the checkpoint that it was exported from"
+        )
+    if resume:
+        raise UserError(f"--resume: evaluates the last checkpoint of {resume}, and --weights {path}; leave one out")
+
+
+def check_settings(path: str | None, resolved: Mapping[str, Entry]) -> None:
+    """Raise UserError if weights are an exported model, and the command line asks for what its export has settled."""
+    if not onnx_file.is_onnx(path):
+        return
+    for key, flags in FIXED_BY_EXPORT.items():
+        origin = resolved[key].origin
+        if origin in (f"-o {key}", *flags):
+            raise UserError(
+                f"{origin}: {path} is computed by ONNX Runtime, in the precision and with the weights that it was "
+                "exported with; leave it out"
+            )
+
+
+def start(launch: Launch, device: str) -> World:
+    """Return the device of ONNX Runtime. Raises UserError if it is missing."""
+    return load_onnx_backend().start(launch, device)
+
+
+def build(
+    path: str, cfg: Config, model: str, arch: Any, fields: Sequence[Field], world: World
+) -> tuple[Plan, Any, onnx_file.OnnxFile]:
+    """Load an exported model, to predict.
+
+    Args:
+        path: of its file.
+        cfg: the recipe.
+        model: name of the model.
+        arch: its complete architecture.
+        fields: of a training sample of the data set; the model's input comes first.
+        world: as `start` returns it.
+
+    Returns:
+        The plan, an OnnxModel, and the file.
+
+    Raises:
+        UserError: the file is not readable, or is that of another model or architecture.
+    """
+    file = onnx_file.read(path)
+    _check_graph(file, model, arch)
+    plan = Plan(
+        fields=tuple(fields),
+        dropout_masks=(),
+        param_group=lambda name: ParamGroup(0.0, 0.0),  # nothing is trained
+        mode=Mode(file.metadata.precision, None, False, False),
+        output=tasks.load_task(load_spec(model).TASK).output(cfg.task),
+        seed=cfg.seed,
+        eval_mixed=True,  # in the precision of the export
+    )
+    return plan, load_onnx_backend().OnnxModel(file, arch, plan, world), file
+
+
+def origin(path: str, cfg: Config, classes: Sequence[str], print_line: Callable[[str], None]) -> str:
+    """Return the origin of the weights, in words; warn as for other weights.
+
+    Args:
+        path: of the file.
+        cfg: the recipe.
+        classes: names of the data's classes.
+        print_line: receives lines for the console.
+    """
+    record = recorded.read(path)
+    recorded.warn_of_other_preprocessing(record.data, cfg, path, print_line)
+    recorded.warn_of_other_classes(record.classes, classes, path, print_line)
+    return f"{path}, sha256 {files.sha256(path)}"
+
+
+def _check_graph(file: onnx_file.OnnxFile, model: str, arch: Any) -> None:
+    """Refuse a recipe for another model than that of the graph, in which every option is fixed."""
+    metadata = file.metadata
+    if metadata.model != model:
+        raise UserError(f"{file.path} holds a {metadata.model}, this recipe has a {model}; leave out -c and model.name")
+    skipped = (*MODEL_TRAINING_KEYS, *(("num_classes",) if load_spec(model).SHARDED_PARAMETERS else ()))
+    for key, value in asdict(arch).items():
+        fixed = metadata.arch.get(key, plain(value))
+        if key not in skipped and plain(value) != fixed:
+            raise UserError(
+                f"{file.path} is for model.{key}={str(fixed)[:100]}, and these settings give {plain(value)}; give the "
+                "settings that it was exported with, or export the checkpoint with others"
+            )
