@@ -11,14 +11,14 @@ from typing import Any
 
 from zoo.data.batch import Batch, Field
 from zoo.data.errors import UserError
-from zoo.data.stream import LoadedBatch, Stream, UnreadableSample, open_training
+from zoo.data.stream import Stream, UnreadableSample, open_training
 from zoo.distributed import rendezvous
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec, resolve_arch
 from zoo.notebook import argument_names, override_pairs
 from zoo.run import schedule
 from zoo.run.dataset import load_data
-from zoo.run.pipeline import BackgroundMap
+from zoo.run.pipeline import Prefetcher
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
 from zoo.run.stopping import BadSampleTracker
@@ -50,7 +50,7 @@ class Batches(Iterator[dict[str, Any]]):
         self._samples_at_once = batches.batch_size * batches.world_size
         self._unreadable = BadSampleTracker(batches.dataset, _warn)
         self._to_tensors = load_backend(framework).to_tensors if framework else lambda batch: batch
-        self._ahead = BackgroundMap(partial(_prepare, self.fields, bool(framework)), stream, stream.close, AHEAD)
+        self._ahead = Prefetcher(stream, partial(_prepare, self.fields, bool(framework)), AHEAD)
         self.close = weakref.finalize(self, self._ahead.close)
 
     @property
@@ -131,12 +131,12 @@ def batches(
     return Batches(stream, first, last, framework)
 
 
-def _prepare(fields: Sequence[Field], normalizes: bool, loaded: LoadedBatch) -> LoadedBatch:
-    batch: Batch = dict(loaded[0])
+def _prepare(fields: Sequence[Field], normalizes: bool, loaded: Batch, _images: Any) -> Batch:
+    batch: Batch = dict(loaded)
     for field in fields:
         if normalizes and field.mean is not None:
             batch[field.name] = pixels.normalize(batch[field.name], field)
-    return batch, loaded[1]
+    return batch
 
 
 def _warn(sample: UnreadableSample) -> None:

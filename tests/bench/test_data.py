@@ -21,12 +21,14 @@ FIRST = order.permutation(0, 0, 8).tolist()
 
 @pytest.fixture
 def job(monkeypatch):
-    monkeypatch.setattr(data.pipeline, "plan_loading", lambda job: Loading("reference", 0, 2, ("a note",)))
+    monkeypatch.setattr(data.pipeline, "plan_loading", lambda *parts: Loading("reference", 0, 2, ("a note",)))
     monkeypatch.setattr(loaders, "is_installed", lambda loader: loader == "reference")
     return SimpleNamespace(
         train_set=Numbers(8, settings=LoaderSettings(workers="auto")),
         batch_plan=SimpleNamespace(batch=4),
         dropout_masks=(),
+        world=None,
+        group=None,
     )
 
 

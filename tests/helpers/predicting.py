@@ -20,7 +20,6 @@ from zoo.predict import output
 from zoo.run.checkpoint import save_checkpoint, save_evaluation
 from zoo.run.evaluation import evaluate
 from zoo.run.job import assemble, join
-from zoo.run.pipeline import DecodedStream
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
 from zoo.run.resume import restore
@@ -105,7 +104,7 @@ def evaluation_outputs(weights, *changes):
             return {}
 
     stream = open_evaluation(job.val_set, request.config.seed, 1 if job.task.PRIMARY == "miou" else 3)
-    evaluate(job.trainer, DecodedStream(stream), job.val_set, Recorder(), job.group, pytest.fail)
+    evaluate(job.trainer, stream, job.val_set, Recorder(), job.group, pytest.fail)
     root = request.config.data.root if hasattr(request.config.data, "root") else ""
     return {os.path.join(root, job.val_set.name(index)): row for index, row in enumerate(rows)}
 

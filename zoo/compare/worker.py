@@ -15,7 +15,7 @@ from zoo.data.errors import UserError
 from zoo.data.stream import LoadedBatch, open_training
 from zoo.distributed.rendezvous import free_port
 from zoo.run.job import Job, assemble, join
-from zoo.run.pipeline import DecodedStream, Prefetcher
+from zoo.run.pipeline import SPARE, Prefetcher
 from zoo.run.request import Request
 from zoo.run.resume import restore
 from zoo.run.stopping import BadSampleTracker
@@ -82,12 +82,12 @@ def train(job: Job, seed: int, steps: int, path: str) -> None:
     bad_samples = BadSampleTracker(job.train_set, print)
     with (
         open(path if group.rank == 0 else os.devnull, "w", encoding="utf-8") as file,
-        closing(Prefetcher(DecodedStream(_with_checksums(stream, checksums)), trainer, accumulate)) as prefetcher,
+        closing(Prefetcher(_with_checksums(stream, checksums), trainer.to_device, accumulate + SPARE)) as prefetcher,
     ):
         header = {"framework": job.framework, "device": job.world.device, **job.plan.mode._asdict()}
         file.write(json.dumps({**header, "global_batch": job.clock.global_batch}) + "\n")
         for step in range(steps):
-            micro_batches, lr = prefetcher.take(), job.lr(step)
+            micro_batches, lr = prefetcher.take(accumulate), job.lr(step)
             bad_samples.add(prefetcher.pop_unreadable())
             start = time.perf_counter()
             numbers = trainer.read(trainer.step(micro_batches, lr, step))

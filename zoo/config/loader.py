@@ -221,15 +221,15 @@ def render(resolved: Entries) -> str:
     return "\n".join(lines) + "\n"
 
 
-def differences(old: Entries, new: Entries) -> list[str]:
-    """Return `key: old -> new` for every key whose value differs."""
+def differences(old: Entries, new: Entries) -> dict[str, str]:
+    """Return a line, `key: old -> new`, by key for every key whose value differs."""
     before = {key: plain(entry.value) for key, entry in old.items()}
     after = {key: plain(entry.value) for key, entry in new.items()}
-    return [
-        f"{key}: {before.get(key)} -> {after.get(key)}"
+    return {
+        key: f"{key}: {before.get(key)} -> {after.get(key)}"
         for key in sorted({**before, **after})
         if before.get(key) != after.get(key)
-    ]
+    }
 
 
 def _read(path: str, chain: tuple[str, ...], named_by: str = "") -> Entries:

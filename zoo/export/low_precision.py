@@ -19,7 +19,6 @@ from zoo.export.reference import Reference
 from zoo.export.samples import Splits, for_calibration
 from zoo.run import exported
 from zoo.run.evaluation import evaluate
-from zoo.run.pipeline import DecodedStream
 from zoo.run.trained import Trained
 from zoo.trainer.pixels import normalize
 from zoo.trainer.world import Launch
@@ -90,7 +89,7 @@ def measure(source: Trained, model: Any, metadata: OnnxMetadata, splits: Splits)
         _, inference, _ = exported.build(path, cfg, source.model, source.arch, source.fields, world)
     stream = open_evaluation(splits.val, cfg.seed, cfg.train.eval_batch)
     group = rendezvous.connect(Launch(), cfg.train.straggler_timeout)
-    metrics = evaluate(inference, DecodedStream(stream), splits.val, task.Metric(splits.val, cfg.task), group, _ignore)
+    metrics = evaluate(inference, stream, splits.val, task.Metric(splits.val, cfg.task), group, _ignore)
     return float(metrics[task.PRIMARY])
 
 

@@ -8,7 +8,7 @@ is later, and a monotonic clock from there on.
     train      step, epoch, lr, loss, grad_norm, scale, skipped, consecutive_skips; samples_per_s (over all ranks),
                data_wait_fraction, step_ms and data_wait_ms (quantiles, zoo/logs/timing.py); host_memory_bytes,
                device_memory_bytes, power (zoo/logs/resources.py); profiled: how many updates, if any, were slowed
-    profile    step, updates, path, table: train.profile (zoo/run/monitor.py)
+    profile    step, updates, path, table: train.profile (zoo/run/profiling.py)
     data_wait  step, cause, message, what was measured (zoo/logs/timing.py); when waiting for data begins to matter
     eval       step, epoch, accuracy (the main metric), all metrics, samples, seconds, bad; with train.ema also ema, the
                same metrics of the moving average, of which accuracy is one then

@@ -12,11 +12,11 @@ from zoo.data.batch import Batch
 from zoo.data.dataset import Dataset, TrainingSubset
 from zoo.data.errors import UnreadableData
 from zoo.data.loaders.dali_graph import DeviceDecoder, DeviceImages
-from zoo.data.stream import EvaluationBatches, EvaluationReader, LoadedBatch, UnreadableSample
-from zoo.distributed.group import Group, Polling
+from zoo.data.stream import BatchStream, EvaluationBatches, EvaluationReader, LoadedBatch, UnreadableSample
+from zoo.distributed.group import Group
 from zoo.run.job import Job
-from zoo.run.pipeline import BackgroundMap, Decoded, DecodedStream, Loading
-from zoo.run.stopping import EvaluationStopped, StopSignal
+from zoo.run.pipeline import Decoding, Loading, Prefetcher
+from zoo.run.stopping import EvaluationStopped, Reports, StopSignal
 from zoo.tasks import TaskMetric
 from zoo.trainer.protocol import DeviceBatch, Inference
 
@@ -56,8 +56,9 @@ class Evaluations:
         Raises:
             UserError: the training samples cannot be evaluated.
         """
-        self._job, self._cfg, self._loading, self._decoder, self._track = job, cfg, loading, decoder, track
-        self._stop = stop
+        self._job, self._cfg = job, cfg
+        self._loading, self._decoder = loading, decoder
+        self._track, self._stop = track, stop
         self._val = self._reader(job.val_set)
         self._subset = TrainingSubset(job.train_set, train_samples) if train_samples else None
         self._train = self._reader(self._subset) if self._subset else None
@@ -103,8 +104,8 @@ class Evaluations:
     ) -> dict[str, Any]:
         job, (metric, averaged) = self._job, metrics
         batches = self._track(reader.read(), purpose, len(reader.batches))
-        stream = DecodedStream(batches, self._decoder, reader.batches)
-        return evaluate(job.trainer, stream, dataset, metric, job.group, report, averaged, self._stop)
+        decoding = Decoding(self._decoder, reader.batches) if self._decoder else None
+        return evaluate(job.trainer, batches, dataset, metric, job.group, report, averaged, self._stop, decoding)
 
     def _reader(self, dataset: Dataset) -> EvaluationReader:
         group, loading = self._job.group, self._loading
@@ -115,13 +116,14 @@ class Evaluations:
 
 def evaluate(
     trainer: Inference,
-    stream: DecodedStream,
+    stream: BatchStream,
     dataset: Dataset,
     metric: TaskMetric,
     group: Group,
     report: Callable[[UnreadableSample], None],
     averaged: TaskMetric | None = None,
     stop: StopSignal | None = None,
+    decoding: Decoding | None = None,
 ) -> dict[str, Any]:
     """Run the model over this rank's share of a split; called by all ranks.
 
@@ -134,6 +136,7 @@ def evaluate(
         report: called for every unreadable sample of all ranks.
         averaged: another metric, for the predictions by the moving average of the weights; None without one.
         stop: after a signal of it no further batch is predicted; None: signals are not received.
+        decoding: of images that the stream leaves encoded.
 
     Returns:
         The metrics over all ranks, those of the moving average by the same names in `ema`, and `bad`, the number of
@@ -145,16 +148,16 @@ def evaluate(
     """
     end = _EarlyEnd(group, stop or StopSignal(), dataset.settings.eval_bad == "error")
 
-    def copy(each: Decoded) -> tuple[DeviceBatch, Decoded]:
-        return trainer.to_device(_inputs(each.batch, dataset), _rows(each.images, dataset)), each
+    def copy(batch: Batch, images: Mapping[str, DeviceImages]) -> tuple[DeviceBatch, Batch]:
+        return trainer.to_device(_inputs(batch, dataset), _rows(images, dataset)), batch
 
-    with closing(BackgroundMap(copy, stream, stream.close, BATCHES_AHEAD)) as copies:
+    with closing(Prefetcher(stream, copy, BATCHES_AHEAD, decoding)) as copies:
         for number in count():
             loaded = next(copies, None) if end.wait(copies, number) else None
             if loaded is None:
                 break
             group.set_status("evaluating")
-            device_batch, (batch, unreadable, _) = loaded
+            (device_batch, batch), unreadable = loaded
             label_shape = batch["label"].shape[1:]
             size = (label_shape[0], label_shape[1]) if label_shape else None  # of a label per pixel
             metric.update(trainer.predict(device_batch, size), batch)
@@ -173,22 +176,19 @@ def evaluate(
 
 
 class _EarlyEnd:
-    """What ends an evaluation on all ranks before its last batch: a signal or an unreadable sample of any of them.
-
-    Attributes:
-        unreadable: samples of this rank.
-    """
+    """What ends an evaluation on all ranks before its last batch: a signal or an unreadable sample of any of them."""
 
     def __init__(self, group: Group, stop: StopSignal, is_strict: bool):
         """Receive nothing yet. is_strict: whether an unreadable sample ends the evaluation."""
-        self.unreadable: list[UnreadableSample] = []
-        self._polling, self._stop, self._is_strict = Polling(group), stop, is_strict
-        self._reports: list[dict[str, Any]] | None = None  # of all ranks, when one of them ends the evaluation
+        self.unreadable: list[UnreadableSample] = []  # of this rank
+        self._reports, self._received, self._is_strict = Reports(group, stop), stop, is_strict
+        self._samples: list[UnreadableSample] = []  # of all ranks, as soon as they end the evaluation
+        self._signal: int | None = None  # of any rank
 
-    def wait(self, batches: BackgroundMap, number: int) -> bool:
+    def wait(self, batches: Prefetcher, number: int) -> bool:
         """Wait for the batch of a number; return whether it is there, or the end. A signal does not wait for it."""
-        is_due = self._polling.is_due(number)
-        if batches.wait(lambda: is_due and self._stop.received is not None):
+        is_due = self._reports.is_due(number)
+        if batches.wait(lambda: is_due and self._received.received is not None):
             return True
         batches.close(STOP_TIMEOUT)
         self.exchange(number)
@@ -196,17 +196,15 @@ class _EarlyEnd:
 
     def exchange(self, number: int, is_last: bool = False) -> bool:
         """Tell the other ranks after a batch, if it is time; return whether the evaluation ends."""
-        if self._reports is None and (is_last or self._polling.is_due(number)):
-            signal = [{"signal": self._stop.received}] if self._stop.received else []
-            samples = [vars(sample) for sample in self.unreadable] if self._is_strict else []
-            self._reports = self._polling.exchange(number, [*signal, *samples]) or None
-        return self._reports is not None
+        if not self._ends() and (is_last or self._reports.is_due(number)):
+            mine = self.unreadable if self._is_strict else []
+            self._signal = self._reports.exchange(number, mine, self._samples.extend).signal
+        return self._ends()
 
     def check(self) -> None:
         """Raise what ends the evaluation, if anything. A signal comes second: a resume meets the same sample again."""
         self.exchange(0, is_last=True)
-        reports = self._reports or []
-        samples = [UnreadableSample(**report) for report in reports if "signal" not in report]
+        samples = self._samples
         if samples:
             others = f" (and {len(samples) - 1} more)" if len(samples) > 1 else ""
             raise UnreadableData(
@@ -214,8 +212,11 @@ class _EarlyEnd:
                 "wrong with -o data.eval_bad=wrong",
                 {sample.name: sample.reason for sample in samples},
             )
-        if reports:
-            raise EvaluationStopped(reports[0]["signal"])
+        if self._signal:
+            raise EvaluationStopped(self._signal)
+
+    def _ends(self) -> bool:
+        return bool(self._samples or self._signal)
 
 
 def _inputs(batch: Batch, dataset: Dataset) -> Batch:

@@ -163,17 +163,11 @@ def _loss_scale(job: Job) -> dict[str, Any] | None:
     return {"initial": plan.loss_scale, "dynamic": plan.adapts_scale} if plan.mode.compute == "fp16" else None
 
 
-def _hyper_parameters(optim: Optim) -> dict[str, Any]:
-    """Return those that not every optimizer has."""
-    common = {field.name for field in fields(Optim)}
-    return {field.name: getattr(optim, field.name) for field in fields(optim) if field.name not in common}
-
-
 def _optimizer(job: Job, cfg: Config) -> dict[str, Any]:
-    optim = cfg.optim
+    optim, common = cfg.optim, {field.name for field in fields(Optim)}
     return {
         "name": optim.name,
-        **_hyper_parameters(optim),
+        **{field.name: getattr(optim, field.name) for field in fields(optim) if field.name not in common},
         "weight_decay": optim.weight_decay,
         "clip_norm": optim.clip_norm,
         "lr": optim.lr,

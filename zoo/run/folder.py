@@ -16,6 +16,7 @@ from zoo.logs import journal
 
 RECIPE = "config.yaml"
 FIXED_KEYS = ("data.name", "data.segments", "data.size", "seed")  # that a resume must keep, as all of section `model`
+PLACES = ("out", "weights_dir")  # of which a change is not worth a line
 LOCK = ".lock"  # holds the host and the process that locked it last
 
 
@@ -132,10 +133,10 @@ def check_same(recorded: loader.Entries, current: loader.Entries) -> list[str]:
     """
     known = {key: entry for key, entry in current.items() if key in recorded or entry.origin != loader.DEFAULT}
     changed = loader.differences(recorded, known)  # without the defaults of keys that are younger than the run
-    forbidden = [line for line in changed if line.startswith("model.") or line.partition(": ")[0] in FIXED_KEYS]
+    forbidden = [line for key, line in changed.items() if key.startswith("model.") or key in FIXED_KEYS]
     if forbidden:
         raise UserError("--resume: this is not the same run any more:\n  " + "\n  ".join(forbidden))
-    return [line for line in changed if not line.startswith(("out:", "weights_dir:"))]
+    return [line for key, line in changed.items() if key not in PLACES]
 
 
 def open_folder(resume: str | None, requested: str | None, recipe: str, text: str, holder: FolderLock) -> str:

@@ -1,16 +1,15 @@
 """Batches on their way to the trainer: who reads them, decoded on the device where they are not yet, copied ahead."""
 
-import dataclasses
-import itertools
 import queue
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from itertools import islice
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from itertools import count, islice, starmap
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from zoo.data import extras, host, loaders, mixing, order
@@ -28,7 +27,7 @@ from zoo.data.stream import (
     auto_workers,
 )
 from zoo.distributed.group import Group
-from zoo.trainer.protocol import NO_IMAGES, DeviceBatch, Trainer
+from zoo.trainer.protocol import NO_IMAGES
 from zoo.trainer.world import World
 
 SPARE = 3  # micro-batches read ahead beside those of the next update: as many may be late without a stop
@@ -36,8 +35,7 @@ JOIN_TIMEOUT = 30.0  # seconds that `close` waits for the item in progress
 POLL_INTERVAL = 0.2  # seconds
 PROBES = 4  # samples, of which DALI must be able to decode one
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 
 class Decoded(NamedTuple):
@@ -54,66 +52,29 @@ class Decoded(NamedTuple):
     images: Mapping[str, DeviceImages] = NO_IMAGES
 
 
-class DecodedStream(Iterator[Decoded]):
-    """Batches of a stream. Those whose images are still encoded are decoded on the device, AT_A_TIME batches ahead.
+@dataclass(frozen=True)
+class Decoding:
+    """Decoding, on the device, of images that the readers leave encoded.
 
     Attributes:
-        waiting: seconds that the consumer has waited so far for decoding on the device.
+        decoder: of the device.
+        batches: of the stream, which are read again without the images that DALI cannot decode.
+        first: number of the stream's first batch.
     """
 
-    def __init__(
-        self,
-        stream: BatchStream,
-        decoder: DeviceDecoder | None = None,
-        batches: TrainingBatches | EvaluationBatches | None = None,
-        first: int = 0,
-    ):
-        """Start no decoding yet.
+    decoder: DeviceDecoder
+    batches: TrainingBatches | EvaluationBatches
+    first: int = 0
 
-        Args:
-            stream: batches in order.
-            decoder: of the device; None for a stream of decoded images.
-            batches: of the stream, which are read again without the images that DALI cannot decode.
-            first: number of the stream's first batch.
-        """
-        self.waiting = 0.0
-        self._stream, self._decoder, self._batches = stream, decoder, batches
-        self._numbers = itertools.count(first)
-        self._threads = ThreadPoolExecutor(AT_A_TIME, "decode")
-        self._ahead: deque[Future[Decoded]] = deque()
-        self._end: BaseException | None = None
-
-    def __next__(self) -> Decoded:
-        if self._decoder is None:
-            return Decoded(*next(self._stream))
-        while self._end is None and len(self._ahead) < AT_A_TIME:
-            try:
-                loaded = next(self._stream)
-            except BaseException as error:  # which comes after the batches before it
-                self._end = error
-                break
-            self._ahead.append(self._threads.submit(self._decode, self._decoder, next(self._numbers), loaded))
-        if self._end and not self._ahead:
-            raise self._end
-        start = time.perf_counter()
-        decoded = self._ahead.popleft().result()
-        self.waiting += time.perf_counter() - start
-        return decoded
-
-    def close(self) -> None:
-        """End the threads after the batches in progress, and the stream."""
-        self._threads.shutdown(cancel_futures=True)
-        self._stream.close()
-
-    def _decode(self, decoder: DeviceDecoder, number: int, loaded: LoadedBatch) -> Decoded:
+    def __call__(self, number: int, loaded: LoadedBatch) -> Decoded:
+        """Return a batch with its images on the device. Raises UserError if DALI cannot decode it as a whole."""
         try:
-            batch, images = decoder.decode(loaded[0])
+            batch, images = self.decoder.decode(loaded[0])
             return Decoded(batch, loaded[1], images)
         except Failure:
-            assert self._batches
-            loaded = dataclasses.replace(self._batches, loader=decoder.check)(number)
+            loaded = replace(self.batches, loader=self.decoder.check)(number)
         try:
-            batch, images = decoder.decode(loaded[0])
+            batch, images = self.decoder.decode(loaded[0])
         except Failure as error:
             raise UserError(
                 f"DALI decodes the images of a batch one by one, but not all at once ({error}); if memory is short, "
@@ -122,40 +83,54 @@ class DecodedStream(Iterator[Decoded]):
         return Decoded(batch, loaded[1], images)
 
 
-class BackgroundMap(Iterator[Result], Generic[Item, Result]):
-    """function(item) for every item of an iterator, in order, computed by one thread ahead of the consumer.
+class Prefetcher(Iterator[tuple[Value, list[UnreadableSample]]], Generic[Value]):
+    """A function of the batches of a stream, such as their copy to a device, computed by a thread ahead of the loop.
 
-    An error of the iterator or the function is raised where its result would be returned. A daemon thread does not keep
-    the process alive; `close` ends it in order.
+    The values come in order, each with the samples of its batch that could not be read. Reading and copying overlap
+    with the launch of a step as well as with its computation. Images that are still encoded are decoded on the device
+    first, those of AT_A_TIME batches at once. An error is raised where its value would be returned. A daemon thread
+    does not keep the process alive; `close` ends it in order.
 
     Attributes:
-        busy: seconds that the thread has spent in the function so far.
+        data_wait: seconds that `take` has waited so far.
+        copying: seconds that the thread has spent in the function and waiting for decoding so far.
         error: what has ended the thread, also before it is raised; None as long as it goes on, and at the proper end.
     """
 
     def __init__(
-        self, function: Callable[[Item], Result], items: Iterator[Item], close_items: Callable[[], None], ahead: int
+        self,
+        stream: BatchStream,
+        function: Callable[[Batch, Mapping[str, DeviceImages]], Value],
+        ahead: int,
+        decoding: Decoding | None = None,
     ):
         """Start the thread.
 
         Args:
-            function: called by the thread, as are the other two.
-            items: the iterator.
-            close_items: called at the end, whatever the cause.
-            ahead: results that may be ready or in progress, beside the one that the consumer has.
+            stream: batches in order; the thread closes it at the end, whatever the cause.
+            function: called by the thread with the arrays of a batch and its images on the device.
+            ahead: values that may be ready or in progress, beside the one that the consumer has.
+            decoding: None for a stream of decoded images.
         """
-        self.busy = 0.0
+        self.data_wait = self.copying = 0.0
         self.error: BaseException | None = None
+        self._stream, self._function, self._decoding = stream, function, decoding
         self._ready: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         self._room, self._stop = threading.Semaphore(ahead), threading.Event()
         self._next: tuple[Any, BaseException | None] | None = None
         self._end: BaseException | None = None
-        arguments = (function, items, close_items)
-        self._thread = threading.Thread(target=self._run, args=arguments, name="prefetch", daemon=True)
+        self._first: list[tuple[Value, list[UnreadableSample]]] = []
+        self._unreadable: list[UnreadableSample] = []
+        self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
         self._thread.start()
 
+    @property
+    def failure(self) -> UserError | None:
+        """The error that `take` will raise, after what has been read before it; None as far as is known."""
+        return self.error if isinstance(self.error, UserError) else None
+
     def wait(self, gives_up: Callable[[], bool]) -> bool:
-        """Wait for the next result, or for `gives_up`, which is asked from time to time; return whether it is there."""
+        """Wait for the next value, or for `gives_up`, which is asked from time to time; return whether it is there."""
         while self._end is None and self._next is None:
             try:
                 self._next = self._ready.get(timeout=POLL_INTERVAL)
@@ -164,7 +139,7 @@ class BackgroundMap(Iterator[Result], Generic[Item, Result]):
                     return False
         return True
 
-    def __next__(self) -> Result:
+    def __next__(self) -> tuple[Value, list[UnreadableSample]]:
         if self._end is None:
             result, self._end = self._next or self._ready.get()
             self._next = None
@@ -173,8 +148,35 @@ class BackgroundMap(Iterator[Result], Generic[Item, Result]):
             raise self._end
         return result
 
+    def preload(self, count: int) -> None:
+        """Wait for the values of the first `take`, which so does not count as waiting for data."""
+        self._first = list(islice(self, count))
+
+    def take(self, count: int) -> list[Value]:
+        """Return the values of the next batches, fewer at the end of the stream.
+
+        Raises:
+            StopIteration: the stream has ended.
+            UserError: a batch cannot be read.
+        """
+        loaded, self._first = self._first, []
+        if not loaded:
+            start = time.perf_counter()
+            loaded = list(islice(self, count))
+            self.data_wait += time.perf_counter() - start
+        if not loaded:
+            raise StopIteration
+        for _, unreadable in loaded:
+            self._unreadable += unreadable
+        return [value for value, _ in loaded]
+
+    def pop_unreadable(self) -> list[UnreadableSample]:
+        """Return the samples that could not be read, of the batches taken since the last call."""
+        unreadable, self._unreadable = self._unreadable, []
+        return unreadable
+
     def close(self, timeout: float = JOIN_TIMEOUT) -> None:
-        """Stop the thread after the item in progress, and close the iterator. Returns after the timeout at most.
+        """Stop the thread after the batch in progress, and close the stream. Returns after the timeout at most.
 
         Later calls do not wait again.
         """
@@ -185,101 +187,62 @@ class BackgroundMap(Iterator[Result], Generic[Item, Result]):
         self._thread.join(timeout)
         self._end = self._end or StopIteration()
 
-    def _run(self, function: Callable[[Item], Result], items: Iterator[Item], close_items: Callable[[], None]) -> None:
+    def _run(self) -> None:
         end: BaseException = StopIteration()
         try:
             try:
-                self._put_results(function, items)
+                with closing(self._decoded()) as batches:
+                    self._put_values(batches)
             finally:
-                close_items()
+                self._stream.close()
         except BaseException as error:
             self.error = end = error
         self._ready.put((None, end))
 
-    def _put_results(self, function: Callable[[Item], Result], items: Iterator[Item]) -> None:
+    def _put_values(self, batches: Iterator[Decoded]) -> None:
         while True:
-            self._room.acquire()  # before the next item is read, because batches are large
+            self._room.acquire()  # before the next batch is read, because batches are large
             if self._stop.is_set():
                 return
             try:
-                item = next(items)
+                decoded = next(batches)
             except StopIteration:
                 return
             start = time.perf_counter()
-            result = function(item)
-            self.busy += time.perf_counter() - start
-            self._ready.put((result, None))
-            del item, result  # the thread keeps no batch alive while it waits
+            value = self._function(decoded.batch, decoded.images)
+            self.copying += time.perf_counter() - start
+            self._ready.put(((value, decoded.unreadable), None))
+            del decoded, value  # the thread keeps no batch alive while it waits
 
+    def _decoded(self) -> Generator[Decoded, None, None]:
+        """Yield the batches of the stream; what ends it comes after the batches that are still decoded."""
+        if self._decoding is None:
+            yield from starmap(Decoded, self._stream)
+            return
+        ahead, numbers = deque[Future[Decoded]](), count(self._decoding.first)
+        threads = ThreadPoolExecutor(AT_A_TIME, "decode")
+        end: BaseException | None = None
+        try:
+            while True:
+                while end is None and len(ahead) < AT_A_TIME:
+                    try:
+                        ahead.append(threads.submit(self._decoding, next(numbers), next(self._stream)))
+                    except BaseException as error:
+                        end = error
+                if not ahead:
+                    break
+                yield self._result(ahead.popleft())
+        finally:
+            threads.shutdown(cancel_futures=True)
+        if end and not isinstance(end, StopIteration):
+            raise end
 
-class Prefetcher:
-    """Micro-batches on the device, read and copied there by a thread of their own.
-
-    Reading and copying overlap with the launch of a step as well as with its computation: the loop waits only when the
-    next micro-batch is not there.
-
-    Attributes:
-        data_wait: seconds that `take` has waited for the input pipeline so far, the first update excluded.
-    """
-
-    def __init__(self, stream: DecodedStream, trainer: Trainer, accumulate: int = 1):
-        """Load the first update's micro-batches.
-
-        Args:
-            stream: batches of this rank in order, with the samples that could not be read.
-            trainer: copies the batches to its device.
-            accumulate: micro-batches per update.
-        """
-        self.data_wait = 0.0
-        self._stream, self._accumulate = stream, accumulate
-        self._unreadable: list[UnreadableSample] = []
-
-        def copy(decoded: Decoded) -> tuple[DeviceBatch, list[UnreadableSample]]:
-            return trainer.to_device(decoded.batch, decoded.images), decoded.unreadable
-
-        self._copies = BackgroundMap(copy, stream, stream.close, accumulate + SPARE)
-        self._next: list[tuple[DeviceBatch, list[UnreadableSample]]] | None = self._fetch()
-
-    @property
-    def copying(self) -> float:
-        """Seconds that the thread has spent in copying batches to the device and waiting for decoding there, so far."""
-        return self._copies.busy + self._stream.waiting
-
-    @property
-    def failure(self) -> UserError | None:
-        """The error that `take` will raise, after what has been read before it; None as far as is known."""
-        error = self._copies.error
-        return error if isinstance(error, UserError) else None
-
-    def take(self) -> list[DeviceBatch]:
-        """Return the micro-batches of the next update, fewer at the end of the stream.
-
-        Raises:
-            StopIteration: the stream has ended.
-            UserError: a batch cannot be read.
-        """
-        loaded, self._next = self._next, None
-        if loaded is None:
-            start = time.perf_counter()
-            loaded = self._fetch()
-            self.data_wait += time.perf_counter() - start
-        if not loaded:
-            raise StopIteration
-        for _, unreadable in loaded:
-            self._unreadable += unreadable
-        return [device_batch for device_batch, _ in loaded]
-
-    def pop_unreadable(self) -> list[UnreadableSample]:
-        """Return the samples that could not be read, of the batches taken since the last call."""
-        unreadable, self._unreadable = self._unreadable, []
-        return unreadable
-
-    def close(self) -> None:
-        """End the thread and the stream."""
-        self._copies.close()
-
-    def _fetch(self) -> list[tuple[DeviceBatch, list[UnreadableSample]]]:
-        return list(islice(self._copies, self._accumulate))
+    def _result(self, decoded: Future[Decoded]) -> Decoded:
+        start = time.perf_counter()
+        try:
+            return decoded.result()
+        finally:
+            self.copying += time.perf_counter() - start
 
 
 class Loading(NamedTuple):

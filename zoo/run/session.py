@@ -2,93 +2,129 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from zoo.config import loader
 from zoo.config.schema import Duration
 from zoo.data.errors import UnreadableData, UserError
+from zoo.data.loaders.dali_graph import DeviceDecoder
 from zoo.data.stream import UnreadableSample, open_training
 from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
 from zoo.logs.lines import end_text
-from zoo.run import checkpoint, facts, monitor, resume, stopping
+from zoo.run import checkpoint, facts, resume, stopping
 from zoo.run.evaluation import Evaluations
 from zoo.run.folder import write_recipe
 from zoo.run.job import Job
-from zoo.run.monitor import WARM_UP, MeanLoss, Meters, RunProfile, Visualizer
-from zoo.run.pipeline import DecodedStream, Loading, Prefetcher
+from zoo.run.meters import MeanLoss, Meters, WaitMeter
+from zoo.run.pipeline import SPARE, Decoding, Loading, Prefetcher
+from zoo.run.profiling import WARM_UP, RunProfile
 from zoo.run.request import Request
 from zoo.run.resume import Verdict
-from zoo.run.stopping import BadSampleTracker, EvaluationStopped, StepReports, StopSignal
+from zoo.run.stopping import BadSampleTracker, EvaluationStopped, Reports, StopSignal
+from zoo.run.visualizer import Visualizer
 from zoo.trainer.protocol import DeviceBatch, StepOutput
 from zoo.weights.recorded import rank
 
 if TYPE_CHECKING:
-    from zoo.data.loaders.dali_device import DeviceDecoder
     from zoo.logs.console import Console
 
 
-@dataclass
+class Output(NamedTuple):
+    """Where a run writes.
+
+    Attributes:
+        console: shows what happens.
+        folder: of the run; None of other ranks than 0, and where nothing but an evaluation is done.
+        journal: of the run.
+        visualizer: of evaluations.
+    """
+
+    console: "Console"
+    folder: str | None
+    journal: Journal
+    visualizer: Visualizer
+
+
+class Reading(NamedTuple):
+    """Who reads the data of a run.
+
+    Attributes:
+        loading: processes and loader.
+        decoder: of images that the readers leave encoded.
+        evaluations: of the splits.
+    """
+
+    loading: Loading
+    decoder: DeviceDecoder | None
+    evaluations: Evaluations
+
+
+class Loop(NamedTuple):
+    """What the updates of this process need beside the trainer."""
+
+    batches: Prefetcher[DeviceBatch]
+    losses: MeanLoss
+    meters: Meters
+    bad_samples: BadSampleTracker
+    profile: RunProfile
+
+
 class Run:
-    """The state of a run beside the trainer: its folder, logs, read-ahead and position.
+    """A run beside its trainer: its folder, logs, read-ahead and position.
 
     Every method is called by all ranks alike; only rank 0 writes files.
 
     Attributes:
         request: recipe and what to do with it.
         job: data, schedule and trainer.
-        verdict: on the data, with the progress so far.
-        console: shows what happens.
         first_step: updates done before this process began.
         last_step: updates done when the run ends.
         recipe: the resolved recipe as text.
         facts: for the console, the checkpoints and the event `begin`.
-        loading: who reads the data.
-        decoder: of images that the readers leave encoded.
-        evaluations: of the splits.
-        folder: of the run; None of other ranks than 0, and where nothing but an evaluation is done.
-        journal: of the run.
-        visualizer: of evaluations.
         stop_signal: that asks this process to stop.
         exit_code: of the process; 128 + the signal that stopped the run.
         metrics: of the last evaluation; None before it.
     """
 
-    request: Request
-    job: Job
-    verdict: Verdict
-    console: "Console"
-    first_step: int
-    last_step: int
-    recipe: str
-    facts: dict[str, Any]
-    loading: Loading
-    decoder: "DeviceDecoder | None"
-    evaluations: Evaluations
-    folder: str | None
-    journal: Journal
-    visualizer: Visualizer
-    stop_signal: StopSignal
-    exit_code: int = 0
-    metrics: dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        self.config, self.progress = self.request.config, self.verdict.progress
+    def __init__(
+        self,
+        request: Request,
+        job: Job,
+        verdict: Verdict,
+        steps: tuple[int, int],
+        facts: dict[str, Any],
+        reading: Reading,
+        output: Output,
+        stop_signal: StopSignal,
+    ):
+        """Begin nothing yet. verdict: on the data, with the progress so far. steps: the first and the last one."""
+        self.request, self.config, self.job = request, request.config, job
+        self.recipe, self.facts = loader.render(request.resolved), facts
+        self.first_step, self.last_step = steps
+        self.loading, self.decoder, self.evaluations = reading
+        self.console, self.folder = output.console, output.folder
+        self.journal, self.visualizer = output.journal, output.visualizer
+        self.stop_signal, self.exit_code = stop_signal, 0
+        self.metrics: dict[str, Any] | None = None
+        self._verdict, self._progress = verdict, verdict.progress
+        self._reports = Reports(job.group, stop_signal)
+        self._named = {event["name"] for event in output.journal.events if event["event"] == "bad"}
         self._early_end: tuple[str, str | None] | None = None  # why the run ends before its last step: name, message
         self._error: UserError | None = None  # of all ranks alike; raised when the step has been saved
-        self._reports = StepReports(self.job.group, self.stop_signal)
-        self._prefetcher: Prefetcher | None = None
+        self._loop: Loop | None = None
 
     @property
-    def batches(self) -> Prefetcher:
-        """The micro-batches of this rank."""
-        assert self._prefetcher, "only within `steps`"
-        return self._prefetcher
+    def loop(self) -> Loop:
+        """What the updates need."""
+        assert self._loop, "only within `steps`"
+        return self._loop
 
     def close(self) -> None:
         """End the threads and processes that read data."""
-        if self._prefetcher:
-            self._prefetcher.close()
+        if self._loop:
+            self._loop.batches.close()
         self.evaluations.close()
 
     def steps(self) -> Iterator[int]:
@@ -97,7 +133,6 @@ class Run:
             return
         self.stop_signal.install()
         self._add_first_events()
-        self._named = {event["name"] for event in self.journal.events if event["event"] == "bad"}
         if self._evaluation_is_missing() and not self._evaluate(self.first_step):
             return
         if self._ends_after(self.first_step):  # before a kill or a signal
@@ -105,15 +140,10 @@ class Run:
             return
         if self.folder and self.request.changed:
             write_recipe(self.folder, self.recipe)
-        self._open_batches()
-        profile = self.config.train.profile
-        count = int(profile.value) if profile and not self.journal.has("profile") else 0
-        if count and self.last_step - self.first_step <= WARM_UP:
-            self.console.print(f"train.profile: nothing is profiled, the first {WARM_UP} updates of a process warm up")
-        self.profile = RunProfile(self.job, self.folder, self.first_step, count, self.journal.add)
+        self._loop = self._open_loop()
         for step in range(self.first_step, self.last_step):
             self.job.group.set_status(f"computing step {step + 1}")
-            self.profile.before(step)
+            self._loop.profile.before(step)
             yield step
 
     def take(self, done: int) -> list[DeviceBatch]:
@@ -123,7 +153,7 @@ class Run:
             UserError: they cannot be read; a run of one process has saved what was done so far.
         """
         try:
-            return self.batches.take()
+            return self.loop.batches.take(self.job.plan.accumulate)
         except UserError as error:
             if self.job.group.size == 1 and done > self.first_step:  # other ranks may be within the update already
                 self.save(done)
@@ -135,24 +165,25 @@ class Run:
 
         They are exchanged every so many steps (zoo/run/stopping.py), and before anything is saved.
         """
-        self._losses.add(output)
-        self._meters.add_update()
+        loop, settings = self.loop, self.config.train
+        loop.losses.add(output)
+        loop.meters.add_update()
         self.console.tick(done)
-        settings = self.config.train
         follows = self.due(settings.eval_every, done) or self.due(settings.save_every, done)
         if follows or self._reports.is_due(done):
-            known = len(self.progress.unreadable)
-            stop = self._reports.exchange(done, self.batches, self.bad_samples)
+            known = len(self._progress.unreadable)
+            unreadable = loop.batches.pop_unreadable()
+            stop = self._reports.exchange(done, unreadable, loop.bad_samples.add, loop.batches.failure)
             self._fail(stop.error)
-            if len(self.progress.unreadable) > known:
+            if len(self._progress.unreadable) > known:
                 self._keep_progress()
             if stop.signal and done < self.last_step:
                 self.exit_code = 128 + stop.signal
         stops = bool(self.exit_code or self._error)
-        if self.profile.is_running:
-            self._meters.pause()
-            self.profile.after(done, stops or follows)
-            self._meters.resume()
+        if loop.profile.is_running:
+            loop.meters.pause()
+            loop.profile.after(done, stops or follows)
+            loop.meters.resume()
         return stops
 
     def due(self, every: Duration, done: int) -> bool:
@@ -161,12 +192,12 @@ class Run:
 
     def log(self, done: int) -> bool:
         """Add a `train` event; return whether to stop, because the last updates had no finite gradient."""
-        job = self.job
+        job, loop = self.job, self.loop
         ends_interval = job.clock.due(self.config.train.log_every, done)  # else the checkpoint carries it on
-        values, loss = self._losses.take(ends_interval)
-        measured = self._meters.read(loss)
+        values, loss = loop.losses.take(ends_interval)
+        measured = loop.meters.read(loss)
         epoch, lr = float(job.clock.epochs(done)), job.lr(done - 1)
-        fields = {**values, "loss": measured.loss, **measured.fields, **self.profile.read()}
+        fields = {**values, "loss": measured.loss, **measured.fields, **loop.profile.read()}
         self.journal.add("train", step=done, epoch=epoch, lr=lr, **fields)
         if measured.cause:
             name, message, interval = measured.cause
@@ -183,14 +214,14 @@ class Run:
 
     def save(self, done: int) -> bool:
         """Save a checkpoint; return whether to stop, because its tensors are not finite: then none is written."""
-        job = self.job
-        self._meters.pause()
+        job, loop = self.job, self.loop
+        loop.meters.pause()
         job.trainer.sync_batch_stats()
         job.group.set_status(f"saving step {done}")
         self.journal.sync()  # a checkpoint on the disk has its events there, too
-        self.progress.losses = job.group.all_gather(self._losses.so_far())
-        for epoch in [epoch for epoch in self.progress.by_epoch if epoch < int(job.clock.epochs(done))]:
-            del self.progress.by_epoch[epoch]
+        self._progress.losses = job.group.all_gather(loop.losses.so_far())
+        for epoch in [epoch for epoch in self._progress.by_epoch if epoch < int(job.clock.epochs(done))]:
+            del self._progress.by_epoch[epoch]
         record = {
             **self.facts,
             "classes": job.class_names,
@@ -201,7 +232,7 @@ class Run:
         keep = self.config.train.keep_checkpoints
         try:
             with self.console.activity("saving"):
-                beside = self.verdict.files() if self.folder else {}
+                beside = self._verdict.files() if self.folder else {}
                 path = checkpoint.save_shared(job.group, job.trainer, self.folder, done, record, keep, beside)
         except checkpoint.NotFinite as error:
             message = f"step {done} is not saved, because nothing can go on from it: not finite are {error}"
@@ -209,7 +240,7 @@ class Run:
             self._error = self._error or UserError(f"{message}. {self._remedy}")
             return True
         self.journal.add("save", step=done, path=path)
-        self._meters.resume()
+        loop.meters.resume()
         return False
 
     @property
@@ -218,10 +249,10 @@ class Run:
 
     def evaluate(self, done: int) -> bool:
         """Evaluate the checkpoint that was saved after `done` updates; return whether it, or a signal, ends the run."""
-        self._meters.pause()
+        self.loop.meters.pause()
         if not self._evaluate(done):
             return True
-        self._meters.resume()
+        self.loop.meters.resume()
         if self._ends_after(done):
             self.last_step = done
         if done == self.last_step and self.metrics and not math.isfinite(self.metrics["accuracy"]):
@@ -263,13 +294,13 @@ class Run:
 
     def _add_first_events(self) -> None:
         """Add `resume`, or `load` and `begin`, and record the data. All ranks gather the facts of their machines."""
-        job, request, verdict = self.job, self.request, self.verdict
+        job, request, verdict = self.job, self.request, self._verdict
         place = facts.place(job, self.config)
         if request.resume and self.folder:
             path = checkpoint.latest(request.resume)
             changes = facts.resume(job, request, self.loading, self.facts["weights"])
             changeable = {**(changes if self.first_step < self.last_step else {}), **place}  # else nothing is trained
-            resume.add_events(self.journal, self.folder, self.first_step, path, self.progress, **changeable)
+            resume.add_events(self.journal, self.folder, self.first_step, path, self._progress, **changeable)
             if verdict.change:
                 self.journal.add("data_changed", first_step=self.first_step, **verdict.change)
             if path:  # with what was accepted and mended
@@ -296,11 +327,11 @@ class Run:
         """Return whether a run ends after `done` updates: its last one, or where what has been evaluated ends it."""
         if done >= self.last_step:
             return True
-        best, target = self.progress.best(), self.config.target
+        best, target = self._progress.best(), self.config.target
         mine: tuple[str, str | None] | None = None
         if self.request.until_target and best is not None and target is not None and best >= target:
             mine = "target", None
-        elif message := self.progress.early_end(self.config.train.early_stopping):
+        elif message := self._progress.early_end(self.config.train.early_stopping):
             mine = "early_stopping", message
         self._early_end = self.job.group.all_gather(mine)[0]  # rank 0 has the journal
         return self._early_end is not None
@@ -311,35 +342,42 @@ class Run:
         if self.job.group.rank == 0 and self.first_step and self.due(self.config.train.eval_every, self.first_step):
             last = self.journal.last("eval")
             logged = last is not None and last["step"] == self.first_step
-            missing = not logged or self.first_step not in self.progress.evaluations
+            missing = not logged or self.first_step not in self._progress.evaluations
         return self.job.group.all_gather(missing)[0]
 
-    def _open_batches(self) -> None:
-        job, accumulate = self.job, self.job.plan.accumulate
-        job.group.set_status(f"reading the data of step {self.first_step + 1}")
-        first = self.first_step * accumulate
+    def _open_loop(self) -> Loop:
+        """Start reading ahead, and wait for the batches of the first update."""
+        job, group, settings = self.job, self.job.group, self.config.train
+        group.set_status(f"reading the data of step {self.first_step + 1}")
+        first, last = (step * job.plan.accumulate for step in (self.first_step, self.last_step))
         stream = open_training(
             job.train_set,
             self.config.seed,
             job.batch_plan.batch,
             first,
-            self.last_step * accumulate,
-            job.group.rank,
-            job.group.size,
+            last,
+            group.rank,
+            group.size,
             job.dropout_masks,
             self.loading.workers,
             self.loading.stream_loader,
         )
-        decoded = DecodedStream(stream, self.decoder, stream.batches, first)
-        self._prefetcher = Prefetcher(decoded, job.trainer, accumulate)
-        carried = job.group.all_gather(self.progress.losses)[0]  # that of rank 0 counts
-        self._losses = MeanLoss(job.trainer.read, carried, job.group.rank, job.group.size)
-        self._meters = Meters(job, self.batches, monitor.WaitMeter(stream, self.batches, self.loading.cores))
-        self.bad_samples = BadSampleTracker(job.train_set, self._log_unreadable, self.progress.by_epoch)
+        decoding = Decoding(self.decoder, stream.batches, first) if self.decoder else None
+        batches = Prefetcher(stream, job.trainer.to_device, job.plan.accumulate + SPARE, decoding)
+        batches.preload(job.plan.accumulate)
+        carried = group.all_gather(self._progress.losses)[0]  # that of rank 0 counts
+        losses = MeanLoss(job.trainer.read, carried, group.rank, group.size)
+        meters = Meters(job, batches, WaitMeter(stream, batches, self.loading.cores))
+        bad_samples = BadSampleTracker(job.train_set, self._log_unreadable, self._progress.by_epoch)
+        count = int(settings.profile.value) if settings.profile and not self.journal.has("profile") else 0
+        if count and self.last_step - self.first_step <= WARM_UP:
+            self.console.print(f"train.profile: nothing is profiled, the first {WARM_UP} updates of a process warm up")
+        profile = RunProfile(job, self.folder, self.first_step, count, self.journal.add)
+        return Loop(batches, losses, meters, bad_samples, profile)
 
     def _log_unreadable(self, sample: UnreadableSample) -> None:
         """Add a `bad` event, once per run, although resumes and evaluations come upon the sample again."""
-        self.progress.unreadable.update(self.job.data.files_of(sample.name))
+        self._progress.unreadable.update(self.job.data.files_of(sample.name))
         if sample.name not in self._named:
             self._named.add(sample.name)
             self.journal.add("bad", **vars(sample))
@@ -349,7 +387,7 @@ class Run:
         if error:
             self._error = error
             for name, reason in getattr(error, "unreadable", {}).items():
-                self.progress.unreadable.update(self.job.data.files_of(name))
+                self._progress.unreadable.update(self.job.data.files_of(name))
                 self.journal.add("unreadable", name=name, reason=reason)
             self._keep_progress()
 
@@ -357,7 +395,7 @@ class Run:
         """Write what became known since the newest checkpoint into it."""
         path = checkpoint.latest(self.folder) if self.folder else None
         if path:
-            checkpoint.replace(path, checkpoint.PROGRESS, self.progress.content())
+            checkpoint.replace(path, checkpoint.PROGRESS, self._progress.content())
 
     def _evaluate(self, done: int) -> bool:
         """Write the metrics beside the checkpoint, link `best` and add an `eval` event; return False after a signal.
@@ -373,7 +411,7 @@ class Run:
             self._fail(error)
             self.job.group.all_gather(None)  # the first rank to end ends the others; rank 0 has written its events now
             raise
-        evaluations, is_best = self.progress.evaluations, False
+        evaluations, is_best = self._progress.evaluations, False
         if self.folder:
             best = checkpoint.find_best(self.folder, evaluations, before=done)
             is_best = math.isfinite(metrics["accuracy"]) and (best is None or rank(metrics) > best.rank)

@@ -30,7 +30,7 @@ class Clock:
 
     def start(self) -> None:
         """Begin a block; the device must have nothing left to do."""
-        self._start, self._waited = time.perf_counter(), self._run.batches.data_wait
+        self._start, self._waited = time.perf_counter(), self._run.loop.batches.data_wait
         self._stamps = []
         self.end_update()
 
@@ -41,7 +41,7 @@ class Clock:
     def stop(self) -> None:
         """End the block; the device must have finished it."""
         self.seconds += time.perf_counter() - self._start
-        self.data_wait += self._run.batches.data_wait - self._waited
+        self.data_wait += self._run.loop.batches.data_wait - self._waited
         self._blocks.append(self._stamps)
 
     def step_ms(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def measure(run: Run, window: Window, turns_at: str | None = None) -> None:
     turns = Turns(turns_at, run.job.group) if turns_at else None
     clock, block = Clock(run), BLOCK if turns else window.count
     for step in run.steps():
-        output = trainer.step(run.batches.take(), lr(step), step)
+        output = trainer.step(run.loop.batches.take(run.job.plan.accumulate), lr(step), step)
         done, timed = step + 1, step + 1 - window.drop  # updates; of them those that are timed
         if run.poll(done, output):
             run.finish()

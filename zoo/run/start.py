@@ -8,23 +8,25 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from zoo.config import loader
+from zoo.config.convert import plain
 from zoo.data import cache
 from zoo.data.errors import UserError
 from zoo.distributed import environment
 from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
 from zoo.logs.lines import rank_lines
-from zoo.run import exported, facts, folder, monitor, pipeline, resume
+from zoo.logs.viewers import Viewer
+from zoo.run import exported, facts, folder, pipeline, resume
 from zoo.run.dataset import write_table
 from zoo.run.evaluation import Evaluations
 from zoo.run.folder import FolderLock
 from zoo.run.job import Job, assemble, join, load
-from zoo.run.monitor import Visualizer
 from zoo.run.pipeline import Loading
 from zoo.run.request import Request
 from zoo.run.resume import Verdict
-from zoo.run.session import Run
+from zoo.run.session import Output, Reading, Run
 from zoo.run.stopping import StopSignal
+from zoo.run.visualizer import Visualizer
 
 if TYPE_CHECKING:
     from zoo.logs.console import Console
@@ -46,11 +48,11 @@ def start(request: Request) -> Iterator["Run"]:
     try:
         threads = os.environ.get(environment.THREADS)
         group = join(request, os.environ)
-        claimed = None if group.rank or request.eval_only else request.resume
-        damaged = resume.claim(claimed, lock) if claimed else []
+        goes_on = None if request.eval_only else request.resume
+        damaged = resume.claim(goes_on, lock) if goes_on and group.rank == 0 else []
         request = request._replace(notes=[*request.notes, *group.all_gather(damaged)[0]])
-        data, run_before = load(request, group), None if request.eval_only else request.resume
-        verdict = resume.check_data(group, run_before, data, request.accept_changed_data)
+        data = load(request, group)
+        verdict = resume.check_data(group, goes_on, data, request.accept_changed_data)
         kept = resume.begun(group, request.resume)
         job = assemble(request, group, data, kept)
         if job.world.device.startswith("cpu"):
@@ -99,43 +101,27 @@ def _open(request: Request, job: Job, verdict: Verdict, kept: dict[str, Any], lo
     if cfg.weights:  # a name or an address is the same on every host, and its path in a cache is not
         origin = origin.replace(cfg.weights, str(request.resolved["weights"].value), 1)
     groups.assert_same(group, "the origin of the weights", origin)
-    recipe, described = loader.render(request.resolved), facts.describe(job, cfg, origin)
-    reading = pipeline.plan_loading(job.train_set, job.world, job.group, kept.get("loader"), cfg.train.deterministic)
-    decoder, stop_signal = pipeline.open_decoder(job.world, reading), StopSignal()
+    described = facts.describe(job, cfg, origin)
+    loading = pipeline.plan_loading(job.train_set, job.world, group, kept.get("loader"), cfg.train.deterministic)
+    decoder, stop_signal = pipeline.open_decoder(job.world, loading), StopSignal()
     train_samples = 0 if request.eval_only else cfg.train.eval_train_samples
-    evaluations = Evaluations(job, cfg, reading, decoder, console.track, train_samples, stop_signal)
-    folder: str | None = None
+    evaluations = Evaluations(job, cfg, loading, decoder, console.track, train_samples, stop_signal)
+    path: str | None = None
     journal: Journal = Journal(None, [])
-    viewers: list[Any] = []
+    viewers: list[Viewer] = []
     if is_root and not request.eval_only:  # after all that may refuse the run
-        folder, journal, viewers = _open_folder(request, job, recipe, console, lock)
-    visualizer = Visualizer(job, cfg, viewers)
-    _describe(request, job, verdict, console, described, reading)
-    return Run(
-        request,
-        job,
-        verdict,
-        console,
-        first_step,
-        last_step,
-        recipe,
-        described,
-        reading,
-        decoder,
-        evaluations,
-        folder,
-        journal,
-        visualizer,
-        stop_signal,
-    )
+        path, journal, viewers = _open_folder(request, job, console, lock)
+    output = Output(console, path, journal, Visualizer(job, cfg, viewers))
+    reading = Reading(loading, decoder, evaluations)
+    _describe(request, job, verdict, console, described, loading)
+    return Run(request, job, verdict, (first_step, last_step), described, reading, output, stop_signal)
 
 
-def _open_folder(
-    request: Request, job: Job, recipe: str, console: "Console", lock: FolderLock
-) -> tuple[str, Journal, list[Any]]:
+def _open_folder(request: Request, job: Job, console: "Console", lock: FolderLock) -> tuple[str, Journal, list[Viewer]]:
     """Make or take the run's folder, lock it and open the logs; return it, the journal and the viewers."""
+    recipe = loader.render(request.resolved)
     path = folder.open_folder(request.resume, request.config.out, request.recipe, recipe, lock)
-    journal, viewers = monitor.open_logs(path, request, recipe, console)
+    journal, viewers = _open_logs(path, request, recipe, console)
     begin = journal.last("begin")
     if begin and begin.get("speed"):
         raise UserError(f"--resume: {path} is a run of --speed, which leaves no checkpoint to go on from; start anew")
@@ -143,8 +129,24 @@ def _open_folder(
     return path, journal, viewers
 
 
+def _open_logs(folder: str, request: Request, recipe: str, console: "Console") -> tuple[Journal, list[Viewer]]:
+    """Open the journal of a run with all its listeners; return those that show images, histograms and text, too."""
+    from zoo.logs import airank, listeners
+    from zoo.logs.trackers import TRACKERS
+    from zoo.logs.viewers import TensorBoard
+
+    cfg = request.config
+    entries = {key: plain(entry.value) for key, entry in request.resolved.items()}
+    given = {key: value for key, value in entries.items() if request.resolved[key].origin != loader.DEFAULT}
+    viewers: list[Viewer] = [TensorBoard(folder, recipe, given)]
+    viewers += [TRACKERS[name](folder, project, entries) for name, project in request.track.items()]
+    airank_log = airank.Writer(folder, cfg.target, cfg.warmup_epochs)
+    journal = Journal(folder, [console, *viewers, airank_log, *listeners.open_listeners(folder, cfg)])
+    return journal, viewers
+
+
 def _describe(
-    request: Request, job: Job, verdict: Verdict, console: "Console", described: dict[str, Any], reading: Loading
+    request: Request, job: Job, verdict: Verdict, console: "Console", described: dict[str, Any], loading: Loading
 ) -> None:
     """Show what the run is. A collective call."""
     ranks = groups.describe_ranks(job.group, job.world.device, job.framework)
@@ -153,7 +155,7 @@ def _describe(
             console.print(line)
     notes = (*job.train_set.notes, *job.data.check.lines, *verdict.lines, *cache.notes(request.config.data))
     console.describe(described, request.changed, notes)
-    for note in (*job.notes, *reading.notes):
+    for note in (*job.notes, *loading.notes):
         console.print(note)
 
 

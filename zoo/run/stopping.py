@@ -10,7 +10,6 @@ from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import Dataset, UnreadableSample, find_bad
 from zoo.distributed.group import Group, Polling
 from zoo.logs.journal import Event
-from zoo.run.pipeline import Prefetcher
 
 SEARCH_SECONDS = 20.0  # how long to look for further unreadable files before a run stops because of them
 
@@ -101,7 +100,7 @@ class BadSampleTracker:
 
 
 class Stop(NamedTuple):
-    """Why all ranks stop after an update.
+    """Why all ranks stop.
 
     Attributes:
         signal: its number, None without one.
@@ -112,8 +111,8 @@ class Stop(NamedTuple):
     error: UserError | None = None
 
 
-class StepReports:
-    """Exchange of reports between all ranks, every so many updates (zoo/distributed/group.py).
+class Reports:
+    """Exchange of reports between all ranks, every so many updates or batches (zoo/distributed/group.py).
 
     A signal may come to any rank at any moment, and all must stop after the same update. So they must where batches
     that are read ahead end in an error, to save what was done before.
@@ -124,28 +123,36 @@ class StepReports:
         self._polling, self._signal = Polling(group), signal
 
     def is_due(self, done: int) -> bool:
-        """Return whether the ranks exchange after `done` updates; the same on all ranks."""
+        """Return whether the ranks exchange after `done` updates or batches; the same on all ranks."""
         return self._polling.is_due(done)
 
-    def exchange(self, done: int, batches: Prefetcher, bad_samples: BadSampleTracker) -> Stop:
-        """Exchange after `done` updates, and count the unreadable samples of all ranks. Collective."""
-        reports = self._polling.exchange(done, self._of_this_rank(batches))
-        samples = [UnreadableSample(**report["sample"]) for report in reports if "sample" in report]
+    def exchange(
+        self,
+        done: int,
+        unreadable: Sequence[UnreadableSample],
+        count: Callable[[list[UnreadableSample]], None],
+        failure: UserError | None = None,
+    ) -> Stop:
+        """Exchange after `done` updates or batches. Collective.
+
+        Args:
+            done: their number.
+            unreadable: samples of this rank that could not be read since the last exchange.
+            count: receives those of all ranks; an UnreadableData that it raises comes before other errors.
+            failure: what has ended reading ahead on this rank, None if nothing has.
+        """
+        mine: list[dict[str, Any]] = [{"signal": self._signal.received}] if self._signal.received else []
+        mine += [{"sample": vars(sample)} for sample in unreadable]
+        if failure:
+            mine.append({"error": str(failure), "unreadable": getattr(failure, "unreadable", {})})
+        reports = self._polling.exchange(done, mine)
         errors = [UnreadableData(report["error"], report["unreadable"]) for report in reports if "error" in report]
         try:
-            bad_samples.add(samples)
+            count([UnreadableSample(**report["sample"]) for report in reports if "sample" in report])
         except UnreadableData as too_many:
             errors.insert(0, too_many)
         signals = [report["signal"] for report in reports if "signal" in report]
         return Stop(next(iter(signals), None), next(iter(errors), None))
-
-    def _of_this_rank(self, batches: Prefetcher) -> list[dict[str, Any]]:
-        number, failure = self._signal.received, batches.failure
-        reports: list[dict[str, Any]] = [{"signal": number}] if number else []
-        reports += [{"sample": vars(sample)} for sample in batches.pop_unreadable()]
-        if failure:
-            reports.append({"error": str(failure), "unreadable": getattr(failure, "unreadable", {})})
-        return reports
 
 
 def unreadable_summary(events: Sequence[Event], total: int) -> list[str]:

@@ -93,7 +93,7 @@ def test_a_rendered_recipe_gives_the_same_config(tmp_path, changes):
     path = write(tmp_path, loader.render(resolved), "again.yaml")
     again, entries = loader.build(loader.read(path), FIND)
     assert again == settings and values(entries) == values(resolved)
-    assert loader.differences(resolved, entries) == []
+    assert loader.differences(resolved, entries) == {}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -106,12 +106,12 @@ def test_every_recipe_of_the_zoo_builds_and_renders(tmp_path, path):
 def test_differences_name_old_and_new(tmp_path):
     _, old = build(tmp_path, SMALL)
     _, new = build(tmp_path, SMALL, "seed=2", "optim.milestones=[1]", "train.save_every=2 epochs", "train.batch=16")
-    assert loader.differences(old, new) == [
+    assert [*loader.differences(old, new).values()] == [
         "optim.milestones: [] -> [1.0]",
         "seed: 1 -> 2",
         "train.save_every: 1 epoch -> 2 epochs",
     ]
-    assert loader.differences({}, {"seed": loader.Entry(1, "x")}) == ["seed: None -> 1"]
+    assert loader.differences({}, {"seed": loader.Entry(1, "x")}) == {"seed": "seed: None -> 1"}
 
 
 def test_the_demo_recipe_needs_neither_gpu_nor_network():

@@ -134,7 +134,7 @@ def test_overrides_replace_the_list_and_differences_show_it(tmp_path):
     _, before = build(tmp_path, AUGMENTED)
     config, after = build(tmp_path, AUGMENTED, "data.augment=[{grayscale: {p: 0.2}}]")
     assert str(config.data.augment.steps[0]) == "grayscale(p=0.2)"
-    (line,) = loader.differences(before, after)
+    (line,) = loader.differences(before, after).values()
     assert line.endswith("-> [{'grayscale': {'p': 0.2}}]")
     assert build(tmp_path, AUGMENTED, "data.augment=null")[0].data.augment is None
 

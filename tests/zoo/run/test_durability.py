@@ -121,7 +121,7 @@ PHASES = {  # what a signal interrupts, and the last update that is saved then
     "an update": (Trainer, "step", 2, 2),
     "saving": (checkpoint, "_write", 1, 2),
     "an evaluation": (Trainer, "predict", 1, 3),
-    "the link of the best": (checkpoint, "_link", 3, 3),
+    "the link of the best": (checkpoint, "link", 3, 3),
 }
 
 
@@ -209,11 +209,11 @@ def test_a_reader_that_fails_saves_what_was_done(run, undisturbed, monkeypatch):
     """Where nothing is read ahead, the error comes when the batch is needed."""
     calls = []
 
-    def fail(self):
+    def fail(self, count):
         calls.append(1)
         if len(calls) == 6:
             raise UserError("a data loading process was killed")
-        return take(self)
+        return take(self, count)
 
     take = pipeline.Prefetcher.take
     monkeypatch.setattr(pipeline.Prefetcher, "take", fail)

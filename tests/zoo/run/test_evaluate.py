@@ -14,7 +14,7 @@ from zoo.data.stream import UnreadableSample
 from zoo.distributed.group import Polling
 from zoo.run import evaluation
 from zoo.run.evaluation import evaluate
-from zoo.run.pipeline import JOIN_TIMEOUT, DecodedStream
+from zoo.run.pipeline import JOIN_TIMEOUT
 from zoo.run.stopping import EvaluationStopped, StopSignal
 
 BAD = UnreadableSample(0, "a.jpg", "the file is empty", None)
@@ -85,7 +85,7 @@ class Group:
 def run(stream, eval_bad, reported, metric=None, **options):
     fields = (Field("image", (1,), "uint8", (0.5,), (0.5,)), LABEL)
     dataset = SimpleNamespace(fields=fields, views=stream.views, settings=SimpleNamespace(eval_bad=eval_bad))
-    return evaluate(Trainer(), DecodedStream(stream), dataset, metric or Metric(), Group(), reported.append, **options)
+    return evaluate(Trainer(), stream, dataset, metric or Metric(), Group(), reported.append, **options)
 
 
 @pytest.mark.parametrize("views", [1, 2])
@@ -106,7 +106,7 @@ def test_an_unreadable_sample_ends_the_evaluation_and_its_stream():
 
 def test_an_unreadable_sample_of_another_rank_ends_the_evaluation_here(monkeypatch):
     """Also where the ranks exchange after the last batch alone."""
-    theirs = [1, {"signal": 15}, vars(BAD)]
+    theirs = [1, {"signal": 15}, {"sample": vars(BAD)}]
     for due in (True, False):
         monkeypatch.setattr(Polling, "is_due", lambda self, number, due=due: due)
         monkeypatch.setattr(Group, "concatenate", lambda self, items: theirs)

@@ -18,7 +18,7 @@ from zoo.data.loaders import dali_graph
 from zoo.data.stages import DECODE, TRANSFORM, total
 from zoo.data.stream import ReadTimes
 from zoo.data.transforms.geometry import Geometry
-from zoo.run import monitor, pipeline, resume
+from zoo.run import meters, pipeline, resume
 
 HERE, THERE = {"host": "here", "cores": list(range(8))}, {"host": "there", "cores": list(range(4))}
 
@@ -155,7 +155,7 @@ def test_an_interval_is_a_difference():
     seconds = {**total([]), DECODE: 4.0, TRANSFORM: 1.0}
     stream = SimpleNamespace(times=ReadTimes(10, seconds, 2.0, 0.5), workers=2, threads=3)
     batches = SimpleNamespace(data_wait=1.0, copying=0.25)
-    meter = monitor.WaitMeter(stream, batches, cores=4)
+    meter = meters.WaitMeter(stream, batches, cores=4)
     stream.times = ReadTimes(30, {**seconds, DECODE: 10.0}, 5.0, 0.75)
     batches.data_wait, batches.copying = 2.5, 1.25
     interval = meter.read(8.0)

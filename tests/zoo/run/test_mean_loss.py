@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from zoo.run.monitor import MeanLoss
+from zoo.run.meters import MeanLoss
 
 
 def read(result):

@@ -15,9 +15,8 @@ from zoo.data.errors import BadSample, UserError
 from zoo.data.loaders import Loader
 from zoo.data.loaders.dali_graph import AT_A_TIME, DeviceDecoder, Failure
 from zoo.data.stream import EvaluationBatches, UnreadableSample, open_evaluation, open_training
-from zoo.run import pipeline
 from zoo.run.evaluation import _inputs, _rows
-from zoo.run.pipeline import SPARE, DecodedStream
+from zoo.run.pipeline import SPARE, Decoding, Prefetcher
 from zoo.run.progress import Progress, parse_progress
 from zoo.run.stopping import BadSampleTracker
 
@@ -47,27 +46,29 @@ class Source:
 
 
 def prefetcher(stream, trainer, accumulate=1):
-    return pipeline.Prefetcher(DecodedStream(stream), trainer, accumulate)
+    batches = Prefetcher(stream, lambda *batch: trainer.to_device(*batch), accumulate + SPARE)
+    batches.preload(accumulate)
+    return batches
 
 
 def unreadable(name, epoch=0):
     return UnreadableSample(epoch, name, "the file is empty", "another")
 
 
-def drain(batches):
+def drain(batches, accumulate=1):
     taken = []
     with contextlib.suppress(StopIteration):
         while True:
-            taken.append(batches.take())
+            taken.append(batches.take(accumulate))
     return taken
 
 
 def test_updates_in_order_up_to_the_end_of_the_stream():
     loader = Source(8)
     batches = prefetcher(loader, loader, accumulate=2)
-    assert drain(batches) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert drain(batches, 2) == [[0, 1], [2, 3], [4, 5], [6, 7]]
     with pytest.raises(StopIteration):
-        batches.take()
+        batches.take(2)
     batches.close()
     assert (loader.read, loader.copied, loader.closed) == (8, 8, 1)
 
@@ -75,7 +76,7 @@ def test_updates_in_order_up_to_the_end_of_the_stream():
 def test_a_limited_number_of_batches_is_read_ahead():
     loader = Source(100)
     batches = prefetcher(loader, loader, accumulate=3)
-    assert batches.take() == [0, 1, 2]
+    assert batches.take(3) == [0, 1, 2]
     batches.close()
     assert loader.copied <= 3 + 3 + SPARE and loader.closed == 1
 
@@ -90,7 +91,7 @@ def test_reading_goes_on_without_the_loop():
 
     loader.to_device = to_device
     batches = prefetcher(loader, loader)
-    batches.take()
+    batches.take(1)
     assert all(copied.acquire(timeout=60) for _ in range(3))
     batches.close()
 
@@ -98,10 +99,10 @@ def test_reading_goes_on_without_the_loop():
 def test_an_error_comes_after_the_batches_before_it():
     loader = Source(2, error=UserError("20 samples in a row cannot be read"))
     batches = prefetcher(loader, loader)
-    assert [batches.take(), batches.take()] == [[0], [1]]
+    assert [batches.take(1), batches.take(1)] == [[0], [1]]
     for _ in range(2):
         with pytest.raises(UserError, match="in a row"):
-            batches.take()
+            batches.take(1)
     batches.close()
     assert loader.closed == 1
 
@@ -121,10 +122,10 @@ def test_waiting_for_the_first_update_does_not_count(monkeypatch):
     monkeypatch.setattr("zoo.run.pipeline.time", SimpleNamespace(perf_counter=lambda: next(times)))
     loader = Source(3)
     batches = prefetcher(loader, loader)
-    batches.take()
+    batches.take(1)
     assert batches.data_wait == 0
-    batches.take()
-    batches.take()
+    batches.take(1)
+    batches.take(1)
     assert batches.data_wait == 2  # one second from call to call
 
 
@@ -133,9 +134,9 @@ def test_unreadable_samples_are_handed_out_once_with_their_batch():
     loader = Source(3, {0: bad[:1], 1: bad[1:]})
     batches = prefetcher(loader, loader)
     assert batches.pop_unreadable() == []
-    batches.take()
+    batches.take(1)
     assert batches.pop_unreadable() == bad[:1] and batches.pop_unreadable() == []
-    batches.take()
+    batches.take(1)
     assert batches.pop_unreadable() == bad[1:]
     batches.close()
 
@@ -235,14 +236,18 @@ class Again:
         return {"number": "again"}, ["unreadable"]
 
 
+def decoded(stream, decoder, batches, first=0):
+    return Prefetcher(stream, lambda batch, images: (batch, images), 1, Decoding(decoder, batches, first))
+
+
 def test_batches_are_decoded_together_and_come_in_order():
     """One that DALI cannot decode, number 7 + 2 of the run, is read again; an error comes after all batches."""
     source, again = Numbered(6, UserError("20 samples in a row cannot be read")), Again()
-    stream = DecodedStream(source, source, again, 7)
+    stream = decoded(source, source, again, 7)
     found = [next(stream) for _ in range(6)]
-    assert [each.batch["number"] for each in found] == [0, 1, "again", 3, 4, 5] and again.numbers == [9]
-    assert [each.unreadable for each in found] == [[], [], ["unreadable"], [], [], []]
-    assert sorted(source.decoded) == list(range(6)) and stream.waiting > 0
+    assert [batch["number"] for (batch, _), _ in found] == [0, 1, "again", 3, 4, 5] and again.numbers == [9]
+    assert [unreadable for _, unreadable in found] == [[], [], ["unreadable"], [], [], []]
+    assert sorted(source.decoded) == list(range(6)) and stream.copying > 0
     for _ in range(2):
         with pytest.raises(UserError, match="in a row"):
             next(stream)
@@ -253,7 +258,7 @@ def test_batches_are_decoded_together_and_come_in_order():
 
 def test_no_decoding_thread_is_left_when_batches_are():
     source = Numbered(6, StopIteration())
-    stream = DecodedStream(source, source, Again())
+    stream = decoded(source, source, Again())
     next(stream)
     source.together.abort()  # nothing waits for the batches that nobody takes
     stream.close()
@@ -263,8 +268,8 @@ def test_no_decoding_thread_is_left_when_batches_are():
 
 def arrays(stream):
     return [
-        ({**each.batch, **{name: value.on_host() for name, value in each.images.items()}}, each.unreadable)
-        for each in stream
+        ({**batch, **{name: value.on_host() for name, value in images.items()}}, unreadable)
+        for (batch, images), unreadable in stream
     ]
 
 
@@ -276,9 +281,8 @@ def test_a_sample_that_dali_cannot_decode_is_read_by_the_reference_loader(first,
     reference = list(open_training(train, 3, 4, first, 6, loader="reference"))
     sets.hide_part(train, BROKEN, monkeypatch)
     stream = open_training(train, 3, 4, first, 6, loader="encoded")
-    decoded = DecodedStream(stream, DeviceDecoder(None, 1), stream.batches, first)
     with pytest.warns(UserWarning) as warned:
-        found = arrays(decoded)
+        found = arrays(decoded(stream, DeviceDecoder(None, 1), stream.batches, first))
     assert all(train.name(BROKEN) in str(warning.message) for warning in warned)
     positions = np.arange(first * 4, 6 * 4).reshape(-1, 4)
     for (right, bad), (dali, _), (plain, _), at in zip(found, expected, reference, positions, strict=True):
@@ -294,7 +298,7 @@ def test_a_batch_that_fails_as_a_whole_is_an_error():
             raise Failure("out of memory")
 
     with pytest.raises(UserError, match=r"\(out of memory\).*data.dali_device=cpu"):
-        next(DecodedStream(Numbered(1, StopIteration()), Small(None, 1), Again()))
+        next(decoded(Numbered(1, StopIteration()), Small(None, 1), Again()))
 
 
 @needs_dali
@@ -305,7 +309,7 @@ def test_evaluations_count_their_batches_anew(tmp_path, monkeypatch):
     runs = []
     for _ in range(2):
         stream = open_evaluation(val, 3, 2, loader="encoded")
-        runs.append(arrays(DecodedStream(stream, DeviceDecoder(None, 1), stream.batches)))
+        runs.append(arrays(decoded(stream, DeviceDecoder(None, 1), stream.batches)))
     for (left, _), (right, _) in zip(*runs, strict=True):
         assert all(np.array_equal(array, right[name]) for name, array in left.items())
     reference, _ = EvaluationBatches(val, 3, 2)(BROKEN // 2)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from zoo.run.monitor import RunProfile, describe, report
+from zoo.run.profiling import RunProfile, describe, report
 from zoo.trainer.world import Operator
 
 OPERATORS = [Operator("relu", 2.0, 4), Operator("idle", 0.0, 2), Operator("conv", 6.0, 2)]

@@ -2,7 +2,6 @@
 
 import math
 import signal
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +10,7 @@ from tests.helpers.training import events
 from zoo.data.errors import UnreadableData, UserError
 from zoo.data.stream import UnreadableSample
 from zoo.run.progress import Progress, parse_progress
-from zoo.run.stopping import StepReports, Stop, StopSignal
+from zoo.run.stopping import Reports, Stop, StopSignal
 
 
 def evaluated(*accuracies):
@@ -88,10 +87,9 @@ class BadSamples:
 def exchange(*theirs, samples=(), failure=None, received=None, too_many=None):
     stop, group, bad = StopSignal(), Group(*theirs), BadSamples(too_many)
     stop.received = received
-    batches = SimpleNamespace(failure=failure, pop_unreadable=lambda: list(samples))
-    reports = StepReports(group, stop)
+    reports = Reports(group, stop)
     assert reports.is_due(3)
-    return reports.exchange(3, batches, bad), group.mine, bad.seen
+    return reports.exchange(3, samples, bad.add, failure), group.mine, bad.seen
 
 
 def test_nothing_to_tell():

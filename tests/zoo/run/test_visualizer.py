@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from zoo.run import monitor
-from zoo.run.monitor import Visualizer
+from zoo.run import visualizer
+from zoo.run.visualizer import Visualizer
 from zoo.tasks import classify
 
 
@@ -88,12 +88,12 @@ def test_histograms_on_request(trained):
     gradients = ["gradients/fc.bias"] if trained else []  # those of conv.weight are not finite
     assert list(found) == ["weights/conv.weight", "weights/bn.running_mean", *gradients]
     counts, edges = found["weights/conv.weight"]
-    assert counts.sum() == 8 and (edges[0], edges[-1], len(edges)) == (0, 7, monitor.BINS + 1)
+    assert counts.sum() == 8 and (edges[0], edges[-1], len(edges)) == (0, 7, visualizer.BINS + 1)
     assert found["weights/bn.running_mean"].counts.sum() == 1
 
 
 def test_histograms_of_large_tensors_count_some_elements(monkeypatch):
-    monkeypatch.setattr(monitor, "MAX_ELEMENTS", 3)
+    monkeypatch.setattr(visualizer, "MAX_ELEMENTS", 3)
     viewer = Viewer()
     visualizer_of([viewer], log_images=0, log_histograms=True).show(7, False)
     counts, edges = viewer.shown[0][2]["weights/conv.weight"]  # 0, 3, 6

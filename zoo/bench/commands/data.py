@@ -25,7 +25,7 @@ from zoo.data.stages import measure as measure_stages
 from zoo.data.stream import open_training, training_samples
 from zoo.run import pipeline
 from zoo.run.job import Job, assemble, join
-from zoo.run.pipeline import DecodedStream, Loading, open_decoder
+from zoo.run.pipeline import Decoding, Loading, Prefetcher, open_decoder
 from zoo.table import table
 
 EPILOG = """\
@@ -206,9 +206,11 @@ def _measure_in_turn(job: Job, samples: int, loader: str) -> Report:
 def measure_device(job: Job, count: int, plan: Loading) -> Report:
     """Time the stream up to images that DALI has decoded on the device; count: batches per pass."""
     dataset, batch, threads = job.train_set, job.batch_plan.batch, pipeline.dali_threads(plan.cores)
-    in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads) + AT_A_TIME  # at a pass's start
+    in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads) + AT_A_TIME + 1  # at a pass's start
     stream = _open(job, plan, DEVICE_PASSES * (in_flight + count) + in_flight)
-    decoded = DecodedStream(stream, open_decoder(job.world, plan), stream.batches)
+    decoder = open_decoder(job.world, plan)
+    decoding = Decoding(decoder, stream.batches) if decoder else None
+    decoded = Prefetcher(stream, lambda batch, images: (batch, images), 1, decoding)
     walls = []
     for _ in range(DEVICE_PASSES):
         _take(decoded, in_flight)

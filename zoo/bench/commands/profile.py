@@ -9,7 +9,7 @@ from zoo.bench.commands.update import trainer_loop
 from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.commands.options import add_recipe_arguments, request_of
-from zoo.run import monitor
+from zoo.run import profiling
 from zoo.run.job import Job, assemble, join, sample_batch
 from zoo.run.resume import restore
 from zoo.trainer.world import TRACE
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     add_recipe_arguments(parser)
     add = parser.add_argument
     add("-n", "--count", type=count, default=10, metavar="N", help="updates to profile; default 10")
-    add("--rows", type=count, default=monitor.ROWS, metavar="N", help="operators to list; default 10")
+    add("--rows", type=count, default=profiling.ROWS, metavar="N", help="operators to list; default 10")
     add("--trace", metavar="FILE", help="write a trace of all operators to a new file")
     add_json_argument(parser)
     arguments = parser.parse_args(argv)
@@ -45,19 +45,19 @@ def main(argv: list[str] | None = None) -> int:
     restore(request.config, job, None, print)
     report = profile(job, arguments.count, arguments.trace)
     report["operators"] = report["operators"][: arguments.rows]
-    print_report(monitor.describe(report, arguments.rows), report, arguments.json)
+    print_report(profiling.describe(report, arguments.rows), report, arguments.json)
     job.group.close()
     return 0
 
 
-def profile(job: Job, count: int, trace: str | None = None) -> monitor.Report:
+def profile(job: Job, count: int, trace: str | None = None) -> profiling.Report:
     """Profile updates on one batch; trace: path of a file that receives the trace.
 
     Returns:
         Device, precision, samples per update, and all operators with their own milliseconds per update, largest first.
     """
     update = trainer_loop(job, sample_batch(job))
-    for _ in range(monitor.WARM_UP):
+    for _ in range(profiling.WARM_UP):
         update()
     profiler = job.world.profiler()
     with tempfile.TemporaryDirectory() as folder:
@@ -67,4 +67,4 @@ def profile(job: Job, count: int, trace: str | None = None) -> monitor.Report:
         operators = profiler.stop()
         if trace:
             shutil.copy(os.path.join(folder, TRACE), trace)
-    return monitor.report(job, operators, count)
+    return profiling.report(job, operators, count)
