@@ -23,7 +23,7 @@ MISTYPED = {  # command -> the end of its answer
     "train -c resnet50_demo --max-stpes 3": "--max-stpes: there is no such option; did you mean --max-steps?",
     "train -c resnet50_demo -o optim.lrr=1": "-o optim.lrr: unknown key for optim.name=sgd; did you mean optim.lr?",
     "train -c resnet50_demo -o train.precision=fp17": "got 'fp17'; did you mean fp16?",
-    "train -c resnet50_demo -o optim.name=sgdd": "-o optim.name: there is no optimizer 'sgdd'; did you mean sgd?",
+    "train -c resnet50_demo -o optim.name=sgdd": "-o optim.name: there is no optimizer 'sgdd'; *; did you mean sgd?",
     "train -c resnet50_demo -o model.name=resnt": "there is no model 'resnt'; there are: *; did you mean resnet?",
     "train -c resnet50_demo -o data.name=shaps": "there is no data set 'shaps'; there are: *; did you mean shapes?",
     "train -c resnet50_demo -o task.loss=cros_entropy": "did you mean cross_entropy?",

@@ -82,7 +82,7 @@ def check(
     """
     clip = clip_factor(plan, shards, gradients, total_norm)
     clip_rounding = NORM_SAFETY * norm_rounding if clip < 1 else 0.0
-    has_norms, found = plan.optimizer.name in ("lars", "lamb"), {}
+    has_norms, found = plan.optimizer.uses_norms, {}
     for name, gradient in gradients.items():
         weight = np.asarray(before[name], np.float64)
         if gradient.shape != weight.shape or (has_norms and name in shards):  # the active rows, or a norm of all ranks
@@ -173,8 +173,7 @@ def _deviation(
         tolerance = ROUNDING * precision * size + factor_rounding * max(gradient, _largest(expected[i]))
         error = result - expected[i]
         stored = np.abs(expected[i]) + (0.0 if slot else np.abs(inputs.weight))
-        is_decoupled = not slot and "square" in spec.slots
-        common = (expected[i], inputs.weight) if is_decoupled else (expected[i],)
+        common = (expected[i], inputs.weight) if spec.is_decoupled and not slot else (expected[i],)
         is_explained = _explains(error, common, shares, stored, precision, factor_rounding)
         if not (_largest(error) <= tolerance and is_explained):
             found[slot] = _largest(error) / max(_largest(expected[i]), _largest(result), 1e-300), tolerance
@@ -182,7 +181,7 @@ def _deviation(
         return {}
     slot = "" if "" in found else next(iter(found))
     deviation, tolerance = found[slot]
-    factors = _linear_slips if spec.name == "sgd" else _slips
+    factors = _linear_slips if spec.is_linear else _slips
     return {
         name: {
             "deviation": deviation,
@@ -260,15 +259,13 @@ def _slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: float) -> d
     """Return the slips that explain a change of the weight, each with the factor 1: the formula of other inputs."""
     coupled = inputs._replace(gradient=inputs.gradient + inputs.decay * inputs.weight, decay=0.0)
     others = {"ignored": (spec, inputs._replace(lr_scale=1.0))} if inputs.lr_scale != 1 else {}
-    if "square" in spec.slots:
+    if spec.is_decoupled:
         others |= {"coupled": (spec, coupled), "uncorrected": (spec, inputs._replace(applied=1 << 40))}
-    if spec.name == "sgd_nesterov":
-        others["plain"] = sgd.Settings(momentum=spec.momentum), inputs
     return {slip: 1.0 for slip, other in others.items() if _largest(_expected_update(*other) - update) <= tolerance}
 
 
 def _linear_slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: float) -> dict[str, float]:
-    """Find hypotheses that explain an update by SGD with a single factor.
+    """Find hypotheses that explain an update by an optimizer that is_linear with a single factor.
 
     Returns:
         The factor of each hypothesis that fits: of the learning rate, the momentum, the gradient, of gradient and decay
@@ -276,10 +273,12 @@ def _linear_slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: floa
     """
     rate = inputs.lr * (inputs.lr_scale or 1.0)
     gradient, decay, momentum = _terms(spec, inputs)
-    zero = np.zeros_like(update)
-    candidates = {}
-    if spec.momentum:
-        candidates["nesterov"] = zero, _direction(sgd_nesterov.Settings(momentum=spec.momentum), inputs)
+    zero, momentum_factor = np.zeros_like(update), getattr(spec, "momentum", 0.0)
+    candidates = {
+        slip: (zero, _direction(kind.Settings(momentum=momentum_factor), inputs))
+        for slip, kind in {"nesterov": sgd_nesterov, "plain": sgd}.items()
+        if momentum_factor and not issubclass(type(spec), kind.Settings)
+    }
     candidates |= {
         "lr": (zero, gradient + decay + momentum),
         "momentum": (gradient + decay, momentum),
@@ -293,7 +292,7 @@ def _linear_slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: floa
         rest, power = -update / rate - fixed, float(np.square(free).sum())
         factor = float((free * rest).sum()) / power if power else 0.0
         is_exact = _largest(rest - factor * free) <= unexplained
-        if is_exact and (kind != "nesterov" or abs(factor - 1) < FIT):
+        if is_exact and (kind not in ("nesterov", "plain") or abs(factor - 1) < FIT):
             found[kind] = factor
     return found
 

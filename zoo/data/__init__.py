@@ -6,12 +6,15 @@ splits are a Dataset of zoo/data/dataset.py. The validation split also has `prot
 zoo/data/datasets/common.py: the name of the set and what the model sees of a sample (frames, clips, crops, sizes,
 scales), from which a run makes its protocol id, such as k400/8x1x1@224. Whatever changes the metric of the same weights
 on the same files must change it.
+
+Other packages add data sets by entry points of the group `zoo.datasets` (plugins.py).
 """
 
-import importlib
 from types import ModuleType
 
-from zoo.data.errors import UserError, known_names
+from zoo.data import plugins
+
+GROUP = "zoo.datasets"
 
 MODULES = {
     "cityscapes": "zoo.data.datasets.cityscapes",
@@ -30,13 +33,11 @@ def find(name: str) -> ModuleType:
     """Import the module of a data set.
 
     Raises:
-        UserError: There is no data set of this name; the message lists all names.
+        UserError: There is no data set of this name, or that of a package cannot be used.
     """
-    if name not in MODULES:
-        raise UserError(f"there is no data set {name!r}{known_names(name, names())}")
-    return importlib.import_module(MODULES[name])
+    return plugins.load("data set", GROUP, MODULES, name, "Settings", "load", "describe")
 
 
 def names() -> list[str]:
     """Return the sorted names of all data sets."""
-    return sorted(MODULES)
+    return plugins.names(GROUP, MODULES)

@@ -5,7 +5,7 @@ the same name in a package. Nothing is imported until it is named.
 """
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -23,8 +23,8 @@ def installed(group: str) -> dict[str, list[EntryPoint]]:
     return found
 
 
-def names(group: str, own: Mapping[str, str]) -> list[str]:
-    """Return the sorted names of all parts; group, own: as of `locate`."""
+def names(group: str, own: Iterable[str]) -> list[str]:
+    """Return the sorted names of all parts, given those of this project."""
     return sorted({*own, *installed(group)})
 
 

@@ -5,14 +5,16 @@ which are in the folder's __init__.py, and the loss's own. The formula is writte
 are zoo/trainer/<framework>/ops.py, or zoo/trainer/numpy_ops.py: so it holds in every framework, in every precision.
 
 Numbers that a formula derives from settings are cached properties: MindSpore computes with Python numbers in fp32.
+
+Other packages add losses by entry points of the groups `zoo.losses.<task>` (zoo/data/plugins.py).
 """
 
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Annotated, Any
 
+from zoo.data import plugins
 from zoo.data.errors import UserError, known_names
 from zoo.data.fields import Doc, Word
 
@@ -42,11 +44,15 @@ def load_loss(task: str, name: str) -> type[Any]:
     """Return the class of a loss, which is that of section `task:`.
 
     Raises:
-        UserError: the task has no such loss.
+        UserError: the task has no such loss, or that of a package cannot be used.
     """
-    if name not in LOSSES[task]:
-        raise UserError(f"the task {task} has no loss {name!r}{known_names(name, sorted(LOSSES[task]))}")
-    return importlib.import_module(LOSSES[task][name]).Loss
+    group, own = f"{__name__}.{task}", LOSSES.get(task, {})
+    if name not in (known := plugins.names(group, own)):
+        raise UserError(f"the task {task} has no loss {name!r}{known_names(name, known)}")
+    module = plugins.load("loss", group, own, name, "Loss")
+    if (module.Loss.task, getattr(module.Loss, "loss", None)) != (task, name):
+        raise UserError(f'{module.__file__}: Loss needs `loss: str = "{name}"`, and must be one of the task {task}')
+    return module.Loss
 
 
 def check_class_weights(weights: Sequence[float] | None) -> None:

@@ -3,13 +3,14 @@
 What all optimizers share is in section `optim` of zoo/config/schema.py, whose settings class each one extends. The
 formula is written over the operations of `ops`, which are zoo/trainer/<framework>/ops.py, or zoo/trainer/numpy_ops.py.
 Faster kernels of a framework are in zoo/trainer/<framework>/optimizer.py. schedules.py has the learning rate schedules.
+
+Other packages add optimizers by entry points of the group `zoo.optimizers` (zoo/data/plugins.py).
 """
 
-import importlib
 from dataclasses import fields
 from typing import Any
 
-from zoo.config.suggestions import suggestion
+from zoo.data import plugins
 from zoo.data.errors import UserError
 
 OPTIMIZERS = {  # by name: the module, which is imported by the runs that use it
@@ -25,11 +26,12 @@ def load_settings(name: str) -> type[Any]:
     """Return the class of section `optim` with an optimizer.
 
     Raises:
-        UserError: there is no such optimizer.
+        UserError: there is no such optimizer, or that of a package cannot be used.
     """
-    if name not in OPTIMIZERS:
-        raise UserError(f"there is no optimizer {name!r}{suggestion(name, list(OPTIMIZERS))}")
-    return importlib.import_module(OPTIMIZERS[name]).Settings
+    module = plugins.load("optimizer", "zoo.optimizers", OPTIMIZERS, name, "Settings")
+    if module.Settings.name != name:  # by which frameworks choose their kernels
+        raise UserError(f'{module.__file__}: Settings needs `name: ClassVar[str] = "{name}"`')
+    return module.Settings
 
 
 def owner(settings: type, key: str) -> str:

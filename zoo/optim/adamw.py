@@ -22,6 +22,7 @@ class Settings(base.Settings):
 
     name: ClassVar[str] = "adamw"
     slots: ClassVar[tuple[str, ...]] = ("mean", "square")
+    is_decoupled: ClassVar[bool] = True
 
     lr: NotNegative = 0.001
     beta1: Annotated[float, Range(low=0, high=1, open_high=True), Doc("Decay of the moving average of gradients.")] = (

@@ -1,7 +1,7 @@
 """Section `optim` with an optimizer, and what the formulas of optimizers have in common."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from zoo.config.schema import Optim
 from zoo.data.errors import known_names
@@ -11,7 +11,17 @@ from zoo.optim.schedules import SCHEDULES
 
 @dataclass(frozen=True)
 class Settings(Optim):
-    """Section `optim`; an optimizer extends it by its hyper-parameters and its formula."""
+    """Section `optim`; an optimizer extends it by its hyper-parameters and its formula.
+
+    Attributes:
+        uses_norms: whether the formula has norms of a whole parameter, which a rank that holds some rows lacks.
+        is_decoupled: whether the weight decay is no part of the slots, which start from 0 and are corrected for it.
+        is_linear: whether the direction is linear in the gradient, the weight decay and the one slot, a momentum.
+    """
+
+    uses_norms: ClassVar[bool] = False
+    is_decoupled: ClassVar[bool] = False
+    is_linear: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

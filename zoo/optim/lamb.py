@@ -19,6 +19,7 @@ class Settings(adamw.Settings):
     """Section `optim` with LAMB: the keys of AdamW."""
 
     name: ClassVar[str] = "lamb"
+    uses_norms: ClassVar[bool] = True
 
     lr: NotNegative = 0.0025  # that of the paper's ResNet-50 with 512 images, 0.005
     eps: Positive = 1e-6

@@ -22,6 +22,7 @@ class Settings(base.Settings):
 
     name: ClassVar[str] = "lars"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
+    uses_norms: ClassVar[bool] = True
 
     lr: NotNegative = 0.3  # as in SimCLR (arXiv:2002.05709)
     momentum: Annotated[float, Range(low=0, high=1, open_high=True), Doc("Momentum.")] = 0.9

@@ -17,6 +17,7 @@ class Settings(base.Settings):
 
     name: ClassVar[str] = "sgd"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
+    is_linear: ClassVar[bool] = True
 
     momentum: Annotated[float, Range(low=0, high=1, open_high=True), Doc("Momentum; 0: none.")] = 0.9
 

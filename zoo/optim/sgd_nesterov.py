@@ -18,6 +18,7 @@ class Settings(base.Settings):
 
     name: ClassVar[str] = "sgd_nesterov"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
+    is_linear: ClassVar[bool] = True
 
     momentum: Annotated[float, Range(low=0, high=1, open_low=True, open_high=True), Doc("Momentum.")] = 0.9
 

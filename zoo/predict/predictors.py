@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo import data
 from zoo.data.batch import Field
 from zoo.data.datasets import faces, imagenet, kinetics, synthetic
 from zoo.data.errors import UserError
@@ -103,10 +104,12 @@ def find_predictor(task: str, dataset: str) -> Predictor:
     Raises:
         UserError: there is none.
     """
-    predictor = PREDICTORS.get(task, {}).get(dataset)
-    if predictor is None:
-        raise UserError(
-            f"there is no predictor for the task {task} and the data set {dataset}: add one to PREDICTORS in "
-            "zoo/predict/predictors.py, which describes how its files are read"
-        )
-    return predictor
+    if predictor := PREDICTORS.get(task, {}).get(dataset):
+        return predictor
+    if dataset not in data.MODULES and hasattr(module := data.find(dataset), "predictor"):
+        return module.predictor()
+    raise UserError(
+        f"there is no predictor for the task {task} and the data set {dataset}: add one to PREDICTORS in "
+        "zoo/predict/predictors.py, or a function predictor() to the data set of a package, which describes how its "
+        "files are read"
+    )

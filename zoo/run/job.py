@@ -168,7 +168,7 @@ def _check_task(spec: Spec, model: str, name: str, train_set: Any, val_set: Any)
     task = "segment" if labels else "classify"
     if any(field.name == PAIR.name for field in val_set.fields):
         task = "face"
-    if task != spec.TASK:
+    if spec.TASK in tasks.OWN and task != spec.TASK:
         raise UserError(
             f"data.name: {name} has samples for the task {task}, but {model} is a model for the task {spec.TASK}; "
             "choose another data set" + (", or data.kind" if name == "synthetic" else "")

@@ -1,16 +1,19 @@
-"""Tasks: a module each with its settings, its loss, the form of a prediction and the validation metric. numpy only."""
+"""Tasks: a module each with its settings, its loss, the form of a prediction and the validation metric. numpy only.
 
-import importlib
+Other packages add tasks by entry points of the group `zoo.tasks` (zoo/data/plugins.py).
+"""
+
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
 
+from zoo.data import plugins
 from zoo.data.batch import Batch
-from zoo.data.errors import UserError
 
-FOLDER = Path(__file__).parent
+FILES = sorted(Path(__file__).parent.glob("[!_]*.py"))
+OWN = {path.stem: f"{__name__}.{path.stem}" for path in FILES}
 Forward = Callable[[Any], Any]
 Size = tuple[int, int]
 
@@ -61,10 +64,13 @@ class Task(Protocol):
     Attributes:
         PRIMARY: the metric that is compared with the target and selects the `best` checkpoint, a key of the result.
         Settings: the class of a recipe's `task:` section with the task's usual loss, one of zoo.losses.
+        Objective: the training loss in any framework, of a task of a package: a class as those of
+            zoo/trainer/objectives.py.
     """
 
     PRIMARY: str
     Settings: type[Any]
+    Objective: type[Any]
 
     def Metric(self, dataset: Any, settings: Any) -> TaskMetric:
         """Return the metric of a validation split; each task implements it as a class."""
@@ -82,15 +88,13 @@ class Task(Protocol):
 
 def list_tasks() -> list[str]:
     """Return the names of all tasks."""
-    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+    return plugins.names(__name__, OWN)
 
 
 def load_task(name: str) -> Task:
-    """Import and return the module zoo/tasks/<name>.py.
+    """Import and return the module of a task, zoo/tasks/<name>.py or that of an installed package.
 
     Raises:
-        UserError: there is no such task.
+        UserError: there is no such task, or that of a package cannot be used.
     """
-    if name not in list_tasks():
-        raise UserError(f"there is no task {name!r}; there are: {', '.join(list_tasks())}")
-    return cast(Task, importlib.import_module(f"zoo.tasks.{name}"))
+    return cast(Task, plugins.load("task", __name__, OWN, name, "PRIMARY", "Settings", "Metric", "output", "protocol"))

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from zoo.data.batch import LABEL, SOFT_LABEL
+from zoo.tasks import load_task
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import DeviceBatch
 
@@ -64,3 +65,8 @@ class Segmentation(Stateless):
 
 
 OBJECTIVES: dict[str, type[Any]] = {"classify": Classification, "segment": Segmentation}  # by task; face has its own
+
+
+def find_objective(task: str) -> Any:
+    """Return the class of a task's objective; a task of an installed package has an `Objective`."""
+    return OBJECTIVES.get(task) or load_task(task).Objective

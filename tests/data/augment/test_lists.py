@@ -122,7 +122,7 @@ def test_a_list_can_be_passed_to_worker_processes():
 
 def test_the_example_of_the_documentation_is_a_whole_file():
     text = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```python\n(\"\"\"Colors.*?)^```", text, re.M | re.S)
+    (code,) = re.findall(r"^```python\n# channels.py\n(\"\"\"Colors.*?)^```", text, re.M | re.S)
     module = {}
     exec(code, module)
     assert module["KINDS"] == {"channel_shuffle": ALL}

@@ -109,7 +109,10 @@ def test_every_optimizer_has_a_learning_rate_of_its_own(tmp_path):
     "change, message",
     [
         ("optim.schedule=cosin", "-o optim.schedule: there is no 'cosin'; there are: constant, cosine"),
-        ("optim.name=adam", "-o optim.name: there is no optimizer 'adam'; did you mean adamw?"),
+        (
+            "optim.name=adam",
+            "-o optim.name: there is no optimizer 'adam'; there are: adamw, lamb, lars, sgd, sgd_nesterov",
+        ),
         ("optim.pct_start=1", "-o optim.pct_start: must be above 0"),
         ("optim.final_div_factor=0.5", "-o optim.final_div_factor: must be at least 1"),
         ("optim.min_lr=0.01", "-o optim.min_lr: the schedule one_cycle has none; set it to 0"),

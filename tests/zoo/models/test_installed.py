@@ -1,10 +1,6 @@
 """A model of an installed package: that of docs/extending.md is trained, continued, loaded and applied."""
 
-import importlib
-import re
 import shutil
-import sys
-import tomllib
 
 import numpy as np
 import pytest
@@ -12,11 +8,11 @@ from PIL import Image
 
 import zoo
 from tests.helpers.cli import call_zoo
+from tests.helpers.package import documented, forget, install
 from tests.helpers.paths import ROOT
 from tests.helpers.training import events, run_here
 from zoo import models
 from zoo.commands import predict
-from zoo.data import plugins
 from zoo.data.errors import UserError
 
 torch = pytest.importorskip("torch")
@@ -39,33 +35,12 @@ SMALL = {
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """Install the code of docs/extending.md; return its folder."""
-    blocks = re.findall(r"```\w+\n# (\S+)\n(.*?)```", (ROOT / "docs/extending.md").read_text(encoding="utf-8"), re.S)
-    files = dict(blocks)
-    assert list(files) == ["pyproject.toml", "mynet/spec.py", "mynet/torch.py"]
-    assert len(files["mynet/spec.py"].splitlines()) <= 30
-    ((group, entries),) = tomllib.loads(files.pop("pyproject.toml"))["project"]["entry-points"].items()
-    info = tmp_path / "mynet-1.0.dist-info"
-    for folder in (tmp_path / "mynet", info):
-        folder.mkdir()
-    (tmp_path / "mynet" / "__init__.py").touch()
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mynet\nVersion: 1.0\n")
-    lines = [f"{name} = {value}" for name, value in entries.items()]
-    (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))
+    assert len(documented()["mynet/spec.py"].splitlines()) <= 30
+    install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     forget()
     yield tmp_path
     forget()
-
-
-def forget():
-    """Forget the installed packages, and what was imported of this one."""
-    plugins.installed.cache_clear()
-    models.load_spec.cache_clear()
-    for module in [name for name in sys.modules if name.partition(".")[0] == "mynet"]:
-        del sys.modules[module]
-    importlib.invalidate_caches()
 
 
 def train(folder, *words, **changes):
@@ -170,7 +145,7 @@ def test_mistakes(package):
 
 def test_an_installed_package_cannot_replace_a_model_of_the_zoo(package):
     entry_points = package / "mynet-1.0.dist-info" / "entry_points.txt"
-    entry_points.write_text(entry_points.read_text() + "resnet = mynet\n")
+    entry_points.write_text(entry_points.read_text() + "[zoo.models]\nresnet = mynet\n")
     forget()
     assert models.folder("resnet") == "zoo/models/resnet" and "mynet" in models.list_models()
 

@@ -9,6 +9,9 @@ function are its options (steps.py). There are two signatures:
   data set's own crop. A list has one crop at most, in the first place.
 
 It takes all its randomness from `rng`, and draws before any pixel is read.
+
+Other packages add augmentations by entry points of the group `zoo.augmentations` (zoo/data/plugins.py), which name such
+a module.
 """
 
 import importlib
@@ -19,6 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.data import plugins
+from zoo.data.errors import UserError
+
+GROUP = "zoo.augmentations"
 ALL = ("image", "clip", "scene", "face")
 Pixels = Callable[[np.ndarray], np.ndarray]
 
@@ -65,10 +72,29 @@ class Augmentation(NamedTuple):
 
 @cache
 def catalog() -> dict[str, Augmentation]:
-    """Return all augmentations by name, in alphabetical order."""
+    """Return the augmentations of this folder by name, in alphabetical order."""
     found = {}
     for path in Path(__file__).parent.glob("[!_]*.py"):
         module = importlib.import_module(f"{__name__}.{path.stem}")
         for name, kinds in getattr(module, "KINDS", {}).items():
             found[name] = Augmentation(getattr(module, name), kinds)
     return dict(sorted(found.items()))
+
+
+def names() -> list[str]:
+    """Return the names of all augmentations."""
+    return plugins.names(GROUP, catalog())
+
+
+def find(name: str) -> Augmentation:
+    """Return an augmentation.
+
+    Raises:
+        UserError: there is none of this name, or that of a package cannot be used.
+    """
+    if name in catalog():
+        return catalog()[name]
+    module = plugins.load("augmentation", GROUP, {}, name, "KINDS", name)
+    if name not in module.KINDS:
+        raise UserError(f"{module.__file__}: KINDS has no {name}, whose kinds of samples it names")
+    return Augmentation(getattr(module, name), module.KINDS[name])

@@ -16,7 +16,7 @@ from zoo.trainer.mindspore import ops
 from zoo.trainer.mindspore.optimizer import ParameterUpdate
 from zoo.trainer.mindspore.parallel import all_reduce, flatten
 from zoo.trainer.mindspore.world import World
-from zoo.trainer.objectives import OBJECTIVES
+from zoo.trainer.objectives import find_objective
 from zoo.trainer.plan import ParamGroup, Plan
 from zoo.trainer.protocol import DeviceBatch
 from zoo.trainer.update import GOOD_STEPS_KEY, SCALE_KEY, SKIPPED_KEY, floor_of, rounded, updated
@@ -28,7 +28,7 @@ class Objective(nn.Cell):
     def __init__(self, settings: Any, plan: Plan):
         super().__init__()
         self.settings = settings
-        kind = jit_class(OBJECTIVES[settings.task])
+        kind = jit_class(find_objective(settings.task))
         dtype = mstype.float64 if plan.mode.is_fp64 else mstype.float32
         objective = self.objective = kind(ops, settings, plan, dtype, dtype)
         self.equal_counts, self.targets = objective.equal_counts, objective.targets

@@ -13,7 +13,7 @@ from zoo.data.batch import Batch
 from zoo.data.errors import UserError
 from zoo.data.loaders.dali_graph import DeviceImages
 from zoo.trainer import pixels, state, update
-from zoo.trainer.objectives import OBJECTIVES
+from zoo.trainer.objectives import find_objective
 from zoo.trainer.paddle import model, ops, parallel
 from zoo.trainer.paddle.model import build_forwards, build_model, checkpoint_modules
 from zoo.trainer.paddle.optimizer import Factors, Optimizer, total_norm
@@ -345,7 +345,7 @@ def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = 
 
         assert world
         return Margin(settings, arch, plan, world)
-    return OBJECTIVES[settings.task](ops, settings, plan, "float64" if plan.mode.is_fp64 else "float32", "float64")
+    return find_objective(settings.task)(ops, settings, plan, "float64" if plan.mode.is_fp64 else "float32", "float64")
 
 
 @paddle.no_grad()

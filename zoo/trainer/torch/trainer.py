@@ -14,7 +14,7 @@ from torch import nn
 from zoo.data.batch import Batch
 from zoo.data.loaders.dali_graph import DeviceImages
 from zoo.trainer import pixels, state, update
-from zoo.trainer.objectives import OBJECTIVES
+from zoo.trainer.objectives import find_objective
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, Param, StepOutput
 from zoo.trainer.torch import model as models
@@ -327,7 +327,7 @@ def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = 
 
         assert world
         return Margin(settings, arch, plan, world)
-    return OBJECTIVES[settings.task](ops, settings, plan, wide_dtype(plan.mode), torch.float64)
+    return find_objective(settings.task)(ops, settings, plan, wide_dtype(plan.mode), torch.float64)
 
 
 @torch.no_grad()
