@@ -37,6 +37,7 @@ def test_the_recipes_of_the_zoo_are_valid(violations, path):
         "optim: {lrr: 0.1}",
         "optim: {lr: -1}",
         "optim: {lr: high}",
+        "optim: {schedule: steps}",
         "optim: {name: sgd, beta1: 0.9}",
         "optim: {momentum: 1}",
         "optim: {groups: [{match: fc}]}",

@@ -36,6 +36,7 @@ def test_a_key_has_its_meaning_range_and_default(capsys):
         "data.flip_pairs": "a list of lists of 2 whole numbers",
         "data.augment": "a list of augmentations or null",
         "upstream": "the keys of a section or null",
+        "optim.schedule": "constant, cosine, exponential, linear, one_cycle, poly or step",
         "optim.name": "sgd, sgd_nesterov, adamw, lars or lamb",
     }.items():
         assert values in {known.values for known in keys.catalog(keys.owners()) if known.name == key}, key

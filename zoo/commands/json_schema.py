@@ -10,7 +10,7 @@ from zoo.config.convert import plain
 from zoo.config.schema import DEFAULT_NAMES, Duration, GroupRule
 from zoo.data.augment import catalog
 from zoo.data.augment.steps import Steps
-from zoo.data.fields import Range, meanings
+from zoo.data.fields import OneOf, Range, meanings
 
 Schema = dict[str, Any]
 NUMBER = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"  # 1e-4 is text in YAML 1.1
@@ -97,6 +97,8 @@ def _value(hint: Any) -> Schema:
     """Return the schema of the values of an annotation."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
+        if names := [name for mark in arguments if isinstance(mark, OneOf) for name in mark.names]:
+            return {"enum": names}
         return _limited(_value(arguments[0]), [mark for mark in arguments[1:] if isinstance(mark, Range)])
     if origin in (typing.Union, UnionType):
         return {"anyOf": [_value(part) for part in arguments]}

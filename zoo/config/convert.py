@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from zoo.data.errors import similar_name
-from zoo.data.fields import Range
+from zoo.data.fields import OneOf, Range
 
 MAX_BITS = 63  # of a whole number
 NOUNS = {  # what a value of a type is called, one and several; a class that parses its values has its own
@@ -81,6 +81,8 @@ def _alternatives(kind: Any) -> list[str]:
     if origin in (typing.Union, types.UnionType):
         return [text for part in arguments for text in _alternatives(part)]
     if origin is typing.Annotated:
+        if names := [name for mark in arguments if isinstance(mark, OneOf) for name in mark.names]:
+            return names
         limits = [f" ({mark})" for mark in arguments[1:] if isinstance(mark, Range)]
         return [text + "".join(limits) for text in _alternatives(arguments[0])]
     if origin is typing.Literal:

@@ -84,6 +84,12 @@ class Doc(NamedTuple):
     text: str
 
 
+class OneOf(NamedTuple):
+    """Mark of text that names an entry of a dictionary, which its settings class checks."""
+
+    names: tuple[str, ...]
+
+
 class Text(NamedTuple):
     """Mark of text: whether it names files or folders, which are those of one machine."""
 

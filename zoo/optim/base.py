@@ -1,11 +1,11 @@
 """Section `optim` with an optimizer, and what the formulas of optimizers have in common."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from zoo.config.schema import Optim
 from zoo.data.errors import known_names
-from zoo.data.fields import check
+from zoo.data.fields import OneOf, Word, check
 from zoo.optim.schedules import SCHEDULES
 
 
@@ -22,6 +22,8 @@ class Settings(Optim):
     uses_norms: ClassVar[bool] = False
     is_decoupled: ClassVar[bool] = False
     is_linear: ClassVar[bool] = False
+
+    schedule: Annotated[Word, OneOf(tuple(SCHEDULES))] = Optim.schedule
 
     def __post_init__(self) -> None:
         super().__post_init__()
