@@ -11,9 +11,11 @@ from zoo.config.convert import description, yaml_text
 from zoo.config.loader import DEFAULT, Entries
 from zoo.config.schema import DEFAULT_NAMES, Config, GroupRule, Train, Upstream
 from zoo.config.suggestions import suggestion
+from zoo.data import plugins
 from zoo.data.errors import UserError
 from zoo.data.fields import meanings
 from zoo.models import list_models, load_spec
+from zoo.run.request import FIND
 from zoo.table import table
 
 NAMING = {  # keys that select the settings class of their section, with default and meaning
@@ -63,19 +65,22 @@ def owners() -> list[Owner]:
     found = [Owner("", Config)]
     found += [Owner("model", load_spec(name).Arch, "model.name", name) for name in list_models()]
     found += [Owner("data", data.find(name).Settings, "data.name", name) for name in data.names()]
-    for task, names in losses.LOSSES.items():
+    for task, own in losses.LOSSES.items():
+        names = plugins.names(f"zoo.losses.{task}", own)
         found += [Owner("task", losses.load_loss(task, name), "task.loss", f"{task}/{name}") for name in names]
     found.append(Owner("train", Train))
-    found += [Owner("optim", optim.load_settings(name), "optim.name", name) for name in optim.OPTIMIZERS]
+    optimizers = dict.fromkeys([*optim.OPTIMIZERS, *plugins.names("zoo.optimizers", optim.OPTIMIZERS)])
+    found += [Owner("optim", optim.load_settings(name), "optim.name", name) for name in optimizers]
     return [*found, Owner("optim.groups", GroupRule), Owner("upstream", Upstream)]
 
 
 def of_recipe(resolved: Entries) -> list[Owner]:
     """Return the owners of the keys of a resolved recipe."""
-    task = load_spec(str(resolved["model.name"].value)).TASK
-    names = {key: str(resolved[key].value) for key in NAMING}
-    names["task.loss"] = f"{task}/{names['task.loss']}"
-    return [owner for owner in owners() if not owner.key or owner.name == names[owner.key]]
+    found = [Owner("", Config), Owner("train", Train), Owner("optim.groups", GroupRule), Owner("upstream", Upstream)]
+    for section, (names, find, *_) in FIND.items():
+        values = [str(resolved[name].value) for name in names]
+        found.append(Owner(section, find(*values), names[-1], values[-1]))
+    return found
 
 
 def names_of(key: str, among: Sequence[Owner]) -> list[str]:
