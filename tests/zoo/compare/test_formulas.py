@@ -8,7 +8,7 @@ import pytest
 from zoo.compare import formulas
 from zoo.compare.causes import of_update
 from zoo.compare.record import ROUNDING_UNITS
-from zoo.optim import adamw, lars
+from zoo.optim import adamw, lars, sgd_nesterov
 from zoo.optim.base import Math
 from zoo.optim.ema import Ema
 from zoo.optim.sgd import Settings
@@ -262,3 +262,23 @@ def test_an_average_by_the_formula_is_no_deviation():
 def test_a_slip_of_an_average_is_found_and_named(rate, skipped, cause):
     deviations = check_averages(rate, skipped)
     assert {name: deviation["cause"] for name, deviation in deviations.items()} == dict.fromkeys(AVERAGED, cause)
+
+
+@pytest.mark.parametrize(
+    "kind, cause",
+    [
+        (Settings, "momentum without Nesterov's step ahead (w)"),
+        (sgd_nesterov.Settings, "the learning rate is 0.5 times the expected one (w)"),
+    ],
+)
+def test_a_slip_of_another_linear_optimizer_is_named(kind, cause):
+    """Nesterov's momentum: what plays its part is plain momentum, or itself with half the learning rate."""
+    rng, spec = np.random.default_rng(0), sgd_nesterov.Settings(momentum=MOMENTUM)
+    before = {"w": rng.standard_normal((3, 4)), "optimizer/momentum/w": rng.standard_normal((3, 4))}
+    gradient, old = rng.standard_normal((3, 4)), before["optimizer/momentum/w"]
+    step, (slot,) = kind(momentum=MOMENTUM).direction(Math(numpy_ops), before["w"], gradient, (old,), DECAY, 1)
+    lr = LR if kind is Settings else LR / 2
+    after = {"w": before["w"] - lr * step, "optimizer/momentum/w": slot}
+    settings = Plan((), (), lambda name: ParamGroup(1.0, DECAY), optimizer=spec)
+    found = formulas.check(settings, set(), LR, before, after, {"w": gradient}, 1.0, 2.0**-52)
+    assert of_update(found, MOMENTUM) == cause
