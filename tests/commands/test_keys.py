@@ -2,7 +2,8 @@
 
 import pytest
 
-from zoo.commands import keys, train
+from tests.helpers import package
+from zoo.commands import json_schema, keys, train
 from zoo.data.errors import UserError
 
 
@@ -82,3 +83,21 @@ def test_an_unknown_key_is_an_error_with_the_nearest_name():
     elsewhere = "--explain: the recipe has no data.decoder; it belongs to data.name: kinetics, motion"
     assert refused("data.decoder", "-c", "resnet50_demo") == elsewhere
     assert "name one with -c" in refused("train", "-o", "train.batch=2")  # a change without what it changes
+
+
+def test_keys_of_installed_packages(capsys, monkeypatch, tmp_path):
+    """They may have no Doc, and types of their own that parse their values."""
+    package.install(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = tmp_path / "mynet/spec.py"
+    own = "class Own:\n    parse = classmethod(lambda cls, value: value)\n\n\n@dataclass"
+    text = spec.read_text().replace("@dataclass", own, 1)
+    spec.write_text(text.replace("    num_classes:", "    extra: Own | None = None\n    num_classes:", 1))
+    package.forget()
+    try:
+        lines = explained(capsys, "model.extra").splitlines()
+        assert lines == ["model.extra", "  values   Own or null", "  default  null", "  with     model.name: mynet"]
+        assert json_schema.schema()["$defs"]["model.mynet"]["properties"]["extra"]["default"] is None
+    finally:
+        monkeypatch.undo()
+        package.forget()

@@ -1,7 +1,7 @@
 """The JSON Schema of recipes, by which editors complete keys and check values: zoo train --schema."""
 
 import typing
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from types import UnionType
 from typing import Any
 
@@ -114,7 +114,7 @@ def _value(hint: Any) -> Schema:
     if hint is Steps:
         options = {"type": "object", "minProperties": 1, "maxProperties": 1, "propertyNames": {"enum": [*catalog()]}}
         return {"type": "array", "items": {"anyOf": [{"enum": [*catalog()]}, options]}}
-    return {} if hint is Any or is_dataclass(hint) else SCALARS[hint]
+    return SCALARS.get(hint, {})
 
 
 def _limited(value: Schema, limits: list[Range]) -> Schema:

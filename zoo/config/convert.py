@@ -99,7 +99,8 @@ def _noun(kind: Any, plural: bool = False) -> str:
         return _noun(arguments[0], plural)
     if kind is Any or (dataclasses.is_dataclass(kind) and not hasattr(kind, "parse")):
         return "the keys of a section"
-    return (NOUNS.get(kind) or kind.NOUNS)[plural]
+    own = getattr(kind, "NOUNS", (kind.__name__, kind.__name__))  # those of a package may have none
+    return NOUNS.get(kind, own)[plural]
 
 
 def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
