@@ -79,7 +79,6 @@ class Spec(Protocol):
         where it belongs to the objective (zoo.models.flops).
 
         Args:
-            arch: the architecture, resolved.
             shape: of the model's input in a sample, as zoo.data.batch.Field has it: channels last.
         """
 

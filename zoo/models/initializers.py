@@ -61,9 +61,6 @@ def kaiming_normal(shape: Sequence[int]) -> Initializer:
     As torch.nn.init.kaiming_normal_(mode="fan_out", nonlinearity="relu"), which torchvision's ResNet uses; see He et
     al., "Delving Deep into Rectifiers" (arXiv:1502.01852). The fan-out is the number of output channels times the
     kernel size; groups are not taken into account.
-
-    Args:
-        shape: (out, in, *kernel).
     """
     fan_out = shape[0] * math.prod(shape[2:])
     return Initializer("normal", math.sqrt(2.0 / fan_out))
@@ -75,7 +72,6 @@ def initialize(
     """Draw the initial values of a tensor.
 
     Args:
-        initializer: the distribution.
         seed: seed of the run.
         name: canonical name of the tensor; it selects the random stream.
         shape: shape of the whole tensor.

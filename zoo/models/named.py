@@ -44,7 +44,6 @@ def build_arch(named: NamedModel, options: Mapping[str, Any], num_classes: int |
     """Return the complete architecture of a model.
 
     Args:
-        named: the model.
         options: of its Arch, which precede its own; of the declared types.
         num_classes: outputs of the classifier.
 

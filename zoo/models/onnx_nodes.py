@@ -102,9 +102,7 @@ class Nodes:
 
         Args:
             operator: of ONNX.
-            inputs: values.
             name: of the layer within this scope; the operator and a number if there is none.
-            attributes: of the operator.
 
         Raises:
             UserError: ONNX does not allow this.
@@ -130,10 +128,6 @@ class Nodes:
 
     def model(self, name: str, properties: Mapping[str, str]) -> onnx.ModelProto:
         """Return the whole graph as a model, checked, with the shape of every value that is known.
-
-        Args:
-            name: of the graph.
-            properties: metadata.
 
         Raises:
             UserError: the graph is wrong.

@@ -47,7 +47,6 @@ class Settings(Optim):
             weight: a parameter, or the rows of it that the update uses.
             gradient: without loss scale, clipped.
             slots: of the parameter, in the order of `slots`.
-            decay: its weight decay.
             applied: number of the update without those that were skipped, from 1; ().
         """
         raise NotImplementedError
@@ -58,7 +57,6 @@ class Math:
     """Operations of a framework for the update of a parameter.
 
     Attributes:
-        ops: zoo/trainer/<framework>/ops.py, or zoo/trainer/numpy_ops.py.
         ranks: among which the rows of the parameter are divided.
         rounds: round numbers that frameworks compute differently, sums and powers, to fp32, as in an exact run.
     """

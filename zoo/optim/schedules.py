@@ -16,7 +16,6 @@ class Position(NamedTuple):
 
     Attributes:
         step: updates since the end of the warm-up, epochs with optim.update=epoch; 0 for the first one.
-        steps: of them in the run.
         progress: of the schedule, 0 for the first step, towards 1 (optim.min_lr_at).
         elapsed: since the start of the run: epochs where its length is given in epochs, otherwise steps.
     """

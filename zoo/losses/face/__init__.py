@@ -47,7 +47,6 @@ class Settings:
         """Return what the margin of a sample depends on, (M,), with `uses_norms`.
 
         Args:
-            ops: of the framework.
             norms: (M,), lengths of the embeddings of all ranks.
             statistics: the running statistics, moved in place.
         """

@@ -106,7 +106,6 @@ def build_frame(graph: Graph, arch: Arch, frame: str, state: Sequence[str]) -> t
 
     Args:
         graph: to which it is added.
-        arch: the architecture.
         frame: (N, 3, H, W).
         state: of the frame before, (N, *shape) for each of spec.state_shapes.
 

@@ -94,7 +94,6 @@ def state_shapes(arch: Arch, height: int, width: int) -> tuple[tuple[int, int, i
 
     Args:
         arch: the architecture; it must be causal.
-        height, width: of the frames.
 
     Raises:
         ValueError: it is not.
