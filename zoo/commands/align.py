@@ -64,10 +64,7 @@ def cut_out(detector: faces.Detector, root: str, path: str, folder: str) -> dict
     """Write the largest face of a photo, and return the row of the report.
 
     Args:
-        detector: that finds it.
         root: folder of the photos.
-        path: of the photo, relative to root.
-        folder: that is written to.
     """
     try:
         encoded = images.read(os.path.join(root, path))

@@ -120,8 +120,6 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
 
     Args:
         sources: title and path without suffix of each framework's results.
-        folder: receives the page and the plot.
-        arguments: the limits.
 
     Returns:
         0 if all agree, 1 if not.
@@ -175,10 +173,7 @@ def repeat_exactly(
     """Train the steps whose losses differ again with --exact, where rounding cannot grow.
 
     Args:
-        frameworks: those to train.
         folder: of this comparison; the losses are written to its folder `exact`.
-        arguments: of this comparison.
-        problems: what differs.
 
     Returns:
         What differs with --exact too; all problems if a framework fails.

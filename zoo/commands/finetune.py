@@ -96,10 +96,8 @@ def write_recipe(text: str, out: str | None, stem: str) -> tuple[str, str]:
     """Write the recipe of a run beside its folder; return that and the path of the recipe.
 
     Args:
-        text: the recipe.
         out: folder of the run; None for the first of stem, stem-2, stem-3 ... without a run and a recipe. The new file
             keeps other processes from taking the same one.
-        stem: see above.
 
     Raises:
         UserError: `out` holds a run or has a recipe, or nothing can be written there.

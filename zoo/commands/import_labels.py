@@ -111,11 +111,8 @@ def write_scenes(
     """Write images and masks.
 
     Args:
-        labels: of the images.
         values: of the pixels of a label.
         colors: of the classes, which viewers show the masks in.
-        arguments: of the command line.
-        folder: that is written to.
         leave_out: is called with what is left out, and why.
 
     Returns:
@@ -182,8 +179,6 @@ def report(out: str, classes: list[str], pixels: np.ndarray, left_out: list[dict
     """Yield the lines of the report, with the command that trains.
 
     Args:
-        out: the folder.
-        classes: their names.
         pixels: of every value in every mask, int32 (images, 256).
         left_out: rows of source and reason.
     """

@@ -46,7 +46,6 @@ class Key(NamedTuple):
     """A key, as some recipes have it.
 
     Attributes:
-        name: with the section.
         values: what it may be.
         default: in YAML; "" where a recipe must give the key.
         meaning: "" for a key of an installed package without a Doc.
@@ -128,7 +127,6 @@ def explain(name: str, resolved: Entries | None, width: int) -> str:
     Args:
         name: such as train.batch or train.
         resolved: of the recipe; None for all recipes.
-        width: of the text.
 
     Raises:
         UserError: there is no such key, or the recipe does not have it.

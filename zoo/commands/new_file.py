@@ -30,7 +30,6 @@ def print_report(lines: Sequence[str], report: Any, path: str | None) -> None:
     """Print a report as text, as JSON, or as text beside a file of JSON.
 
     Args:
-        lines: its text.
         report: of JSON's types.
         path: the value of `--json`.
 
@@ -65,7 +64,6 @@ def require_new(path: str | None, option: str) -> None:
 
     Args:
         path: of the file; None if it is not asked for, or - for the standard output.
-        option: that names it, for messages.
 
     Raises:
         UserError: it exists, or its folder does not or cannot be written to.
@@ -84,10 +82,6 @@ def require_new(path: str | None, option: str) -> None:
 @contextmanager
 def new_folder(path: str, option: str) -> Iterator[str]:
     """Make a folder completely or not at all.
-
-    Args:
-        path: of the folder.
-        option: that names it, for messages.
 
     Yields:
         An empty folder beside it, which gets its name when the block ends, and is removed when the block fails.

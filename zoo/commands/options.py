@@ -17,8 +17,6 @@ def add_recipe_arguments(
     """Add the options that select a recipe and change it: -c, -o and those of `flags`.
 
     Args:
-        parser: receives the options.
-        flags: any of TRAINING_FLAGS.
         required: whether -c must be given.
     """
     add = parser.add_argument

@@ -20,7 +20,6 @@ def table(request: Request, worlds: str) -> str:
     Epochs are those of the data where they are, else of the published run that the recipe repeats.
 
     Args:
-        request: the recipe.
         worlds: numbers of processes, such as 8, or hosts x processes, such as 4x8, separated by commas.
 
     Raises:

@@ -53,7 +53,6 @@ class Row(NamedTuple):
     """A row of the table.
 
     Attributes:
-        setting: its name.
         best: the highest metric of each run that is complete.
     """
 

@@ -156,7 +156,6 @@ def _explain(words: Sequence[str], options: Sequence[str]) -> str:
 
     Args:
         words: the first one is explained, which may have its value in the second one.
-        options: that there are.
     """
     key, equals, value = words[0].lstrip("-").partition("=")
     if not equals and not words[0].startswith("-"):

@@ -64,7 +64,6 @@ def parse_recorded(recipe: str, origin: str) -> Entries:
 
     Args:
         recipe: YAML, as `render` returns it.
-        origin: of every entry.
 
     Raises:
         yaml.YAMLError, AttributeError: The text is no such recipe.
@@ -236,7 +235,6 @@ def _read(path: str, chain: tuple[str, ...], named_by: str = "") -> Entries:
     """Read a recipe and its bases.
 
     Args:
-        path: of the file.
         chain: files whose base this one is.
         named_by: the beginning of a message: file, line and key that name this one.
     """

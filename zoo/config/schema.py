@@ -228,7 +228,6 @@ class Optim(Checked):
     A file of zoo/optim extends it by the hyper-parameters of an optimizer; optim.name is the name of the file.
 
     Attributes:
-        name: of the optimizer.
         slots: its tensors per parameter, such as a momentum.
         chosen_anew: keys whose value for one optimizer is none for another with another default.
     """

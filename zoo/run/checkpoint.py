@@ -65,8 +65,6 @@ def save_checkpoint(
     """Write the checkpoint of a step, link `last` to it and remove old ones.
 
     Args:
-        run: the run's folder.
-        step: updates done.
         tensors: by canonical name; names with a slash are moving averages, the state of the optimizer and the loss
             scale.
         record: facts for checkpoint.json; `classes` holds the class names.
@@ -161,7 +159,6 @@ def find_best(folder: str, evaluations: Mapping[int, float], before: float = mat
     """Return the best checkpoint that exists; None without a finite evaluation.
 
     Args:
-        folder: of the run.
         evaluations: accuracy by step. The losses, which decide among equals, are beside the checkpoints.
         before: only earlier steps count.
     """
@@ -216,7 +213,6 @@ def load_checkpoint(
     """Read a checkpoint folder.
 
     Args:
-        path: the folder.
         rows: for some tensors, the rows to read, as files.read takes them; all other tensors are read whole.
 
     Returns:

@@ -14,7 +14,6 @@ def resolve(task: Any, train_set: Any, classes: int) -> tuple[Any, tuple[str, ..
 
     Args:
         task: the section; its loss may have no class weights.
-        train_set: the training split.
         classes: outputs of the model.
 
     Raises:

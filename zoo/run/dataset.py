@@ -35,9 +35,6 @@ class Data(NamedTuple):
     """The data set of a run, checked.
 
     Attributes:
-        train_set, val_set: its splits.
-        check: classes and sizes.
-        record: names and digests.
         describe: returns the record with contents read by another method, `sampled` or `full`.
         files_of: returns the items that a sample is made of.
         loaded_at: seconds of the monotonic clock.
@@ -56,9 +53,7 @@ def load_data(name: str, settings: Any, group: Group, evaluated: str | None = No
     """Load both splits of a data set and check them.
 
     Args:
-        name: of the data set.
         settings: the section `data` of the recipe.
-        group: all ranks.
         evaluated: weights that are evaluated only, "" for those of a new run; None for a training.
 
     Raises:
@@ -110,7 +105,6 @@ def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_o
 
     Args:
         settings: the section `data` of the recipe.
-        train_set, val_set: the splits.
         eval_only: whether the run only evaluates, perhaps some of the classes: then missing ones pass.
 
     Raises:

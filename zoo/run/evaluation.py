@@ -45,10 +45,6 @@ class Evaluations:
         """Start nothing yet.
 
         Args:
-            job: data and trainer.
-            cfg: the recipe.
-            loading: who reads.
-            decoder: of the images that the readers leave encoded.
             track: passes batches on, with their purpose and number, to count them in a bar.
             train_samples: training samples to evaluate, too; 0 for none.
             stop: a signal of it ends an evaluation.
@@ -128,15 +124,11 @@ def evaluate(
     """Run the model over this rank's share of a split; called by all ranks.
 
     Args:
-        trainer: predicts.
         stream: evaluation batches of this rank.
-        dataset: the split.
         metric: the task's metric; its state is summed over ranks.
-        group: all ranks.
         report: called for every unreadable sample of all ranks.
         averaged: another metric, for the predictions by the moving average of the weights; None without one.
         stop: after a signal of it no further batch is predicted; None: signals are not received.
-        decoding: of images that the stream leaves encoded.
 
     Returns:
         The metrics over all ranks, those of the moving average by the same names in `ema`, and `bad`, the number of

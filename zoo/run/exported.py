@@ -63,10 +63,7 @@ def build(
     """Load an exported model, to predict.
 
     Args:
-        path: of its file.
-        cfg: the recipe.
         model: name of the model.
-        arch: its complete architecture.
         fields: of a training sample of the data set; the model's input comes first.
         world: as `start` returns it.
 
@@ -94,10 +91,7 @@ def origin(path: str, cfg: Config, classes: Sequence[str], print_line: Callable[
     """Return the origin of the weights, in words; warn as for other weights.
 
     Args:
-        path: of the file.
-        cfg: the recipe.
         classes: names of the data's classes.
-        print_line: receives lines for the console.
     """
     record = recorded.read(path)
     recorded.warn_of_other_preprocessing(record.data, cfg, path, print_line)

@@ -30,7 +30,6 @@ def describe(job: Job, cfg: Config, weights: str) -> dict[str, Any]:
 
     Args:
         job: data, schedule and trainer.
-        cfg: the recipe.
         weights: where the initial weights come from.
     """
     return {

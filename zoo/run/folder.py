@@ -149,7 +149,6 @@ def open_folder(resume: str | None, requested: str | None, recipe: str, text: st
         requested: folder of a new run, None for runs/<recipe>.
         recipe: name of the recipe.
         text: the resolved recipe as YAML.
-        holder: locks the folder.
 
     Raises:
         UserError: the folder cannot be written to, or another process writes to it.

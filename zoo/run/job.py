@@ -38,8 +38,6 @@ class Job(NamedTuple):
 
     Attributes:
         framework: one of FRAMEWORKS, or exported.ONNX for an exported model, whose `trainer` can only predict.
-        model: its name.
-        arch: its complete architecture.
         loss: section `task:`, with numbers in place of balanced class weights.
         lr: learning rate of a step, counted from 0.
         notes: what optim.groups changes and how classes are weighted, for the user.
@@ -86,7 +84,6 @@ def join(request: Request, variables: Mapping[str, str]) -> Group:
     """Connect the processes of the run and check that all have the same recipe and code.
 
     Args:
-        request: the recipe.
         variables: the environment, which tells the launcher.
 
     Raises:
@@ -110,7 +107,6 @@ def load(request: Request, group: Group) -> Data:
     """Load the data of a recipe, after what is cheap to check.
 
     Args:
-        request: the recipe.
         group: as `join` returns it.
 
     Raises:
@@ -132,7 +128,6 @@ def assemble(
     """Load the data, then the framework, then build the trainer.
 
     Args:
-        request: the recipe.
         group: as `join` returns it.
         loaded: the data, if they are loaded.
         kept: what the run to resume keeps, as resume.begun returns it.
@@ -229,13 +224,9 @@ def build_trainer(
     """Build the trainer of a model, to train or to predict; its weights are not loaded yet.
 
     Args:
-        cfg: the recipe.
         model: name of the model.
-        arch: its complete architecture.
         fields: of a training sample of the data set; the model's input comes first.
-        world: of the framework cfg.framework.
         mode: as requested; the plan has it resolved.
-        accumulate: micro-batches per update.
         output: specification of what `predict` returns; None for that of the task.
 
     Raises:
@@ -308,7 +299,6 @@ def describe_groups(rules: Sequence[GroupRule], shapes: Mapping[str, Sequence[in
     """Return a line about each rule: the parameters that it matches and what it does.
 
     Args:
-        rules: of the recipe.
         shapes: of all tensors of the model, by canonical name.
 
     Raises:

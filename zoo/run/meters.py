@@ -91,7 +91,6 @@ class Measured(NamedTuple):
     Attributes:
         loss: sum of the ranks' shares.
         fields: of the event `train`.
-        cause: of waiting for data, where it is news.
     """
 
     loss: float
@@ -125,11 +124,7 @@ class Meters:
         self._step_times.resume()
 
     def read(self, loss: float) -> Measured:
-        """Combine the measurements of all ranks since the last call. A collective call; the result is that of rank 0.
-
-        Args:
-            loss: this rank's share.
-        """
+        """Combine the measurements of all ranks since the last call. A collective call; the result is that of rank 0."""
         rate = self._throughput.read(self._batches.data_wait)
         interval = self._wait_meter.read(self._throughput.elapsed)
         mine = {"interval": interval._asdict(), "times": self._step_times.read(), "resources": self._resources.read()}

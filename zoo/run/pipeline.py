@@ -57,7 +57,6 @@ class Decoding:
     """Decoding, on the device, of images that the readers leave encoded.
 
     Attributes:
-        decoder: of the device.
         batches: of the stream, which are read again without the images that DALI cannot decode.
         first: number of the stream's first batch.
     """
@@ -249,9 +248,7 @@ class Loading(NamedTuple):
     """Reader processes of each rank, and what decodes their images.
 
     Attributes:
-        loader: reference or dali.
         workers: number of processes per rank.
-        cores: that this rank has for itself.
         notes: messages for the user about what was chosen here and not by the recipe.
         on_device: whether DALI decodes in the training process, on its GPU.
     """
@@ -274,9 +271,6 @@ def plan_loading(
     """Choose the loader and the number of workers, the same on every rank. A collective call.
 
     Args:
-        train_set: the training split.
-        world: the device.
-        group: all ranks.
         kept: loader of the run to resume; None for a new one.
         deterministic: whether nothing may be decoded where equal pixels are not assured.
 

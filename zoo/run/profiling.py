@@ -22,7 +22,6 @@ def report(job: Job, operators: Sequence["Operator"], updates: int) -> Report:
     """Return device, precision, samples per update and operators with their milliseconds per update, largest first.
 
     Args:
-        job: what was profiled.
         operators: as Profiler.stop returns them.
         updates: number of them that were profiled.
     """
@@ -68,7 +67,6 @@ class RunProfile:
         """Record nothing yet.
 
         Args:
-            job: of the run.
             folder: of the run; None on other ranks, which profile nothing.
             first_step: updates done before this process began.
             count: updates to profile; 0 for none.
@@ -96,7 +94,6 @@ class RunProfile:
         """End after `done` updates, if it has all of them or the run goes on with something else.
 
         Args:
-            done: updates done.
             stops: whether something else follows.
         """
         assert self._profiler, "only while it is running"

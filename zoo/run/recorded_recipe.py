@@ -76,7 +76,6 @@ def recorded_settings(
     Args:
         entries: the recipe; weights without a record give nothing.
         began: the recipe of the run to resume; empty for a new run.
-        path: of the weights that the recipe names.
         eval_only: whether the run evaluates the weights.
 
     Raises:

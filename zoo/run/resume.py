@@ -63,8 +63,6 @@ class Verdict(NamedTuple):
 
     Attributes:
         record: of the data, for the next checkpoints; its contents are read as when the run began.
-        progress: of the run, without what was mended.
-        lines: for the console.
         change: fields of the event `data_changed`; None if the data are the same.
     """
 
@@ -82,9 +80,7 @@ def check_data(group: Group, run: str | None, data: Data, accept: bool) -> Verdi
     """Compare the data with those of the checkpoint that a run goes on from. A collective call.
 
     Args:
-        group: all ranks.
         run: folder of the run to resume, None for a new run.
-        data: of the recipe.
         accept: whether the run goes on with other data.
 
     Raises:
@@ -108,10 +104,8 @@ def restore(cfg: Config, job: Job, run: str | None, print_line: Print, eval_only
     One process per machine goes first, because it may have to download a file.
 
     Args:
-        cfg: the recipe.
         job: its trainer receives the tensors.
         run: folder of the run to continue, None for a new run.
-        print_line: receives lines for the console.
         eval_only: whether the weights are evaluated only: of a checkpoint with moving averages both kinds.
 
     Returns:
@@ -136,10 +130,7 @@ def load(
     Args:
         path: folder of the checkpoint.
         trainer: receives the tensors; of a sharded parameter it reads its own rows.
-        plan: of the trainer.
-        global_batch: of the recipe.
         classes: names of the classes of the data.
-        print_line: receives lines for the console.
 
     Returns:
         The updates done so far, and the origin of the run's weights, in words.
@@ -179,11 +170,8 @@ def add_events(
     """Add `resume`, and the events that a kill has prevented; link `last` and `best`.
 
     Args:
-        log: of the run.
-        folder: of the run.
         first_step: updates done so far.
         path: of the checkpoint to go on from, if any.
-        progress: of the run.
         changeable: fields of `resume`.
     """
     log.add("resume", step=first_step, path=path, **changeable)
@@ -197,7 +185,6 @@ def restore_links(folder: str, log: Journal, evaluations: Mapping[int, float], s
     """Link `last` and `best` of a run that goes on, as a kill, or damage to a checkpoint, may have prevented.
 
     Args:
-        folder: of the run.
         log: of the run; it gets an event where another checkpoint is the best than it says, unless the evaluation
             of that checkpoint has no event itself and is repeated, which adds both.
         evaluations: accuracy by step.

@@ -82,8 +82,6 @@ def clock(train: Train, samples: int, world_size: int) -> Clock:
 
     Args:
         train: the length of the run and its batch.
-        samples: of the training split.
-        world_size: number of ranks.
     """
     global_batch = batch_plan(train, world_size).total
     if train.steps is not None:

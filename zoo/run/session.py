@@ -35,10 +35,7 @@ class Output(NamedTuple):
     """Where a run writes.
 
     Attributes:
-        console: shows what happens.
         folder: of the run; None of other ranks than 0, and where nothing but an evaluation is done.
-        journal: of the run.
-        visualizer: of evaluations.
     """
 
     console: "Console"
@@ -48,13 +45,7 @@ class Output(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Who reads the data of a run.
-
-    Attributes:
-        loading: processes and loader.
-        decoder: of images that the readers leave encoded.
-        evaluations: of the splits.
-    """
+    """Who reads the data of a run."""
 
     loading: Loading
     decoder: DeviceDecoder | None
@@ -83,7 +74,6 @@ class Run:
         last_step: updates done when the run ends.
         recipe: the resolved recipe as text.
         facts: for the console, the checkpoints and the event `begin`.
-        stop_signal: that asks this process to stop.
         exit_code: of the process; 128 + the signal that stopped the run.
         metrics: of the last evaluation; None before it.
     """

@@ -59,7 +59,6 @@ class Turns:
     seconds so acts on all of them alike.
 
     Args:
-        path: of the socket.
         group: all ranks; the first one asks.
 
     Raises:
@@ -101,8 +100,6 @@ def measure(run: Run, window: Window, turns_at: str | None = None) -> None:
     for only where the clock starts and stops, and by the logs.
 
     Args:
-        run: a new run.
-        window: its updates.
         turns_at: socket of the program that gives turns to several runs; None for a single block.
     """
     trainer, lr, log_every = run.job.trainer, run.job.lr, run.config.train.log_every

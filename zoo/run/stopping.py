@@ -15,11 +15,7 @@ SEARCH_SECONDS = 20.0  # how long to look for further unreadable files before a 
 
 
 class EvaluationStopped(Exception):
-    """A signal has ended an evaluation on all ranks; there are no metrics.
-
-    Attributes:
-        number: of the signal.
-    """
+    """A signal has ended an evaluation on all ranks; there are no metrics."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"signal {number}")
@@ -136,7 +132,6 @@ class Reports:
         """Exchange after `done` updates or batches. Collective.
 
         Args:
-            done: their number.
             unreadable: samples of this rank that could not be read since the last exchange.
             count: receives those of all ranks; an UnreadableData that it raises comes before other errors.
             failure: what has ended reading ahead on this rank, None if nothing has.
@@ -159,7 +154,6 @@ def unreadable_summary(events: Sequence[Event], total: int) -> list[str]:
     """Return a line on the training samples that a run has replaced, over all of its processes; none without any.
 
     Args:
-        events: of the run.
         total: number of training samples.
     """
     names = {event["name"] for event in events if event["event"] == "bad" and event["replaced_by"]}

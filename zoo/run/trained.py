@@ -32,12 +32,10 @@ class Trained:
     """A checkpoint or an exported model.
 
     Attributes:
-        path: of the checkpoint's folder or the .onnx file.
         raw: whether the weights of the last update count, also where there is their moving average.
         record: of the checkpoint: `classes`, `step`.
         cfg: its recipe, changed by the user's options.
         resolved: the same by key.
-        model, dataset: names.
         spec, arch: of the model; of a class matrix there is one row, on which no prediction depends.
         predictor: how the model is applied to files and arrays.
         fields: of a training sample; the model's input comes first.
@@ -124,7 +122,6 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
     Args:
         path: of the folder or the .onnx file, or a name of published weights.
         framework: that computes, default torch; none for an exported model.
-        device: as for train.py.
         overrides: `key=value` pairs.
         raw: take the weights of the last update, also where there is their moving average.
 

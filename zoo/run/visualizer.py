@@ -26,7 +26,6 @@ class Visualizer:
 
         Args:
             job: data and trainer of the run.
-            config: the recipe.
             viewers: none on other ranks than 0, and where nothing but an evaluation is done.
         """
         self._job, self._config, self._viewers = job, config, viewers
@@ -51,7 +50,6 @@ class Visualizer:
         """Show images of the last evaluation, and histograms if the recipe asks for them.
 
         Args:
-            step: of the evaluation.
             trained: whether this process has computed gradients.
         """
         trainer, histograms = self._job.trainer, dict[str, Histogram]()

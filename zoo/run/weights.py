@@ -28,11 +28,8 @@ def initial(
 
     Args:
         cfg: `weights`, `fresh_head`, `seed` and the model's `pretrained` select them.
-        spec: of the model.
-        arch: its complete architecture.
         params: the trainer's parameters and running statistics; of a sharded one, only its rows are returned.
         classes: names of the data's classes.
-        print_line: receives lines for the console.
 
     Returns:
         Every parameter and running statistic by canonical name, and the origin of the weights, in words.

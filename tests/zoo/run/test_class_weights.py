@@ -58,7 +58,7 @@ def test_numbers_and_losses_without_weights_stay():
     [
         ("[1, 2]", r"task.class_weights: 2 weights for 8 classes; give one for each, in order"),
         ("balanced", "task.class_weights: balanced weights need .*, which this data set does not know; give a weight"),
-        ("even", "task.class_weights: expected a list or balanced or null, got 'even'"),
+        ("even", "task.class_weights: expected a list of numbers, balanced or null, got 'even'"),
         ("[1, -1]", "task.class_weights: must be finite numbers"),
     ],
 )
