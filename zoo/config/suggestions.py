@@ -36,7 +36,7 @@ SYNONYMS = {
     "train.eval_every": ("eval_interval", "val_interval", "eval_freq", "check_val_every_n_epoch"),
     "train.save_every": ("save_interval", "save_freq", "checkpoint_interval", "save_steps"),
     "train.log_every": ("log_interval", "log_freq", "print_freq", "print_batch_step", "log_every_n_steps"),
-    "train.keep_checkpoints": ("checkpoint_hist", "keep_checkpoint_max", "max_keep_ckpts", "save_total_limit"),
+    "train.keep_checkpoints": ("keep", "checkpoint_hist", "keep_checkpoint_max", "max_keep_ckpts", "save_total_limit"),
     "data.root": ("data_dir", "data_path", "data_root", "dataset_root", "root_dir"),
     "data.workers": ("num_workers", "num_parallel_workers", "workers_per_gpu", "dataloader_num_workers"),
     "data.size": ("crop_size", "image_resize", "img_size", "image_size", "input_size", "train_crop_size"),

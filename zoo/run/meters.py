@@ -124,7 +124,7 @@ class Meters:
         self._step_times.resume()
 
     def read(self, loss: float) -> Measured:
-        """Combine the measurements of all ranks since the last call. A collective call; the result is that of rank 0."""
+        """Combine the measurements of all ranks since the last call, on rank 0. A collective call."""
         rate = self._throughput.read(self._batches.data_wait)
         interval = self._wait_meter.read(self._throughput.elapsed)
         mine = {"interval": interval._asdict(), "times": self._step_times.read(), "resources": self._resources.read()}
