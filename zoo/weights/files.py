@@ -6,7 +6,6 @@ import json
 import math
 import os
 import secrets
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -120,7 +119,7 @@ def read(path: str, rows: Mapping[str, RowRange] | None = None) -> tuple[dict[st
             f"{path} is an exported model, whose weights are part of its graph; give the checkpoint that it was "
             "exported from"
         )
-    if str(path).endswith(TORCH) or zipfile.is_zipfile(path):  # those of Lightning end in .ckpt
+    if str(path).endswith(TORCH) or foreign.is_zip(str(path)):  # those of Lightning end in .ckpt
         from zoo.weights import pth  # unpickling, which a run does without
 
         tensors, metadata = pth.read(path)

@@ -45,6 +45,14 @@ def refuse(path: str, is_archive: bool = False) -> None:
         raise UserError(f"{path} holds no weights: it is {found}")
 
 
+def is_zip(path: str) -> bool:
+    """Return whether a file is a ZIP archive in one piece."""
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile:  # of several disks
+        return False
+
+
 def _what(path: str, head: bytes, is_archive: bool) -> str | None:
     if not head:
         return f"empty; {AGAIN}"
@@ -77,12 +85,12 @@ def _is_utf8(head: bytes) -> bool:
 
 
 def _what_archive(path: str, is_archive: bool) -> str | None:
-    if not zipfile.is_zipfile(path):
+    if not is_zip(path):
         return f"the beginning of a ZIP archive or of a file of PyTorch; {AGAIN}, to its end"
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except (OSError, ValueError, zipfile.BadZipFile):
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return None  # its reader says why
     if not any(name.endswith("data.pkl") for name in names):
         return f"a ZIP archive of {len(names)} files, such as {', '.join(names[:2])}; {UNPACK}"

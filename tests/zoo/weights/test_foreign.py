@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+import re
 import tarfile
 import zipfile
 
@@ -107,3 +108,13 @@ def test_the_command_says_so_once(tmp_path, capsys):
     error = f"error: {tmp_path}/a.pth holds no weights: it is a page (HTML or XML), such as a login or an error of the "
     assert capsys.readouterr().err == f"{error}site; download it again, from its direct address\n"
     assert os.listdir(tmp_path) == ["a.pth"]
+
+
+@pytest.mark.parametrize("extension", [".pth", ".ckpt"])
+def test_an_archive_of_several_disks_is_refused(extension, tmp_path):
+    """Its ZIP64 locator names two disks, for which zipfile has an exception even where it looks for an archive."""
+    path = tmp_path / f"weights{extension}"
+    locator = b"PK\x06\x07" + bytes(12) + (2).to_bytes(4, "little")
+    path.write_bytes(b"PK\x03\x04" + bytes(60) + locator + b"PK\x05\x06" + b"\xff" * 16 + bytes(2))
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        files.read(str(path))
