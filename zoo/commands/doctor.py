@@ -1,4 +1,4 @@
-"""Tell what works on this machine and why the rest does not: devices, drivers, libraries, frameworks, launchers."""
+"""Examine what works on this machine and why the rest does not: devices, drivers, libraries, frameworks, launchers."""
 
 import argparse
 import re

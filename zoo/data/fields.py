@@ -1,4 +1,4 @@
-"""What the annotation of a setting says of it: `size: Annotated[int, Range(low=1), Doc("Side, in pixels.")] = 224`.
+"""Annotations of settings: `size: Annotated[int, Range(low=1), Doc("Side, in pixels.")] = 224`.
 
 The Range is all that checks a size; the Doc is what `zoo train --explain`, docs/keys.md and the JSON Schema show of it.
 """

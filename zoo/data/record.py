@@ -1,7 +1,7 @@
 """Record of what a data set holds, a few bytes per sample, and its comparison with a later one.
 
-A record tells which samples were added, removed or changed since a run began; the checksum alone tells only that some
-were.
+A record names the samples that were added, removed or changed since a run began; the checksum alone shows only
+that some were.
 """
 
 import hashlib

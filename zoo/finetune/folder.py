@@ -1,4 +1,4 @@
-"""What a folder of one's own files is: its task, and the settings of the data set that reads it."""
+"""Recognition of a folder of one's own files: its task, and the settings of the data set that reads it."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What the spec of a model may leave out: all but Arch, whose field num_classes may be None, and shapes.
+"""Defaults of what the spec of a model may leave out: all but Arch, whose field num_classes may be None, and shapes.
 
 Spec in zoo/models/__init__.py says what it is for.
 """

@@ -1,4 +1,4 @@
-"""What a prediction rests on, drawn over the image: class activation maps (arXiv:1512.04150), probabilities of pixels.
+"""Explanation of a prediction, drawn over the image: class activation maps (arXiv:1512.04150), probabilities of pixels.
 
 The classifiers of images and clips end in a mean over positions and a linear layer, so that the logit of a class is the
 mean over positions (and frames) of its activation map, features x weights + bias. The map needs no gradient, and is

@@ -1,4 +1,4 @@
-"""What a command line asks for, and the resolved recipe that results from it."""
+"""Options of a command line, and the resolved recipe that results from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

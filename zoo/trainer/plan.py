@@ -1,4 +1,4 @@
-"""What a trainer must know beforehand: how it computes, and how it updates each parameter."""
+"""Plan of a trainer: how it computes, and how it updates each parameter."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What is sharded over ranks: parameters by rows, of which an update may use some (Partial FC), and optimizer slots."""
+"""Sharding over ranks: parameters by rows, of which an update may use some (Partial FC), and optimizer slots."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What the frameworks' updates have in common: loss scale, rounding of gradients, moving averages.
+"""Parts that the frameworks' updates share: loss scale, rounding of gradients, moving averages.
 
 All of it is on the device, so that an overflow is handled without waiting for it.
 """

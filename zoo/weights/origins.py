@@ -1,4 +1,4 @@
-"""What models of other projects compute that their tensors do not show, and notes on what a run needs."""
+"""Differences between models of other projects that their tensors do not show, and notes on what a run needs."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What labeling programs and phones leave in a folder, and what makes a data set of it."""
+"""Folders as labeling programs and phones leave them, and what makes a data set of it."""
 
 import os
 import re

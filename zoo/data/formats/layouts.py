@@ -1,4 +1,4 @@
-"""What folders show of a data set without lists: its splits, images with masks, and what only looks like classes.
+"""Layouts of data sets without lists: their splits, images with masks, and what only looks like classes.
 
 Names decide little. Folders are splits if the same folders are below them, and images with masks if their files have
 the same names and those of one show areas of one color.

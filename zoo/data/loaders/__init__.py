@@ -1,4 +1,4 @@
-"""What decodes the images of a batch.
+"""Loaders, which decode the images of a batch.
 
 - reference: a data set's own `sample`.
 - dali: NVIDIA DALI, on a CPU where the batch is read.

@@ -1,4 +1,4 @@
-"""What Paddle's kernels round to fp32 even in fp64, computed without it.
+"""Operations that Paddle's kernels round to fp32 even in fp64, computed without it.
 
 These are their arguments that are no tensors: epsilon and momentum of a batch normalization, the weights of an
 interpolation; numbers in formulas are mended in ops.py, and fused kernels of updates are not used.
