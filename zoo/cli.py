@@ -109,7 +109,6 @@ def typed(name: str) -> str:
 
 
 def usage(names: Iterable[str]) -> str:
-    """Return the list of some commands."""
     rows = [f"  {name:20}  {COMMANDS[name][1]}" for name in names]
     text = "\n".join(["usage: zoo COMMAND [OPTIONS]; zoo COMMAND --help shows those of a command", "", *rows])
     return wrapped(text, terminal_width())

@@ -27,13 +27,7 @@ def import_for(framework: str, module: str, available: Sequence[str], subject: s
     """Import one of the project's modules that depend on a framework.
 
     Args:
-        framework: one of FRAMEWORKS.
-        module: dotted name of the module.
-        available: the frameworks that `subject` is implemented for.
         subject: subject of the error message, such as "the model resnet".
-
-    Raises:
-        UserError: there is no implementation for this framework, or the framework is not installed.
     """
     if framework not in available:
         raise UserError(

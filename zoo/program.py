@@ -110,7 +110,6 @@ def parser(description: str | None, epilog: str = "", **options: Any) -> Parser:
 
 
 def command(*arguments: str) -> list[str]:
-    """Return the command line of `zoo ARGUMENTS` in this Python."""
     return [sys.executable, MAIN, *arguments]
 
 

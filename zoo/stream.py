@@ -36,8 +36,6 @@ class Batches(Iterator[dict[str, Any]]):
     Attributes:
         first, last: numbers of the first batch and after the last one, counted from the start of the run.
         number: that of the next batch: the argument `start` of a loop that goes on here.
-        batch_size: samples of a batch.
-        samples: of the training split.
         classes: names by label, or a range where they have numbers only.
         fields: of the arrays: name, and shape and type of a sample; mean and std of pixels.
     """
@@ -95,7 +93,6 @@ def batches(
     it.
 
     Args:
-        recipe: path, or name of a recipe of the zoo.
         overrides: values by dotted key, such as {"train.batch": 32, "data.workers": 8, "seed": 3}.
         framework: None for numpy arrays, pixels as uint8, channels last. torch, paddle or mindspore for its tensors on
             its default device, pixels normalized and channels first, as the models take them; whole numbers of 64 bits
@@ -104,9 +101,6 @@ def batches(
         start, stop: numbers of the first batch and after the last one, counted from the start of the run or of `epoch`.
         rank, world_size: of this process among those of the loop, each of which reads its own batches.
         dropout_masks: add the masks that the run would use, which the model takes after its input.
-
-    Raises:
-        UserError: a value is wrong, or the data cannot be read.
     """
     if framework not in (None, *FRAMEWORKS):
         raise UserError(f"framework: expected one of {', '.join(FRAMEWORKS)}, or None for numpy; got {framework!r}")

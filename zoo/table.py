@@ -35,7 +35,6 @@ def table(
 
     Args:
         rows: of cells, whose `str` is printed; None for a value that is not known.
-        columns: their titles.
         markdown: with vertical bars, else for a terminal.
         width: of the terminal. A wider table has the text of its last column wrapped or, where others are too wide, a
             block of lines per row.

@@ -10,11 +10,7 @@ def render(path: Path, **values: Any) -> str:
     """Fill in a template; values in HTML are escaped.
 
     Args:
-        path: of the template.
         values: that it uses; one that is missing is an error of the template.
-
-    Raises:
-        UserError: Jinja is not installed.
     """
     extras.require("jinja2")
     import jinja2

@@ -76,7 +76,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def describe(report: dict[str, Any]) -> list[str]:
-    """Return the lines of a report on a log."""
     values = {key: value for key, value in report.items() if key not in ("file", "deviations") and value is not None}
     lines = [f"  {key:<19} {f'{value:.10g}' if isinstance(value, float) else value}" for key, value in values.items()]
     return [report["file"], *lines, *(f"  deviates: {text}" for text in report["deviations"] or ["nowhere"])]
@@ -90,8 +89,6 @@ def accuracy(text: str) -> Decimal:
 
 
 class Event(NamedTuple):
-    """An event of a log."""
-
     name: str  # one of EVENTS
     time: Decimal  # its time stamp, in seconds
     line: int  # its number, from 1
@@ -103,8 +100,6 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """The events of a log."""
-
     kind: str  # training, inference or other
     events: list[Event]  # in the order of their lines
     form: dict[str, list[int]]  # deviation of the form of a line -> numbers of the lines

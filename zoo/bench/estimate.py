@@ -88,8 +88,6 @@ raise SystemExit(code)"""
 
 
 class Described(NamedTuple):
-    """Data of a recipe."""
-
     fields: Sequence[Field]  # fields of a training sample; the model's input first
     classes: int  # number of classes
     samples: int | None  # samples per epoch; None if not known
@@ -105,8 +103,6 @@ class Row(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """An estimate."""
-
     head: list[str]  # lines that describe the run
     memory: list[Row]  # rows of the process that needs most, its program left out
     messages: list[Row]  # rows of what each process sends and receives in an update
@@ -163,11 +159,7 @@ def describe(cfg: Config, name: str, classes: int | None = None, samples: int | 
     """Return shape and size of a recipe's data where they are, else those of the published set.
 
     Args:
-        name: of its data set.
         classes, samples: their numbers, None for those of the data.
-
-    Raises:
-        UserError: the data are not there, and their number of classes is not known.
     """
     root = getattr(cfg.data, "root", None)
     if root is None or os.path.isdir(root):
@@ -203,11 +195,7 @@ def largest_share(shapes: Mapping[str, Sequence[int]], world_size: int) -> int:
 
 
 def compute(request: Request, world_size: int, classes: int | None = None, samples: int | None = None) -> Estimate:
-    """Estimate a run of so many processes; classes, samples: those of an epoch, None for those of the data.
-
-    Raises:
-        UserError: the size of the data is not known, the recipe contradicts them, or it computes in fp64.
-    """
+    """Estimate a run of so many processes; classes, samples: those of an epoch, None for those of the data."""
     cfg, model = request.config, request.resolved["model.name"].value
     plan, train = schedule.batch_plan(cfg.train, world_size), cfg.train
     if train.precision in ("fp64", "exact"):
@@ -278,7 +266,6 @@ def sharded_memory(
     """List the memory of a parameter (rows, width) whose rows are split over the processes.
 
     Args:
-        samples: size of a micro-batch over all processes.
         accumulate: micro-batches per update.
     """
     rows, width = shape
@@ -319,11 +306,7 @@ def measure_program(framework: str, processes: int) -> int:
 
 
 def device_memory(name: str) -> int:
-    """Return the memory of an accelerator in bytes.
-
-    Raises:
-        UserError: it is not known.
-    """
+    """Return the memory of an accelerator in bytes."""
     size = accelerators.memory(name)
     if size is None:
         raise UserError(

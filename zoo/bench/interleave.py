@@ -33,9 +33,6 @@ def interleave(
 
     Args:
         calls: by name of the contender; each waits for its result.
-        passes: that count.
-        warm_up: passes before them.
-        block: calls of a turn, timed one by one.
         prepare: is called with a name before its turn, and not timed: fills buffers or caches.
         limit: seconds after which no further pass begins, but for the first MIN_PASSES.
         clock, cpu_clock: wall and processor time in seconds; `family_cpu_seconds` counts children, too.
@@ -62,7 +59,6 @@ def timed(
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> Seconds:
-    """Return the seconds of a call."""
     start, cpu_start = clock(), cpu_clock()
     call()
     return Seconds(clock() - start, cpu_clock() - cpu_start)

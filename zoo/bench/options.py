@@ -48,7 +48,6 @@ class Cluster(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Processes of all hosts."""
         return self.hosts * self.cards
 
     def __str__(self) -> str:

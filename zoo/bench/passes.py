@@ -36,10 +36,8 @@ def peak(
 
     Args:
         fields: the model's input, and the label.
-        settings: of the task.
         is_half: convolutions and products compute in 16 bits.
         fp32_norms: normalizations compute in fp32 all the same, between two casts.
-        fp32_dilated: dilated convolutions do.
         checkpointed: the backward pass computes activations again.
     """
     spec, Model = load_spec(model), load_model_class(model, "torch")

@@ -47,7 +47,6 @@ class LogRatio(NamedTuple):
 
     @property
     def half_width(self) -> float:
-        """Half the width of the confidence interval."""
         return float(stats.t.isf(ALPHA / 2, self.degrees)) * self.error
 
     @property
@@ -142,8 +141,6 @@ def judge(ratio: LogRatio, adjusted_p: float, rank_p: float, runs: int, paired: 
     """Return the verdict on a case.
 
     Args:
-        ratio: of the throughputs b / a.
-        rank_p: of the rank test on the runs.
         runs: number of runs of each, the smaller of the two; of pairs if they are paired.
         margin: slowdown that matters, as a fraction: 0.03.
     """

@@ -15,11 +15,7 @@ def require_clones(folder: str) -> None:
 
 
 def load(folder: str, name: str) -> Any:
-    """Import a module of a copy, whose folder is at the front of Python's search path meanwhile.
-
-    Raises:
-        UserError: there is no such folder, or something that the module needs is not installed.
-    """
+    """Import a module of a copy, whose folder is at the front of Python's search path meanwhile."""
     if not os.path.isdir(folder):
         raise UserError(f"{folder}: no such folder; docs/performance.md says what to clone")
     sys.path.insert(0, folder)
@@ -30,11 +26,7 @@ def load(folder: str, name: str) -> Any:
 
 
 def installed(name: str) -> Any:
-    """Import a module of a package.
-
-    Raises:
-        UserError: it, or something that it needs, is not installed, or in a build for other packages.
-    """
+    """Import a module of a package."""
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError) as error:  # the latter by torchvision beside another build of PyTorch

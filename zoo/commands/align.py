@@ -61,11 +61,7 @@ def main(argv: list[str]) -> int:
 
 
 def cut_out(detector: faces.Detector, root: str, path: str, folder: str) -> dict:
-    """Write the largest face of a photo, and return the row of the report.
-
-    Args:
-        root: folder of the photos.
-    """
+    """Write the largest face of a photo, and return the row of the report."""
     try:
         encoded = images.read(os.path.join(root, path))
         photo = encoded.upright(images.decode_stored(encoded))

@@ -86,7 +86,6 @@ class Reading(NamedTuple):
 
 
 def read_all(split: Dataset) -> Reading:
-    """Read every sample once."""
     read = Reading([], [])
     with captured_stderr() as take_lines:
         for index in range(len(split)):

@@ -86,9 +86,6 @@ def compare(arguments: argparse.Namespace) -> int:
 
     Returns:
         0 if all agree, 1 if not.
-
-    Raises:
-        UserError: the arguments are wrong, or a framework failed.
     """
     if arguments.steps < 0 or arguments.within < 1:
         raise UserError("--steps: must not be negative; --within: must be at least 1")
@@ -223,11 +220,7 @@ def processes(arguments: argparse.Namespace) -> int:
 
 
 def select_frameworks(names: str | None) -> list[str]:
-    """Return the frameworks to run: those of a comma-separated list, or all that are installed.
-
-    Raises:
-        UserError: one is unknown or not installed.
-    """
+    """Return the frameworks to run: those of a comma-separated list, or all that are installed."""
     installed = [name for name in FRAMEWORKS if extras.is_installed(name)]
     selected = names.split(",") if names else installed
     for name in selected:
@@ -249,11 +242,7 @@ def with_same_loader(overrides: Sequence[str], config: Config) -> list[str]:
 
 
 def earlier_results(folder: str) -> list[tuple[str, str]]:
-    """List the results of an earlier comparison: a title and the path without suffix for each framework.
-
-    Raises:
-        UserError: there are none.
-    """
+    """List the results of an earlier comparison: a title and the path without suffix for each framework."""
     title = os.path.basename(os.path.normpath(folder))
     results = [
         (f"{name} ({title})", os.path.join(folder, name))
@@ -266,7 +255,6 @@ def earlier_results(folder: str) -> list[tuple[str, str]]:
 
 
 def request(arguments: argparse.Namespace, framework: str | None = None) -> Request:
-    """Resolve the recipe, for one framework."""
     return resolve_recipe(
         Options(
             arguments.config,
@@ -280,11 +268,7 @@ def request(arguments: argparse.Namespace, framework: str | None = None) -> Requ
 
 
 def new_folder(out: str | None, config: str) -> str:
-    """Create the folder for the results: --out, or runs/compare-<recipe>, -2, -3 ...
-
-    Raises:
-        UserError: --out exists.
-    """
+    """Create the folder for the results: --out, or runs/compare-<recipe>, -2, -3 ..."""
     if out and os.path.lexists(out):
         raise UserError(f"--out: {out} exists already and is not overwritten; choose another folder")
     name = os.path.splitext(os.path.basename(config))[0]

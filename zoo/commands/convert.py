@@ -61,7 +61,6 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Parse the command line."""
     parser = program.parser(DESCRIPTION, EPILOG)
     add = parser.add_argument
     add(

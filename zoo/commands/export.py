@@ -98,7 +98,6 @@ def export(arguments: argparse.Namespace) -> None:
     """Build the graph of a checkpoint, compare it, and write it.
 
     Raises:
-        UserError: the arguments, the checkpoint or the samples are wrong.
         Finding: the graph differs too much from the framework.
     """
     if not arguments.out.endswith(".onnx"):
@@ -173,7 +172,6 @@ def compare(reference: Reference, model: Any, precision: str, limit: float = mat
 
 
 def write(path: str, model: Any, metadata: OnnxMetadata) -> None:
-    """Write a graph with its metadata."""
     assembly.attach(model, metadata)
     content = model.SerializeToString()
     with files.atomic_write(path) as temporary, open(temporary, "xb") as file:

@@ -98,9 +98,6 @@ def write_recipe(text: str, out: str | None, stem: str) -> tuple[str, str]:
     Args:
         out: folder of the run; None for the first of stem, stem-2, stem-3 ... without a run and a recipe. The new file
             keeps other processes from taking the same one.
-
-    Raises:
-        UserError: `out` holds a run or has a recipe, or nothing can be written there.
     """
     if out:
         require_new(out)

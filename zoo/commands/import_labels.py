@@ -74,11 +74,7 @@ def main(argv: list[str]) -> int:
 
 
 def number_classes(labels: Labels, arguments: argparse.Namespace) -> tuple[dict[str, int], list[str]]:
-    """Return the value of every label, and the classes: background, then those declared, then others by name.
-
-    Raises:
-        UserError: there are no labels, fewer than two classes, or too many for a mask.
-    """
+    """Return the value of every label, and the classes: background, then those declared, then others by name."""
     reasons = ["it has none"]
     found = {
         shape.label for scene in labels.scenes(lambda *row: reasons.append(": ".join(row))) for shape in scene.shapes

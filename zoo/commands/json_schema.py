@@ -94,7 +94,6 @@ def _object(properties: Schema) -> Schema:
 
 
 def _value(hint: Any) -> Schema:
-    """Return the schema of the values of an annotation."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         if names := [name for mark in arguments if isinstance(mark, OneOf) for name in mark.names]:

@@ -31,7 +31,6 @@ class Owner(NamedTuple):
     """Settings class of a section.
 
     Attributes:
-        section: "" for the top level.
         key: whose value selects the class, one of NAMING; "" where the section has one class.
         name: this value; of a loss, behind its task: "segment/dice".
     """
@@ -74,7 +73,6 @@ def owners() -> list[Owner]:
 
 
 def of_recipe(resolved: Entries) -> list[Owner]:
-    """Return the owners of the keys of a resolved recipe."""
     found = [Owner("", Config), Owner("train", Train), Owner("optim.groups", GroupRule), Owner("upstream", Upstream)]
     for section, (names, find, *_) in FIND.items():
         values = [str(resolved[name].value) for name in names]
@@ -127,9 +125,6 @@ def explain(name: str, resolved: Entries | None, width: int) -> str:
     Args:
         name: such as train.batch or train.
         resolved: of the recipe; None for all recipes.
-
-    Raises:
-        UserError: there is no such key, or the recipe does not have it.
     """
     every = catalog(owners())
     keys = catalog(of_recipe(resolved)) if resolved else every

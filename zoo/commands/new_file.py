@@ -27,15 +27,7 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def print_report(lines: Sequence[str], report: Any, path: str | None) -> None:
-    """Print a report as text, as JSON, or as text beside a file of JSON.
-
-    Args:
-        report: of JSON's types.
-        path: the value of `--json`.
-
-    Raises:
-        UserError: the file exists, or cannot be written.
-    """
+    """Print a report as text, as JSON, or as text beside a file of JSON."""
     text = json.dumps(report, indent=1) + "\n"
     if path == STANDARD_OUTPUT:
         print(text, end="")
@@ -47,11 +39,6 @@ def print_report(lines: Sequence[str], report: Any, path: str | None) -> None:
 
 
 def write_new(text: str, path: str, option: str) -> None:
-    """Write a new file.
-
-    Raises:
-        UserError: it exists, or cannot be written.
-    """
     try:
         with open(path, "x", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
@@ -64,9 +51,6 @@ def require_new(path: str | None, option: str) -> None:
 
     Args:
         path: of the file; None if it is not asked for, or - for the standard output.
-
-    Raises:
-        UserError: it exists, or its folder does not or cannot be written to.
     """
     if path is None or path == STANDARD_OUTPUT:
         return
@@ -85,9 +69,6 @@ def new_folder(path: str, option: str) -> Iterator[str]:
 
     Yields:
         An empty folder beside it, which gets its name when the block ends, and is removed when the block fails.
-
-    Raises:
-        UserError: it exists, or cannot be written.
     """
     path = os.path.abspath(path)
     require_new(path, option)

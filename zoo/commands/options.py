@@ -62,10 +62,6 @@ def add_override_argument(parser: argparse.ArgumentParser, help_text: str) -> No
 
 
 def request_of(arguments: argparse.Namespace) -> Request:
-    """Resolve the recipe of the options that add_recipe_arguments has added by default.
-
-    Raises:
-        UserError: as resolve_recipe().
-    """
+    """Resolve the recipe of the options that add_recipe_arguments has added by default."""
     flags = {key: getattr(arguments, key) for key in RECIPE_FLAGS}
     return resolve_recipe(Options(arguments.config, arguments.override, **flags))

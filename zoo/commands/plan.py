@@ -21,10 +21,6 @@ def table(request: Request, worlds: str) -> str:
 
     Args:
         worlds: numbers of processes, such as 8, or hosts x processes, such as 4x8, separated by commas.
-
-    Raises:
-        UserError: `worlds` is something else, the global batch cannot be divided by one of them, or the warm-up is as
-            long as the run.
     """
     cfg, dataset = request.config, request.resolved["data.name"].value
     names = [world.strip() for world in worlds.lower().split(",")]

@@ -144,9 +144,6 @@ def predict(arguments: argparse.Namespace) -> int:
 
     Returns:
         The exit code: 1 if a file could not be read, 2 if none could be found.
-
-    Raises:
-        UserError: the arguments or the checkpoint are wrong.
     """
     if arguments.top is not None and arguments.top < 1:
         raise UserError("--top: must be at least 1")
@@ -279,11 +276,7 @@ def report(path: str, reason: str) -> Row:
 
 
 def find_album(found: Trained, folder: str | None, top: int | None) -> list[str]:
-    """List the images to search for faces; none without a folder.
-
-    Raises:
-        UserError: there is no image, or --search or --top does not go with the task.
-    """
+    """List the images to search for faces; none without a folder."""
     is_face, extensions = found.spec.TASK == "face", found.predictor.extensions
     if folder is None:
         if is_face and top is not None:

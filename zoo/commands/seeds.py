@@ -60,11 +60,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def run_study(arguments: argparse.Namespace) -> None:
-    """Make the runs that are missing, then print the tables and write them to <out>/seeds.md.
-
-    Raises:
-        UserError: the arguments are wrong, a folder has another run, or a run failed.
-    """
+    """Make the runs that are missing, then print the tables and write them to <out>/seeds.md."""
     extras.require("scipy")  # which has Student's t
     if arguments.seeds < 2:
         raise UserError("--seeds: a standard deviation needs at least 2")
@@ -94,11 +90,7 @@ def run_study(arguments: argparse.Namespace) -> None:
 
 
 def finish_run(arguments: argparse.Namespace, out: str, framework: str, seed: int, target: float | None) -> Result:
-    """Start or continue a run, unless it is complete, and return its result.
-
-    Raises:
-        UserError: the folder has a run of another recipe, or the run failed.
-    """
+    """Start or continue a run, unless it is complete, and return its result."""
     folder = os.path.join(out, f"{framework}-{seed}")
     if is_run(folder):
         check_same_recipe(arguments, folder, framework, seed)

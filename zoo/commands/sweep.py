@@ -118,11 +118,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def parse_choices(params: Sequence[str], overrides: Sequence[str] = ()) -> dict[str, list[str] | Span]:
-    """Return the values of each -p by key.
-
-    Raises:
-        UserError: a key is given twice or chosen by this program, or has no value.
-    """
+    """Return the values of each -p by key."""
     choices: dict[str, list[str] | Span] = {}
     for param in params:
         key, _, text = param.partition("=")
@@ -212,11 +208,6 @@ def with_setting(arguments: argparse.Namespace, setting: Setting) -> argparse.Na
 
 
 def request_of(arguments: argparse.Namespace, setting: Setting) -> Request:
-    """Return the recipe with a setting.
-
-    Raises:
-        UserError: it is wrong.
-    """
     try:
         return options.request_of(with_setting(arguments, setting))
     except UserError as error:

@@ -172,17 +172,12 @@ def _explain(words: Sequence[str], options: Sequence[str]) -> str:
 
 
 def _keys() -> list[str]:
-    """Return the keys that all recipes have."""
     sections = {"": Config, "train.": Train, "optim.": Optim, "data.": LoaderSettings}
     return [f"{section}{field.name}" for section, settings in sections.items() for field in fields(settings)]
 
 
 def read(arguments: argparse.Namespace) -> Request:
-    """Resolve the recipe of a command line.
-
-    Raises:
-        UserError: a flag or a key of the recipe is wrong.
-    """
+    """Resolve the recipe of a command line."""
     if arguments.max_steps is not None and arguments.max_steps < 1:
         raise UserError("--max-steps: must be at least 1")
     if arguments.eval_only and not (arguments.weights or arguments.resume):

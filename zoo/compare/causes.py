@@ -143,11 +143,7 @@ def of_statistic(name: str, before: np.ndarray, reference: np.ndarray, suspect: 
 
 
 def of_update(deviations: Mapping[str, Mapping[str, Any]], momentum: float) -> str:
-    """Guess why updates do not follow the optimizer's formula.
-
-    Args:
-        deviations: as formulas.check returns them.
-    """
+    """Guess why updates do not follow the optimizer's formula."""
     guesses: dict[str, set[str]] = {}
     for name, deviation in deviations.items():
         for guess in _update_guesses(deviation, momentum):
@@ -216,7 +212,6 @@ def _relu(reference: np.ndarray, suspect: np.ndarray) -> str:
 
 
 def _order_of_channels(reference: np.ndarray, suspect: np.ndarray) -> str:
-    """Match each channel of the suspect with one of the reference."""
     if reference.ndim < 3 or not 1 < reference.shape[1] <= 4096:
         return ""
     by_sum = {tuple(_fingerprint(reference[:, i])): i for i in range(reference.shape[1])}

@@ -56,7 +56,6 @@ class Event(NamedTuple):
 
     Attributes:
         keys: of the tensor in each record that has it, by the record's title.
-        stage: the pass or update.
         part: input, output, loss, gradient, grad_norm, statistic, objective (a running statistic of the loss), change,
             optimizer, ema or prediction.
     """
@@ -164,7 +163,6 @@ class Difference(NamedTuple):
 
     @property
     def relative(self) -> float:
-        """The difference relative to the largest value."""
         return self.largest / self.magnitude if self.magnitude else self.largest
 
 

@@ -18,7 +18,6 @@ class Finding(NamedTuple):
         titles: records at fault; several if it cannot be told which is.
         what: description of the tensor and of the difference.
         places: files, perhaps with lines, in which to look, the most likely first.
-        cause: a guess, "" without one.
     """
 
     titles: tuple[str, ...]
@@ -134,7 +133,6 @@ def _without_gradient(records: Records) -> list[Finding]:
 
 
 def _missing_gradients(proofs: Records) -> Finding | None:
-    """Compare which parameters are trained."""
     names = {
         title: {key for key in record.shapes if key.startswith("update 1/gradient/") and "#" not in key}
         for title, record in proofs.items()

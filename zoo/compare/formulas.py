@@ -37,7 +37,6 @@ class Inputs(NamedTuple):
 
     Attributes:
         weight, gradient: before the update; the gradient unscaled and clipped.
-        slots: in the order of the optimizer.
         lr: learning rate without the parameter's factor.
         applied: number of the update without those that were skipped, from 1.
     """
@@ -67,9 +66,6 @@ def check(
 
     Args:
         plan: its parameter groups, optimizer and clipping.
-        shards: names of the sharded parameters.
-        lr: learning rate of the update.
-        before, after: state dicts around the update.
         total_norm: norm of all gradients, those of other ranks' shards included.
         precision: rounding unit of the arithmetic, such as 2**-52.
         norm_rounding: relative rounding of the framework's own norm, which sums millions of squares.
@@ -126,7 +122,6 @@ def check_averages(spec: Ema, before: State, after: State, precision: float, app
     """Compare the moving averages of weights and statistics after an update with the formula.
 
     Args:
-        before, after: state dicts around the update.
         precision: rounding unit of the arithmetic, such as 2**-52.
         applied: number of the update without those that were skipped, from 1.
 
@@ -160,8 +155,6 @@ def _deviation(
     """Compare the change of a parameter and its new slots; return {} if rounding explains the deviations.
 
     Args:
-        results: change of the parameter, and its new slots.
-        precision: of `check`.
         factor_rounding: relative rounding of factors that come from norms.
     """
     expected, nudged = _results(spec, inputs), [_results(spec, other) for other in _nudged(inputs)]
@@ -210,7 +203,6 @@ def _explains(
         common: what may be multiplied by a rounded factor: the right result, the weight.
         shares: what the result owes to each input; the first to the gradient, which a rounded norm may have clipped.
         stored: size of what is rounded beside the shares.
-        precision, factor_rounding: of `check`.
     """
     size = stored + sum(map(np.abs, shares))
     for share in shares:

@@ -52,7 +52,6 @@ class Record(NamedTuple):
     """Result of a proof in one framework and precision.
 
     Attributes:
-        framework: name of the framework.
         precision: fp64, fp32, fp16 or bf16.
         excerpts: excerpt and channel statistics of the tensors, by key.
         shapes: shape of the whole tensor, by key.
@@ -72,7 +71,6 @@ class Record(NamedTuple):
     settings: dict[str, Any]
 
     def add(self, key: str, tensor: np.ndarray) -> None:
-        """Add a tensor."""
         self.add_summary(key, summarize(tensor))
 
     def add_summary(self, key: str, summary: Summary) -> None:
@@ -83,7 +81,6 @@ class Record(NamedTuple):
             self.excerpts[key + CHANNELS] = summary.channels
 
     def get(self, key: str) -> np.ndarray:
-        """Return the excerpt of a tensor."""
         return self.excerpts[key]
 
     def channels(self, key: str) -> np.ndarray | None:
@@ -106,11 +103,6 @@ class Record(NamedTuple):
 
 
 def load(path: str) -> Record:
-    """Read the file of a record.
-
-    Raises:
-        UserError: it is missing, damaged or of another version of the program.
-    """
     excerpts, metadata = files.read(path)
     with parsing(f"{path} is not a record of zoo compare", "compare again"):
         rest = json.loads(metadata["record"])
@@ -137,7 +129,6 @@ def load(path: str) -> Record:
 
 
 def empty(framework: str, precision: str, settings: Mapping[str, Any]) -> Record:
-    """Return a record without tensors."""
     return Record(framework, precision, {}, {}, {}, [], {}, dict(settings))
 
 

@@ -49,11 +49,7 @@ class Row(NamedTuple):
 
 
 def load(path: str) -> tuple[dict[str, Any], list[Row]]:
-    """Read the header and the steps of <framework>.jsonl.
-
-    Raises:
-        UserError: the file is missing or not of a comparison.
-    """
+    """Read the header and the steps of <framework>.jsonl."""
     problem = f"{path} cannot be read as results of an earlier comparison"
     with parsing(problem, "compare again"), open(path, encoding="utf-8") as file:
         header, *rows = [json.loads(line) for line in file]
@@ -68,11 +64,7 @@ def relative_difference(values: Sequence[float]) -> float:
 
 
 def print_steps(rows: Rows) -> None:
-    """Print a table of the losses and gradient norms of every step, with their largest relative differences.
-
-    Raises:
-        UserError: the frameworks were trained on different batches.
-    """
+    """Print a table of the losses and gradient norms of every step, with their largest relative differences."""
     names = list(rows)
     width = max(11, *(len(name) + 2 for name in names))
     columns = "".join(f"{name:>{width}}" for name in names)
@@ -108,7 +100,6 @@ def problems_of(rows: Rows, within: int, tolerance: float) -> list[str]:
     """Print the largest differences of the losses.
 
     Args:
-        rows: the steps of each framework.
         within: number of steps whose losses must agree.
         tolerance: largest relative difference of a loss.
 
@@ -154,12 +145,8 @@ def write_page(
     """Write the page.
 
     Args:
-        title: name of the recipe.
         problems: what does not agree.
         image: plot of the curves, PNG.
-
-    Raises:
-        UserError: the file exists or cannot be written.
     """
     text = templates.render(
         PAGE,
@@ -233,5 +220,4 @@ def _column(event: Event) -> str:
 
 
 def _share(difference: Difference) -> float:
-    """Return the difference as a multiple of its limit."""
     return difference.largest / max(difference.limit, 1e-300) if difference.largest else 0.0

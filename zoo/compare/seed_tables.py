@@ -16,7 +16,6 @@ class Result(NamedTuple):
 
     Attributes:
         last: the main metric at its end.
-        best: the highest of any evaluation.
         steps_to_target: updates until the target was reached; None if it was not.
         seconds_to_target: time until then, from the beginning; None if it was not, or if the run was resumed.
     """
@@ -33,7 +32,6 @@ class Study(NamedTuple):
     """The runs of a recipe.
 
     Attributes:
-        metric: name of the main metric.
         target: of the main metric; None without one.
     """
 
@@ -51,7 +49,6 @@ class Study(NamedTuple):
         return sorted({result.seed for result in self.results})
 
     def of(self, framework: str) -> list[Result]:
-        """Return the results of a framework in the order of their seeds."""
         return sorted((result for result in self.results if result.framework == framework), key=lambda r: r.seed)
 
 

@@ -31,8 +31,6 @@ def run_rank(request: Request, environment: Mapping[str, str], steps: int, stem:
     """Write the proof and a row per step, and end the process. All ranks call this, rank 0 writes.
 
     Args:
-        request: the recipe, for one framework.
-        environment: variables that tell the rank.
         steps: updates of the recipe as it stands.
         stem: path of the results without their suffixes.
         with_proof: whether to run the proof.
@@ -100,7 +98,6 @@ def train(job: Job, seed: int, steps: int, path: str) -> None:
 
 
 def _with_checksums(stream: Iterator[LoadedBatch], checksums: list[int]) -> Generator[LoadedBatch, None, None]:
-    """Pass batches on, adding the checksum of each to a list."""
     for batch, unreadable in stream:
         checksums.append(zlib.crc32(b"".join(batch[name].tobytes() for name in sorted(batch))))
         yield batch, unreadable
@@ -110,9 +107,7 @@ def run_ranks(command: Sequence[str], count: int, log: str) -> tuple[int, str]:
     """Run a command as ranks 0 to count - 1, whose output goes to one file.
 
     Args:
-        command: program and arguments, the same for all ranks.
         count: number of ranks; a single process gets no environment of ranks.
-        log: path of the file, which is overwritten.
 
     Returns:
         The first exit code that is not 0, and the end of the output; 0 and "" if all went well.

@@ -25,7 +25,6 @@ def convert(value: Any, target: Any) -> Any:
     """Convert a YAML value to a declared type.
 
     Args:
-        value: Value as YAML has it.
         target: Type hint: bool, int, float, str, a Literal, a tuple, a class that parses its values (Duration, or Steps
             of data/augment), or a union of these or None.
 
@@ -54,7 +53,6 @@ def plain(value: Any) -> Any:
 
 
 def yaml_text(value: Any) -> str:
-    """Return a converted value as a recipe has it, in one line."""
     return yaml.safe_dump(plain(value), default_flow_style=True, width=10_000).replace("\n...", "").strip()
 
 

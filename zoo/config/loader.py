@@ -52,9 +52,6 @@ def read(path: str) -> Entries:
 
     Args:
         path: File; a recipe that is shipped with the zoo is found from any folder.
-
-    Raises:
-        UserError: The file cannot be read or is not a recipe.
     """
     return _read(find_recipe(path), ())
 
@@ -134,11 +131,7 @@ def shipped_recipes() -> dict[str, str]:
 
 
 def overrides(pairs: Sequence[str]) -> Entries:
-    """Parse `key=value` arguments, with values in YAML.
-
-    Raises:
-        UserError: An argument has no key, no value, or a value that is not valid YAML.
-    """
+    """Parse `key=value` arguments, with values in YAML."""
     entries: Entries = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -168,9 +161,6 @@ def build(entries: Entries, lookups: Mapping[str, Lookup]) -> tuple[Config, Entr
 
     Returns:
         The Config, and value and origin of every key, defaults included.
-
-    Raises:
-        UserError: A key is unknown, missing, or has a wrong type or an impossible value.
     """
     owners = {key for keys, *_ in lookups.values() for key in keys}
     defaults = {key: Entry(name, DEFAULT) for key, name in DEFAULT_NAMES.items() if key in owners}
@@ -193,11 +183,7 @@ def build(entries: Entries, lookups: Mapping[str, Lookup]) -> tuple[Config, Entr
 
 
 def without_paths(entries: Entries, lookups: Mapping[str, Lookup]) -> Entries:
-    """Return the entries of a recorded recipe that hold on every machine: those whose values cannot be paths, sorted.
-
-    Raises:
-        UserError: A key is unknown, so that nothing is known of its value.
-    """
+    """Return the entries of a recorded recipe that hold on every machine, sorted: no value can be a path."""
     sections = _sections(entries, lookups)
     _check_keys(entries, _known_keys(sections, lookups), lookups, sections)
     kept = {key for keys, *_ in lookups.values() for key in keys}
@@ -235,7 +221,6 @@ def _read(path: str, chain: tuple[str, ...], named_by: str = "") -> Entries:
     """Read a recipe and its bases.
 
     Args:
-        chain: files whose base this one is.
         named_by: the beginning of a message: file, line and key that name this one.
     """
     if not os.path.exists(path):

@@ -19,7 +19,6 @@ class Duration:
 
     Attributes:
         value: Number of epochs or steps; steps are whole.
-        unit: "epochs" or "steps".
     """
 
     NOUNS: ClassVar = ("a duration such as 1 epoch or 500 steps", "durations")

@@ -30,11 +30,6 @@ MODULES = {
 
 
 def find(name: str) -> ModuleType:
-    """Import the module of a data set.
-
-    Raises:
-        UserError: There is no data set of this name, or that of a package cannot be used.
-    """
     return plugins.load("data set", GROUP, MODULES, name, "Settings", "load", "describe")
 
 

@@ -140,9 +140,6 @@ def lines(report: Report, allowed_by: str = "") -> tuple[str, ...]:
 
     Args:
         allowed_by: what lets missing classes pass, for the log; "" for nothing.
-
-    Raises:
-        UserError: classes are missing, and this is not allowed.
     """
     more = len(report.problems) - MAX_LISTED
     problems = report.problems[:MAX_LISTED] + ([f"and {more} more"] if more > 0 else [])
@@ -333,7 +330,6 @@ def _samples(inventory: Inventory, label: int) -> str:
 
 
 def _singles(inventory: Inventory) -> list[int]:
-    """Return the labels that a single sample has."""
     counts = inventory.counts() if inventory.labels is not None else None
     return [] if counts is None else np.flatnonzero(counts == 1).tolist()
 

@@ -69,7 +69,6 @@ class DropoutMask:
 
 
 def batch_bytes(fields: Sequence[Field], batch_size: int) -> int:
-    """Return the size of a batch with these fields."""
     return batch_size * sum(int(np.prod(field.shape)) * np.dtype(field.dtype).itemsize for field in fields)
 
 
@@ -78,9 +77,6 @@ def collate(samples: Sequence[dict[str, np.ndarray]], batch_size: int) -> Batch:
 
     Returns:
         The arrays of the samples, and `valid` uint8 (batch_size,): 1 for samples, 0 for padding.
-
-    Raises:
-        UserError: Samples have different shapes.
     """
     padded = list(samples) + [samples[-1]] * (batch_size - len(samples))
     for name in samples[0]:

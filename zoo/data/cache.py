@@ -36,9 +36,6 @@ class FileCache:
 
     Args:
         budget: bytes that all copies may take together.
-
-    Raises:
-        UserError: the folder cannot be written, or others can write to it.
     """
 
     def __init__(self, folder: str, budget: int):
@@ -154,11 +151,7 @@ def source_path(path: str) -> str:
 
 
 def open_cache(settings: Any) -> LocalPath:
-    """Open the cache of a data set, by its settings; without data.cache, files are read where they are.
-
-    Raises:
-        UserError: The folder cannot be used.
-    """
+    """Open the cache of a data set, by its settings; without data.cache, files are read where they are."""
     if settings.cache is None:
         return source_path
     root, folder = os.path.realpath(settings.root), os.path.realpath(settings.cache)

@@ -67,7 +67,6 @@ class Pending(NamedTuple):
 
     Attributes:
         files: ordinary JPEG files, or PNG files of 8-bit RGB, stored upright.
-        geometry: from an image to its part of the array.
         stacked: whether the array has an axis for the files in front; otherwise there is one file.
     """
 
@@ -84,7 +83,6 @@ class Dataset(Protocol):
     """One split of a data set. It is picklable, and keeps no state between samples.
 
     Attributes:
-        fields: The arrays of a sample.
         classes: Class names by label, or a range where classes have numbers only.
         views: Images or clips per sample; more than one in a multi-view evaluation and for pairs.
         notes: Messages for the user, printed when a run starts.
@@ -156,9 +154,6 @@ class TrainingSubset:
         split: the training split. Its `for_evaluation()`, if it has one, returns the same samples as an evaluation
             shows them, or None.
         count: samples; those of the split if it has fewer.
-
-    Raises:
-        UserError: the samples cannot be evaluated, such as faces, which are no pairs.
     """
 
     def __init__(self, split: Dataset, count: int):

@@ -51,7 +51,6 @@ def replace(path: str, content: bytes, temporary: str) -> None:
 
     Args:
         content: its bytes.
-        temporary: path in the same folder to write to first.
     """
     write(temporary, content)
     os.replace(temporary, path)

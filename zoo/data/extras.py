@@ -75,7 +75,6 @@ def _direct_url() -> dict[str, Any]:
 
 
 def _packages(extras: str) -> set[str]:
-    """Return the requirements of extras."""
     found: set[str] = set()
     for extra in extras.split(","):
         belongs = re.compile(rf"\s*(?:;|\band\b)\s*extra\s*==\s*(['\"]){extra}\1")
@@ -123,11 +122,7 @@ def named() -> Iterator[None]:
 
 
 class Deferred:
-    """A package that is imported when something of it is used first.
-
-    Args:
-        prepare: called with the package after the import.
-    """
+    """A package that is imported when something of it is used first."""
 
     def __init__(self, name: str, prepare: Callable[[Any], object] = lambda package: None):
         self._name, self._prepare = name, prepare

@@ -22,7 +22,6 @@ def end_with_parent(parent: int, by_kernel: bool = False) -> None:
     """End this process when its parent has ended, at once if that has happened already.
 
     Args:
-        parent: process id of the parent, as the parent gave it.
         by_kernel: have the kernel kill this process, which needs no Python thread that runs. Only for a process that
             the parent's main thread has started: it is killed when the thread ends that started it.
     """
@@ -50,7 +49,6 @@ def core_share(cores_of_ranks: Sequence[Sequence[int]], local_rank: int, quota: 
 
     Args:
         cores_of_ranks: `cores` of each process of the run on this host. Launchers may bind each to its own.
-        local_rank: index of the process among them.
         quota: cores that all of them may use together, None without a limit.
     """
     users = [core for cores_of_rank in cores_of_ranks for core in cores_of_rank]

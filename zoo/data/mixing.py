@@ -34,7 +34,6 @@ class Mix(NamedTuple):
 
 
 def is_on(settings: Any) -> bool:
-    """Return whether the settings of a data set ask for mixing."""
     return settings.mixup > 0 or settings.cutmix > 0
 
 
@@ -57,7 +56,6 @@ def fields(settings: Any, classes: int) -> tuple[Field, ...]:
 
 
 def neighbor(position: int) -> int:
-    """Return the position of the sample with which the one at a position is mixed."""
     return position ^ 1
 
 

@@ -21,7 +21,6 @@ class Balance:
 
     Attributes:
         labels: of all samples, int64 (size,).
-        strength: b of `per_epoch`.
     """
 
     labels: np.ndarray

@@ -21,7 +21,6 @@ def parsing(problem: str, remedy: str = "", kind: type[UserError] | type[BadSamp
 
     Args:
         problem: the message up to the reason, with the name of the file where the error is a UserError.
-        remedy: the message after it.
         kind: UserError or BadSample. Errors of this kind, and UserErrors, which name their file, pass as they are.
     """
     try:

@@ -32,10 +32,7 @@ def locate(kind: str, group: str, own: Mapping[str, str], name: str) -> str:
     """Return the dotted name of the module or package of a part.
 
     Args:
-        kind: what it is, in messages.
         group: of the entry points of installed packages.
-        own: module of each part of this project, by name.
-        name: of the part.
 
     Raises:
         UserError: there is no such part, or several packages have one.
@@ -54,10 +51,6 @@ def locate(kind: str, group: str, own: Mapping[str, str], name: str) -> str:
 def load(kind: str, group: str, own: Mapping[str, str], name: str, *contents: str) -> ModuleType:
     """Import and return the module of a part.
 
-    Args:
-        kind, group, own, name: as of `locate`.
-        contents: names that the module must define.
-
     Raises:
         UserError: as `locate`; the module of an installed package cannot be imported, or lacks one of `contents`.
     """
@@ -72,12 +65,7 @@ def load(kind: str, group: str, own: Mapping[str, str], name: str, *contents: st
 
 @contextmanager
 def importing(part: str, path: str) -> Iterator[None]:
-    """Raise UserError where a module of an installed package cannot be imported.
-
-    Args:
-        part: subject of the message.
-        path: dotted name of the module, or of its package.
-    """
+    """Raise UserError where a module of an installed package cannot be imported."""
     try:
         yield
     except ImportError as error:

@@ -81,7 +81,6 @@ class Readers(Generic[Element]):
 
         Raises:
             DeadWorker: a worker process died.
-            UserError: as `read` raises it; other errors of `read` in a worker become a RuntimeError.
         """
         if self.workers == 0:
             return _by_threads(self._read, range(first, last), self.threads)
@@ -198,7 +197,6 @@ def serve(connection: int, board: int, setup: int, sizes: Sequence[int]) -> None
     """Read elements in this process, a worker, until its parent closes the socket.
 
     Args:
-        connection: descriptor of the socket.
         board: descriptor of a file with the index of the sample that each thread reads, int64 (threads,).
         setup, sizes: as `_store` returns them, of the function that reads.
     """

@@ -29,7 +29,6 @@ class Item(NamedTuple):
     Attributes:
         name: the same for the same sample wherever the data set lies.
         label: what the data set says of it apart from the contents of its files: its class, mask or length.
-        files: files and records whose contents count.
         digest: of its contents, where they are known without `files`.
     """
 
@@ -73,9 +72,7 @@ class SplitChange(NamedTuple):
 
     Attributes:
         samples: number before and now.
-        classes: what changed in them, in words.
         relabeled: items whose label changed, with both labels.
-        changed: items whose contents changed.
         mended: those of them that may change, because they were unreadable.
         moved: the first item that has another place, where the items are the same.
     """
@@ -103,8 +100,6 @@ def build(
 
     Args:
         train, val: number of samples, classes and items of each split.
-        root: folder of the data set.
-        method: `sampled` or `full`.
     """
     texts = _Text(), _Text()
 
@@ -127,7 +122,6 @@ def build(
 
 
 def without_items(samples: int, classes: int) -> SplitRecord:
-    """Return the record of a split that has no files."""
     return SplitRecord(samples, classes, zlib.compress(b""), np.zeros(0, np.uint32))
 
 

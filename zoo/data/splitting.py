@@ -16,11 +16,7 @@ from zoo.data.contents import Content
 
 
 def content_keys(files: Iterable[Sequence[Content]], root: str) -> np.ndarray:
-    """Return a number for each sample, equal for samples whose files have equal contents: uint64 (n,).
-
-    Args:
-        root: folder of the data set.
-    """
+    """Return a number for each sample, equal for samples whose files have equal contents: uint64 (n,)."""
     files = list(files)
     table = contents.digests(chain.from_iterable(files), root)  # of blocks of large files, whatever data.checksum is
     ends = np.cumsum([len(of_sample) for of_sample in files])
@@ -37,7 +33,6 @@ def hold_out(keys: np.ndarray, labels: Sequence[int] | np.ndarray, fraction: flo
 
     Args:
         keys: uint64 (n,), as `content_keys` returns them.
-        fraction: of each class, rounded.
 
     Returns:
         bool (n,), true for samples that are held out.

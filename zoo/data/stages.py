@@ -77,7 +77,6 @@ def measure(clock: Callable[[], float] = time.perf_counter) -> Iterator[Seconds]
 
 
 def total(parts: Iterable[Seconds]) -> Seconds:
-    """Add up seconds by stage."""
     added: Seconds = dict.fromkeys(STAGES, 0.0)
     for part in parts:
         for name, seconds in part.items():

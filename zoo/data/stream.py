@@ -57,7 +57,6 @@ class TrainingBatches:
     Batch m of rank r holds `batch_size` consecutive positions from (m * world_size + r) * batch_size on.
 
     Attributes:
-        batch_size: Samples of one rank.
         dropout_masks: Masks to draw with every sample; each becomes an array of the batch.
     """
 
@@ -132,7 +131,6 @@ class ReadTimes(NamedTuple):
     transport: float = 0.0
 
     def add(self, loaded: TimedBatch, requested: float, arrived: float) -> "ReadTimes":
-        """Add a batch that was requested and arrived at these times."""
         begin_of_transport = min(max(requested, loaded.finished), arrived)
         return ReadTimes(
             self.samples + len(loaded.batch["valid"]),
@@ -193,9 +191,6 @@ class EvaluationReader:
         """Return the batches of one evaluation; every call reads all samples again.
 
         A worker that was killed since the last evaluation is replaced, with a warning.
-
-        Raises:
-            UserError: a worker died.
         """
         for loaded in self._readers.read(0, len(self.batches)):
             yield loaded.batch, loaded.unreadable
@@ -227,9 +222,6 @@ def open_training(
     Args:
         num_workers: Processes that read ahead; None for those of the settings.
         loader: see data/loaders; None for that of the settings.
-
-    Raises:
-        UserError: MAX_REPLACEMENTS samples in a row cannot be read, or the loader is not installed.
     """
     loader = _installed_loader(dataset, loader)
     batches = TrainingBatches(dataset, seed, batch_size, rank, world_size, dropout_masks, loader)

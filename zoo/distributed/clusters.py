@@ -64,11 +64,7 @@ def render(
     variables: dict[str, str],
     train_arguments: list[str],
 ) -> str:
-    """Return the script or manifests of --print. arguments: of `zoo launch`; train_arguments: of `zoo train`.
-
-    Raises:
-        UserError: Options contradict each other, or a variable looks like a secret.
-    """
+    """Return the script or manifests of --print. arguments: of `zoo launch`; train_arguments: of `zoo train`."""
     check_printable(variables)
     count, processes = launchers.read_world(arguments.world)
     mounted = read_volumes(arguments.volume)
@@ -103,11 +99,7 @@ def job_name(recipe: str, world: str) -> str:
 
 
 def read_volumes(texts: Sequence[str]) -> list[Volume]:
-    """Return the values of --volume, SOURCE:PATH or SOURCE:PATH:ro.
-
-    Raises:
-        UserError: A value has another form.
-    """
+    """Return the values of --volume, SOURCE:PATH or SOURCE:PATH:ro."""
     found: list[Volume] = []
     for text in texts:
         source, _, rest = text.partition(":")
@@ -119,11 +111,7 @@ def read_volumes(texts: Sequence[str]) -> list[Volume]:
 
 
 def check_out(out: str, mounted: Sequence[Volume]) -> None:
-    """Check that the folder of the run, relative to the project's folder in the image, outlives the containers.
-
-    Raises:
-        UserError: It is not on a volume that can be written to.
-    """
+    """Check that the folder of the run, relative to the project's folder in the image, outlives the containers."""
     folder = PurePosixPath(IMAGE_FOLDER) / out
     if not any(folder.is_relative_to(volume.path) for volume in mounted if not volume.read_only):
         raise UserError(
@@ -300,7 +288,6 @@ def _volume(number: int, volume: Volume) -> dict[str, Any]:
 
 
 def _resources(job: Job) -> dict[str, Any]:
-    """Return the resources of a host."""
     resources: dict[str, Any] = {}
     if job.cpus_per_process:
         resources["requests"] = {"cpu": str(job.cpus_per_process * job.processes_per_host)}

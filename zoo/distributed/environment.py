@@ -127,11 +127,7 @@ LOCAL_SIZE_VARIABLES = {"Open MPI": "OMPI_COMM_WORLD_LOCAL_SIZE", "MPICH": "MPI_
 
 
 def detect(environ: Mapping[str, str]) -> Launch:
-    """Return the launch that the environment describes; without any launcher, that of a single process.
-
-    Raises:
-        UserError: The environment contradicts itself, or lacks the address of rank 0.
-    """
+    """Return the launch that the environment describes; without any launcher, that of a single process."""
     if environ.get("MS_ROLE") == "MS_SCHED":
         sys.exit(0)  # msrun starts one process more as MindSpore's scheduler, but here rank 0 starts the scheduler
     # srun sets PMI_RANK and PMI_SIZE too where pmi2 is the default of the site; MPICH's mpirun sets MPI_LOCALRANKID.
@@ -225,11 +221,7 @@ def _by_prefix(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def collect(named: Sequence[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables for all processes, by name. named: values of --env, NAME or NAME=VALUE.
-
-    Raises:
-        UserError: A name is not one of a variable, belongs to launchers, or has no value.
-    """
+    """Return the variables for all processes, by name. named: values of --env, NAME or NAME=VALUE."""
     chosen: dict[str, str] = {}
     for text in named:
         name, equals, value = text.partition("=")
@@ -245,7 +237,6 @@ def collect(named: Sequence[str], environ: Mapping[str, str] = os.environ) -> di
 
 
 def describe(variables: Mapping[str, str]) -> list[str]:
-    """Return a line for each variable that is carried."""
     values = {name: HIDDEN if is_secret(name, value) else shlex.quote(value) for name, value in variables.items()}
     return [f"env {name}={value}" for name, value in values.items()]
 

@@ -186,11 +186,7 @@ class Polling:
 
 
 def assert_same(group: Group, name: str, value: Any) -> None:
-    """Check that all ranks have the same value of something, whose name is for the message. A collective call.
-
-    Raises:
-        UserError: On every rank, listing the ranks whose value is not that of rank 0.
-    """
+    """Check that all ranks have the same value of something, whose name is for the message. A collective call."""
     gathered = group.all_gather([value, socket.gethostname()])
     root_value, root_host = gathered[0]
     deviating = [

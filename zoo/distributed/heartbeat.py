@@ -124,7 +124,6 @@ class Heartbeat(threading.Thread):
                 self._process_message(event.data, self.peers[event.data])
 
     def _process_message(self, rank: int, connection: Channel) -> None:
-        """Read and process one message of a peer."""
         try:
             message = json.loads(connection.receive())
         except (ConnectionLost, ValueError):

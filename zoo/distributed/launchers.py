@@ -38,11 +38,7 @@ class Layout(NamedTuple):
 
 
 def read_world(text: str, option: str = "") -> tuple[int, int]:
-    """Return the number of hosts and of processes per host of `4x8`, or of `8` on one host; option: for the message.
-
-    Raises:
-        UserError: the text has another form, or a number is 0.
-    """
+    """Return the number of hosts and of processes per host of `4x8`, or of `8` on one host; option: for the message."""
     numbers = [natural(number) or 0 for number in text.strip().lower().split("x")]
     if 0 in numbers or len(numbers) > 2:
         prefix = f"{option}: " if option else ""
@@ -57,9 +53,6 @@ def read_hosts(names: str | None, file: str | None, count: int) -> list[str]:
         names: value of --hosts; None for this host, or those of the file.
         file: value of --hostfile. One host per line: `n1`, `n1 slots=8` (Open MPI) or `n1:8` (MPICH), or a line per
             slot (the node file of a batch system). `#` starts a comment.
-
-    Raises:
-        UserError: a host cannot be read, or there are fewer or more hosts.
     """
     if names and file:
         raise UserError("--hosts and --hostfile: give one of them")
@@ -90,7 +83,6 @@ def build(layout: Layout, framework: str, device: str, script: list[str]) -> lis
 
     Args:
         framework: whose launcher is used, unless mpirun is.
-        device: train.device of the recipe.
         script: command of a rank, without the interpreter.
     """
     if layout.size == 1:

@@ -98,7 +98,6 @@ def _os_name() -> str:
 
 
 def _hardware() -> str | None:
-    """Return vendor and model of the machine."""
     names = [_read(SYS / "class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
     if not any(names):
         names = [_read(PROC / "device-tree/model")]

@@ -79,9 +79,6 @@ def connect(launch: Launch, straggler_timeout: float, timeout: float = BEGIN_TIM
     Args:
         straggler_timeout: Seconds after which a process that stays behind the others is given up.
         timeout: Seconds until all processes must have joined, and in which a slow one is waited for.
-
-    Raises:
-        UserError: Lists the ranks that are missing, or names what does not agree between them.
     """
     if launch.size == 1:
         return Group(launch, {}, None)
@@ -241,11 +238,7 @@ def _join(rendezvous: Rendezvous, straggler_timeout: float) -> Group:
 
 
 def _connect(rendezvous: Rendezvous, ports: Iterable[int], connection_type: str) -> Accepted:
-    """Return a connection that rank 0 has accepted.
-
-    Raises:
-        UserError: Rank 0 refuses this process, or is not reached in time.
-    """
+    """Return a connection that rank 0 has accepted."""
     launch, ports = rendezvous.launch, list(ports)
     reason = "nothing listens there"
     while rendezvous.remaining > 0:

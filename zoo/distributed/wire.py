@@ -56,7 +56,6 @@ def receive(connection: socket.socket, limit: int = MAX_MESSAGE_SIZE, end: float
     """Wait for the next message and return it.
 
     Args:
-        connection: a blocking socket.
         limit: bytes that the message may have.
         end: time of the monotonic clock, in seconds, until which the whole message must be here.
 
@@ -70,7 +69,6 @@ def receive(connection: socket.socket, limit: int = MAX_MESSAGE_SIZE, end: float
 
 
 def pack(messages: Sequence[bytes]) -> bytes:
-    """Join several messages into one."""
     return b"".join(struct.pack("!I", len(message)) + message for message in messages)
 
 
@@ -104,9 +102,6 @@ def derive_key(job: str, environ: Mapping[str, str]) -> bytes:
 
     Args:
         job: identifiers of one start by the launcher; they are part of every key.
-
-    Raises:
-        UserError: Other users may read the file.
     """
     secret = environ.get(VARIABLE, "").encode() or _read_file(Path(environ.get("HOME") or "/nonexistent") / FILE)
     return hmac.digest(secret, job.encode(), hashlib.sha256)

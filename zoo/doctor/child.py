@@ -65,7 +65,6 @@ class Finding(NamedTuple):
 
 
 def has_failure(findings: Iterable[Finding]) -> bool:
-    """Return whether one of them is a FAILURE."""
     return any(finding.state == FAILURE for finding in findings)
 
 

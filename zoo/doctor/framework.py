@@ -22,8 +22,6 @@ Show = Callable[[Sequence[Finding]], None]
 
 
 class Start(NamedTuple):
-    """A framework that has started on a device, or not."""
-
     framework: str
     device: str  # as it was asked for: auto, cpu, cuda:1
     kind: str | None  # the type of the device that it has started on; None if it did not start
@@ -159,7 +157,6 @@ def _build(framework: str, facts: dict[str, Any], gpus: Driver, needs_gpu: bool)
 
 
 def _device(framework: str, device: str, answer: Answer, gpus: Driver) -> Finding:
-    """Return the line about a device."""
     if answer.failure:
         topic, remedy = device, ""
         if device == "auto":

@@ -43,7 +43,6 @@ def build(
         shape: of a sample, channels last; a segmentation model takes other heights and widths, too.
         with_preprocessing: take uint8 pixels, channels last.
         kind: of the output; None for what a program makes of it with preprocessing, and for the model's own without.
-        folded: fold normalizations into convolutions.
 
     Returns:
         The onnx.ModelProto, checked.
@@ -96,11 +95,7 @@ def describe(source: Trained, shape: Sequence[int], with_preprocessing: bool, **
     """Return the metadata of a graph.
 
     Args:
-        source, with_preprocessing: as for `build`.
         facts: the protocol, precision, opset, max_difference and, of a streaming graph, the states.
-
-    Raises:
-        UserError: the checkpoint has a value, such as a name of a class, that the file does not take.
     """
     field, settings = source.fields[0], source.cfg.data
     classes = [] if source.spec.SHARDED_PARAMETERS else list(source.record["classes"])
@@ -138,7 +133,6 @@ def describe(source: Trained, shape: Sequence[int], with_preprocessing: bool, **
 
 
 def attach(model: Any, metadata: OnnxMetadata) -> None:
-    """Add metadata to an onnx.ModelProto."""
     for name, value in metadata.to_properties().items():
         model.metadata_props.add(key=name, value=value)
 

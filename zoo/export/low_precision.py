@@ -101,9 +101,6 @@ def quantize(reference: Reference, splits: Splits) -> Any:
     """Build and quantize the graph of a checkpoint; evaluate it before and after, and print the metric.
 
     The graph that is evaluated takes normalized pixels, also where the file will have preprocessing.
-
-    Raises:
-        UserError: the metric is lower than it may be.
     """
     source, shape = reference.source, reference.shape
     pixels = for_calibration(source, splits.train)
@@ -125,7 +122,6 @@ def to_int8(model: Any, batches: Sequence[np.ndarray]) -> Any:
 
     Args:
         model: onnx.ModelProto in fp32, with folded normalizations.
-        batches: inputs of the graph.
     """
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static

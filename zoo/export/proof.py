@@ -26,11 +26,7 @@ DEFINITION = "largest |graph - framework| / largest |framework|"
 
 
 def load_trainer(source: Trained) -> Trainer:
-    """Build the model as an evaluation in fp32 does, and load the weights.
-
-    Raises:
-        UserError: the framework or the device is missing.
-    """
+    """Build the model as an evaluation in fp32 does, and load the weights."""
     cfg = source.cfg
     cfg = replace(cfg, train=replace(cfg.train, ema=None, tf32=False))  # one model, and not two
     world = load_backend(cfg.framework).start(Launch(), cfg.device)
@@ -41,21 +37,13 @@ def load_trainer(source: Trained) -> Trainer:
 
 
 def forward(trainer: Trainer, source: Trained, pixels: np.ndarray) -> np.ndarray:
-    """Return the model's output for pixels, uint8 (N, ..., 3): logits, of every pixel if it has them, or embeddings.
-
-    Raises:
-        UserError: the framework fails, such as for want of memory.
-    """
+    """Return the model's output for pixels, uint8 (N, ..., 3): logits, of every pixel if it has them, or embeddings."""
     with _reporting(source, pixels):
         return trainer.predict(trainer.to_device({source.fields[0].name: pixels})).astype(np.float32)
 
 
 def forward_frame(trainer: Trainer, source: Trained, frame: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
-    """Return the output of a causal model for the next frame, uint8 (N, H, W, 3), and the new state.
-
-    Raises:
-        UserError: as `forward`.
-    """
+    """Return the output of a causal model for the next frame, uint8 (N, H, W, 3), and the new state."""
     with _reporting(source, frame):
         output, state = trainer.predict_frame(trainer.to_device({source.fields[0].name: frame[:, None]}), state)
         return np.asarray(output, np.float32), state
@@ -82,11 +70,7 @@ class Row(NamedTuple):
 
 
 def start(content: bytes) -> Any:
-    """Load a graph in ONNX Runtime.
-
-    Raises:
-        UserError: ONNX Runtime is not installed.
-    """
+    """Load a graph in ONNX Runtime."""
     with extras.named():
         import onnxruntime
     return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -106,10 +90,6 @@ def difference(found: np.ndarray, expected: np.ndarray, kind: str) -> float:
     """Return how far the graph's output is from the framework's, relative to the largest.
 
     Of a class map, it is the distance of the logits of the graph's classes from the largest of each pixel.
-
-    Args:
-        found: output of the graph.
-        expected: logits or embeddings of the framework.
     """
     if kind != "class_map":
         return relative(found, finish(expected, kind))
@@ -138,12 +118,10 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def largest(rows: Sequence[Row]) -> float:
-    """Return the largest difference of all."""
     return max(row.difference for row in rows)
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table."""
     lines = [f"{'batch':<28} {'difference':>10}"]
     for row in rows:
         shape = " x ".join(map(str, row.shape))
@@ -155,7 +133,6 @@ def find_cause(source: Trained, trainer: Trainer, pixels: np.ndarray, with_prepr
     """Name the first layer whose output differs, and the operators to look at.
 
     Args:
-        trainer: its model in the framework.
         pixels: the batch that is computed again, uint8 (N, ..., 3).
         with_preprocessing: whether the graph that differs has it; the layers are those of a graph without it.
     """

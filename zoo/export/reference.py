@@ -48,7 +48,6 @@ class Reference(NamedTuple):
 
     @property
     def states(self) -> tuple[State, ...]:
-        """States of the graph: none."""
         return ()
 
     def build(self) -> Any:
@@ -60,10 +59,6 @@ class Reference(NamedTuple):
 
         Args:
             limit: of the relative difference; above it, no frames are reversed.
-
-        Raises:
-            UserError: the framework's output is not finite or does not depend on the order, so that nothing is proven;
-                or the graph's output depends on it less.
         """
         run = proof.runner(self.source, proof.start(model.SerializeToString()), self.with_preprocessing)
         compared = [self._compare_batch(run, pixels) for pixels in self.batches]
@@ -125,12 +120,10 @@ class StreamReference(Reference):
 
     @property
     def states(self) -> tuple[State, ...]:
-        """States of one stream."""
         shapes = shapes_of(self.source.model, self.source.arch, self.shape[:2])
         return tuple(State(f"state_{i}", f"next_state_{i}", (1, *shape)) for i, shape in enumerate(shapes))
 
     def build(self) -> Any:
-        """Return the graph of a frame."""
         from zoo.models.onnx_graph import Graph  # imports onnx
 
         graph = Graph(self.source.tensors)

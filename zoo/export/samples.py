@@ -16,18 +16,11 @@ CALIBRATION = 64  # training samples from which int8 takes the ranges of its val
 
 
 class Splits(NamedTuple):
-    """The data of the recipe."""
-
     train: Any
     val: Any
 
 
 def load_splits(source: Trained) -> Splits:
-    """Load the data of the recipe.
-
-    Raises:
-        UserError: they are not here.
-    """
     try:
         return Splits(*data.find(source.dataset).load(source.cfg.data))
     except UserError as error:
@@ -46,11 +39,7 @@ def protocol(source: Trained, splits: Splits | None) -> str:
 
 
 def of_split(source: Trained, split: Any, count: int = COUNT) -> list[np.ndarray]:
-    """Read samples that are spread over a split; uint8 (..., H, W, 3) each. Views of a sample count as samples.
-
-    Raises:
-        UserError: none can be read.
-    """
+    """Read samples that are spread over a split; uint8 (..., H, W, 3) each. Views of a sample count as samples."""
     name, rows = source.fields[0].name, []
     for index in np.linspace(0, len(split) - 1, min(count, len(split))).astype(int):
         try:
@@ -64,11 +53,7 @@ def of_split(source: Trained, split: Any, count: int = COUNT) -> list[np.ndarray
 
 
 def of_files(source: Trained, arguments: Sequence[str]) -> list[np.ndarray]:
-    """Read samples from files and folders that the user names; uint8 (..., H, W, 3) each.
-
-    Raises:
-        UserError: one cannot be read.
-    """
+    """Read samples from files and folders that the user names; uint8 (..., H, W, 3) each."""
     predictor = source.predictor
     found = find_inputs(arguments, predictor.extensions, predictor.frame_template(source.cfg.data))
     rows: list[np.ndarray] = []
@@ -103,9 +88,6 @@ def batches(source: Trained, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 def for_calibration(source: Trained, split: Any) -> list[np.ndarray]:
     """Read training samples, as an evaluation shows them, that int8 takes the ranges of its values from.
-
-    Args:
-        split: the training split of the recipe.
 
     Returns:
         uint8 (1, ..., H, W, 3) each.

@@ -32,12 +32,7 @@ ACCEPTED = """\
 
 
 class Found(NamedTuple):
-    """What a folder is.
-
-    Attributes:
-        task: a key of DATASETS.
-        settings: of the section `data`.
-    """
+    """What a folder is."""
 
     task: str
     layout: str
@@ -49,9 +44,6 @@ def examine(root: str, task: str | None = None) -> Found:
 
     Args:
         task: a key of DATASETS; None to find it out.
-
-    Raises:
-        UserError: there is no such folder, or its task is not certain.
     """
     if os.path.isfile(root):
         raise UserError(f"{root}: is a file; name a folder, such as the one that an archive is unpacked to")
@@ -85,7 +77,6 @@ def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _task_of(root: str) -> tuple[str, str]:
-    """Return the task of a folder, and its layout in words."""
     if manifest.is_prepared(root):
         return PREPARED[manifest.read(root).info.media], "prepared by zoo data prepare"
     if all(os.path.isdir(os.path.join(root, name)) for name in CITYSCAPES):
@@ -104,7 +95,6 @@ def _task_of(root: str) -> tuple[str, str]:
 
 
 def _task_of_list(path: str) -> str:
-    """Return the task by the first line of a list."""
     line = next(iter(read_lines(path, "this list").values()), "").lower()
     if line.endswith(".png"):
         return "segment"

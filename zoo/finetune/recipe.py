@@ -72,8 +72,6 @@ class Facts(NamedTuple):
     """What the rules depend on.
 
     Attributes:
-        task: a key of BASES.
-        classes: their names, or a range.
         size: median width and height of the images; None of videos and packs.
         accelerator: name of the GPU or NPU, "" on a CPU.
         memory: bytes of the device.
@@ -95,9 +93,7 @@ class Plan(NamedTuple):
     """A recipe.
 
     Attributes:
-        text: as YAML.
         chosen: what the rules have chosen, with the reasons as origins.
-        notes: lines for the user.
     """
 
     text: str
@@ -111,9 +107,6 @@ def plan(found: Found, overrides: Entries, path: str | None) -> Plan:
     Args:
         overrides: values that the user has set.
         path: of weights to start from; None for those of ImageNet, where they are to be had.
-
-    Raises:
-        UserError: a value is wrong, the data cannot be read, or the weights are those of another task.
     """
     path = path or (overrides["weights"].value if "weights" in overrides else None)
     own = {f"data.{key}": Entry(value, found.layout) for key, value in found.settings.items()}
@@ -145,7 +138,6 @@ def choose(facts: Facts, fixed: Mapping[str, Any], before: Entries) -> Entries:
     Args:
         facts: what they depend on.
         fixed: values that stay, by key.
-        before: the recipe without them.
 
     Returns:
         Values by key, with their reasons as origins.
@@ -191,7 +183,6 @@ def choose(facts: Facts, fixed: Mapping[str, Any], before: Entries) -> Entries:
 
 
 def _choose_size(facts: Facts, pick: Pick, before: Entries, device: str) -> float:
-    """Choose the size of samples; return their pixels."""
     is_fast = bool(facts.accelerator)
     side, reason = SIDES[facts.task][is_fast], device
     if facts.size:

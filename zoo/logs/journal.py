@@ -50,7 +50,6 @@ def is_number(value: Any) -> bool:
 
 
 def is_finite(value: Any) -> bool:
-    """Return whether a value is a finite number."""
     return is_number(value) and math.isfinite(value)
 
 
@@ -122,7 +121,6 @@ class Journal:
             os.fsync(self._file.fileno())
 
     def has(self, name: str) -> bool:
-        """Return whether there is an event of this name."""
         return any(event["event"] == name for event in self.events)
 
     def last(self, name: str) -> Event | None:
@@ -175,9 +173,6 @@ def check(run: str) -> list[str]:
 
     Returns:
         A line for the console for each truncated one at the end of the file.
-
-    Raises:
-        UserError: Another line is no event, so that the history of the run is incomplete.
     """
     path, truncated = os.path.join(run, FILE), list[int]()
     if not os.path.exists(path):

@@ -80,7 +80,6 @@ def throughput(events: Sequence[Event]) -> str:
 
 
 def loss_text(value: float) -> str:
-    """Return a loss with its word."""
     return f"loss {value:.4f}" if abs(value) < 100 else f"loss {short(value, 4)}"
 
 

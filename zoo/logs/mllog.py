@@ -20,8 +20,6 @@ POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
 
 class Submission(NamedTuple):
-    """The submitter and the machine."""
-
     org: str
     division: str = "open"  # or closed, for a run that keeps to the reference's hyperparameters
     status: str = "research"  # of STATUSES: how the machine can be had
@@ -50,11 +48,7 @@ class Entry(NamedTuple):
 
 
 def lines(events: Sequence[Event], submission: Submission) -> list[str]:
-    """Return the lines of the log of a run, or of one so far.
-
-    Raises:
-        UserError: the run has not begun, or one of its events lacks a field.
-    """
+    """Return the lines of the log of a run, or of one so far."""
     begin = next((event for event in events if event["event"] == "begin"), None)
     if begin is None:
         raise UserError("the run has not begun: there is no event `begin` in its journal")

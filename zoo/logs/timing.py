@@ -31,7 +31,6 @@ class Throughput:
         self.elapsed = 0.0  # seconds of training in the interval that `read` has ended last
 
     def add(self, samples: int) -> None:
-        """Count samples that were trained on."""
         self._samples += samples
 
     def pause(self) -> None:
@@ -125,7 +124,6 @@ def elapsed(start: Any, end: Any) -> float:
 
 
 def clock_of(time_stamp: Any) -> str:
-    """Return which clock a stamp is from, "device" or "host"."""
     return "host" if isinstance(time_stamp, float) else "device"
 
 
@@ -156,11 +154,9 @@ class Interval(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Share of the time that the loop waited."""
         return min(self.wait / max(self.elapsed, 1e-9), 1.0)
 
     def join(self, later: "Interval") -> "Interval":
-        """Return this interval and a later one together."""
         return later._replace(
             elapsed=self.elapsed + later.elapsed,
             wait=self.wait + later.wait,
@@ -172,8 +168,6 @@ class Interval(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """Cause of waiting."""
-
     name: str  # a stage, `workers` or `transport`
     message: str  # what was measured, and the key to change
     interval: Interval
@@ -203,7 +197,6 @@ class CauseLog:
         self._short: Interval | None = None
 
     def news(self, interval: Interval) -> Cause | None:
-        """Return the cause of an interval if the last interval had another one or none."""
         joined = self._short.join(interval) if self._short else interval
         self._short = joined if joined.elapsed < MIN_SECONDS else None
         if self._short:

@@ -30,11 +30,7 @@ class Tracker:
     login = ""  # how to log in or do without
 
     def __init__(self, folder: str, project: str, recipe: Mapping[str, Any]):
-        """Start or continue a run with the folder's name in a project, which is an experiment of MLflow.
-
-        Raises:
-            UserError: the package refuses, for example because nobody is logged in.
-        """
+        """Start or continue a run with the folder's name in a project, which is an experiment of MLflow."""
         id_file = Path(folder, f"{self.name}_id")
         known = None
         try:
@@ -54,7 +50,6 @@ class Tracker:
             self._try(self._log, event["step"], dict(numbers(event)))
 
     def show(self, step: int, images: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
-        """Log images and histograms."""
         if images or histograms:
             self._try(self._show, step, images, histograms)
 
@@ -91,8 +86,6 @@ class Tracker:
 
 
 class WeightsAndBiases(Tracker):
-    """wandb."""
-
     name = "wandb"
     login = " (`wandb login`, or export WANDB_MODE=offline)"
 
@@ -106,8 +99,6 @@ class WeightsAndBiases(Tracker):
 
 
 class SwanLab(Tracker):
-    """SwanLab."""
-
     name = "swanlab"
     login = " (`swanlab login`, or export SWANLAB_MODE=offline)"
 
@@ -124,8 +115,6 @@ class Trackio(Tracker):
 
 
 class MLflow(Tracker):
-    """MLflow, which has no histograms."""
-
     name = "mlflow"
 
     def _start(self, folder: str, known: str | None, project: str, recipe: dict[str, Any], **options: str) -> str:
@@ -150,11 +139,6 @@ TRACKERS: Mapping[str, type[Tracker]] = {each.name: each for each in (WeightsAnd
 
 
 def projects(words: Sequence[str]) -> dict[str, str]:
-    """Return the project by the name of each tracker, from words NAME[:PROJECT].
-
-    Raises:
-        UserError: a tracker is unknown, given twice or not installed.
-    """
     found = dict[str, str]()
     for word in words:
         name, _, project = word.partition(":")

@@ -89,7 +89,6 @@ class TensorBoard:
             self._writer.flush()
 
     def show(self, step: int, images: Mapping[str, np.ndarray], histograms: Mapping[str, Histogram]) -> None:
-        """Write images and histograms."""
         from tensorboard.plugins.histogram import metadata as histogram
         from tensorboard.plugins.image import metadata as image
 

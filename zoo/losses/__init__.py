@@ -41,11 +41,6 @@ LOSSES = {  # by task and name: the module, which is imported by the runs that u
 
 
 def load_loss(task: str, name: str) -> type[Any]:
-    """Return the class of a loss, which is that of section `task:`.
-
-    Raises:
-        UserError: the task has no such loss, or that of a package cannot be used.
-    """
     group, own = f"{__name__}.{task}", LOSSES.get(task, {})
     if name not in (known := plugins.names(group, own)):
         raise UserError(f"the task {task} has no loss {name!r}{known_names(name, known)}")

@@ -35,7 +35,6 @@ class Spec(Protocol):
     a running statistic is not.
 
     Attributes:
-        TASK: name of the task, a module of zoo/tasks.
         Arch: frozen dataclass of the architecture. Its fields are the keys of a recipe's `model:` section;
             __post_init__ raises a ValueError that begins with the name of the offending key.
         SHARDED_PARAMETERS: parameters whose rows are split over the ranks. They belong to the objective and are not
@@ -61,9 +60,7 @@ class Spec(Protocol):
         """Return the arch with every field that is None set to the value that the data implies.
 
         Args:
-            arch: the architecture as configured.
             fields: the fields of a batch; the first one is the model's input.
-            num_classes: number of classes of the data set.
 
         Raises:
             ValueError: the architecture contradicts the data; the message begins with the name of the key.
@@ -115,7 +112,6 @@ OWN = {path.parent.name: f"{__name__}.{path.parent.name}" for path in sorted(FOL
 
 
 def list_models() -> list[str]:
-    """Return the names of all models."""
     return plugins.names(__name__, OWN)
 
 
@@ -126,11 +122,7 @@ def folder(model: str) -> str:
 
 @cache
 def load_spec(model: str) -> Spec:
-    """Import and return the spec of a model, with the defaults for what it leaves out.
-
-    Raises:
-        UserError: there is no such model, its package cannot be imported, or its spec lacks a name without a default.
-    """
+    """Import and return the spec of a model, with the defaults for what it leaves out."""
     package = _package(model)
     with _importing(model):
         names = {**vars(defaults), **vars(importlib.import_module(f"{package}.spec"))}
@@ -160,13 +152,8 @@ def resolve_arch(spec: Spec, arch: Any, fields: Sequence[Field], num_classes: in
     """Complete an architecture with what the data implies: the number of classes or frames, the image size.
 
     Args:
-        spec: the model's spec module.
         arch: a spec.Arch, some of whose fields may be None.
         fields: the fields of a batch of the data set; the first one is the model's input.
-        num_classes: number of classes of the data set.
-
-    Raises:
-        UserError: the architecture contradicts the data; the message names the config key.
     """
     if arch.num_classes is not None and arch.num_classes < num_classes:
         raise UserError(
@@ -180,12 +167,7 @@ def resolve_arch(spec: Spec, arch: Any, fields: Sequence[Field], num_classes: in
 
 
 def load_model_class(model: str, framework: str) -> type[Any]:
-    """Return the class Model(arch) of a model; imports the framework.
-
-    Raises:
-        UserError: the model has no implementation for this framework, it cannot be imported, or the framework is not
-            installed.
-    """
+    """Return the class Model(arch) of a model; imports the framework."""
     available = [name for name in FRAMEWORKS if has_file(model, name)]
     with _importing(model):
         module = import_for(framework, f"{_package(model)}.{framework}", available, f"the model {model}")
@@ -209,11 +191,7 @@ def has_file(model: str, name: str) -> bool:
 
 
 def require_graph(model: str) -> None:
-    """Check that a model can be exported, without importing onnx, which must come after MindSpore.
-
-    Raises:
-        UserError: the model has no onnx.py, or onnx is not installed.
-    """
+    """Check that a model can be exported, without importing onnx, which must come after MindSpore."""
     if not has_file(model, "onnx"):
         raise UserError(
             f"the model {model} cannot be exported: there is no {folder(model)}/onnx.py, which would describe its "
@@ -226,9 +204,6 @@ def load_graph_builder(model: str) -> Callable[[Any, Any, str], str]:
     """Return the function build(graph, arch, input) of a model's onnx.py; imports onnx.
 
     It adds the model to a zoo.models.onnx_graph.Graph, and returns its output.
-
-    Raises:
-        UserError: as require_graph.
     """
     require_graph(model)
     return importlib.import_module(f"{_package(model)}.onnx").build
@@ -239,9 +214,6 @@ def load_frame_builder(model: str) -> Callable[[Any, Any, str, Sequence[str]], t
 
     It adds the next frame of a stream, and returns its output and the next state. Only a model whose spec has
     state_shapes has it.
-
-    Raises:
-        UserError: as require_graph.
     """
     require_graph(model)
     return importlib.import_module(f"{_package(model)}.onnx").build_frame

@@ -26,16 +26,11 @@ class Initializer:
 
 
 def constant(value: float) -> Initializer:
-    """Return an initializer that fills a tensor with `value`."""
     return Initializer("constant", value)
 
 
 def zeros(name: str) -> Initializer:
-    """Return zeros for a bias or a running mean.
-
-    Raises:
-        UserError: of any other tensor: a layer of zeros may never learn, and a scale of 0 hides what it scales.
-    """
+    """Return zeros for a bias or a running mean."""
     kind = name.rpartition(".")[2]
     if "bias" in kind or kind == "running_mean":
         return Initializer("zeros")
@@ -51,7 +46,6 @@ def normal(std: float) -> Initializer:
 
 
 def uniform(bound: float) -> Initializer:
-    """Return a uniform distribution on [-bound, bound]."""
     return Initializer("uniform", bound)
 
 
@@ -72,7 +66,6 @@ def initialize(
     """Draw the initial values of a tensor.
 
     Args:
-        seed: seed of the run.
         name: canonical name of the tensor; it selects the random stream.
         shape: shape of the whole tensor.
         rows: draw only these rows, [first, last). Ranks that draw disjoint rows get rows of the same tensor.

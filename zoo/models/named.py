@@ -17,7 +17,6 @@ class NamedModel(NamedTuple):
 
 
 def names() -> list[str]:
-    """Return all names."""
     return [name for model in list_models() for name in variants(model)]
 
 
@@ -29,11 +28,7 @@ def variants(model: str) -> dict[str, NamedModel]:
 
 
 def find(name: str) -> NamedModel:
-    """Return the model of a name; those of installed packages come last.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the model of a name; those of installed packages come last."""
     for model in sorted(list_models(), key=lambda model: model not in OWN):
         if name in (found := variants(model)):
             return found[name]
@@ -45,10 +40,6 @@ def build_arch(named: NamedModel, options: Mapping[str, Any], num_classes: int |
 
     Args:
         options: of its Arch, which precede its own; of the declared types.
-        num_classes: outputs of the classifier.
-
-    Raises:
-        UserError: the value of an option is impossible, or the number of classes is not known.
     """
     spec = load_spec(named.model)
     if num_classes is None:

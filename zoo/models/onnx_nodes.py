@@ -36,7 +36,6 @@ class Nodes:
         self.prefix = prefix
 
     def scope(self, name: str) -> Self:
-        """Return the scope of a module."""
         return type(self)(self.parts.tensors, self.parts, f"{self.prefix}{name}.")
 
     def has(self, name: str) -> bool:
@@ -91,7 +90,6 @@ class Nodes:
         return self.constant(np.array(values, np.int64))
 
     def initializer(self, name: str, array: np.ndarray) -> str:
-        """Store an array under a name of its own, and return that."""
         tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
         self.parts.initializers[name] = tensor
         self.parts.types[name] = helper.make_tensor_type_proto(tensor.data_type, array.shape)
@@ -101,11 +99,7 @@ class Nodes:
         """Add an operator with one output, and return that.
 
         Args:
-            operator: of ONNX.
             name: of the layer within this scope; the operator and a number if there is none.
-
-        Raises:
-            UserError: ONNX does not allow this.
         """
         parts = self.parts
         if not name:
@@ -127,11 +121,7 @@ class Nodes:
         return name
 
     def model(self, name: str, properties: Mapping[str, str]) -> onnx.ModelProto:
-        """Return the whole graph as a model, checked, with the shape of every value that is known.
-
-        Raises:
-            UserError: the graph is wrong.
-        """
+        """Return the whole graph as a model, checked, with the shape of every value that is known."""
         parts = self.parts
         outputs = {value.name for value in parts.outputs}
         values = [helper.make_value_info(node.name, parts.types[node.name]) for node in parts.nodes]

@@ -23,11 +23,7 @@ OPTIMIZERS = {  # by name: the module, which is imported by the runs that use it
 
 
 def load_settings(name: str) -> type[Any]:
-    """Return the class of section `optim` with an optimizer.
-
-    Raises:
-        UserError: there is no such optimizer, or that of a package cannot be used.
-    """
+    """Return the class of section `optim` with an optimizer."""
     module = plugins.load("optimizer", "zoo.optimizers", OPTIMIZERS, name, "Settings")
     if module.Settings.name != name:  # by which frameworks choose their kernels
         raise UserError(f'{module.__file__}: Settings needs `name: ClassVar[str] = "{name}"`')

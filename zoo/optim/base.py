@@ -43,10 +43,8 @@ class Settings(Optim):
         Elementwise but for the methods of `math`, because PyTorch computes it for many parameters, as one vector.
 
         Args:
-            math: operations of the framework.
             weight: a parameter, or the rows of it that the update uses.
             gradient: without loss scale, clipped.
-            slots: of the parameter, in the order of `slots`.
             applied: number of the update without those that were skipped, from 1; ().
         """
         raise NotImplementedError

@@ -18,8 +18,6 @@ from zoo.optim import base
 
 @dataclass(frozen=True)
 class Settings(base.Settings):
-    """Section `optim` with LARS."""
-
     name: ClassVar[str] = "lars"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
     uses_norms: ClassVar[bool] = True

@@ -27,11 +27,7 @@ class Position(NamedTuple):
 
 
 class Schedule:
-    """A constant learning rate.
-
-    Attributes:
-        keys: the keys of section `optim` that the schedule uses.
-    """
+    """A constant learning rate."""
 
     keys: ClassVar[tuple[str, ...]] = ()
 
@@ -134,7 +130,6 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 def min_factor(optim: Optim) -> float:
-    """Return the factor of optim.min_lr."""
     return optim.min_lr / optim.lr if optim.min_lr else 0.0
 
 

@@ -13,8 +13,6 @@ from zoo.optim import base
 
 @dataclass(frozen=True)
 class Settings(base.Settings):
-    """Section `optim` with SGD."""
-
     name: ClassVar[str] = "sgd"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
     is_linear: ClassVar[bool] = True

@@ -51,14 +51,9 @@ def predict(
     """Yield the plain result of every source, or the BadSample that was raised on the way, in order.
 
     Args:
-        predictor: zoo.predict.predictors.Predictor of the model.
         sources: an error stands for one that is not there.
         finish: (number of the source, sample, output) -> what is yielded in place of the plain result.
-        first: number of the first source that is read.
         features: compute feature maps in place of predictions.
-
-    Raises:
-        UserError: a reading process died.
     """
     settings, size, limit = model.cfg.data, options.batch, math.inf
     if size is None:

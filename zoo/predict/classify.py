@@ -31,7 +31,6 @@ class Classification(NamedTuple):
 
 
 def image_split(settings: Any, class_names: tuple[str, ...], path: str | None) -> imagenet.ImageSplit:
-    """Return the evaluation split of a single image, or of none."""
     # An absolute path stays the same whatever root it is joined to.
     samples = [] if path is None else [LabeledPath(os.path.abspath(path), 0)]
     return imagenet.ImageSplit(settings, samples, class_names, False)
@@ -49,7 +48,6 @@ def read(make_split: MakeSplit, settings: Any, seed: int, source: Source, index:
     """Read and scale an image or a clip as an evaluation does.
 
     Args:
-        make_split: returns the split that does.
         source: the path, or decoded pixels.
         index: number of the source among all; it seeds the split's random choices.
 

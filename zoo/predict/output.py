@@ -32,9 +32,6 @@ def begin(folder: str, model: Mapping[str, Any], files: Sequence[str]) -> tuple[
 
     Returns:
         The rows that are written already, those of the first files; and their file, at its end, which is locked.
-
-    Raises:
-        UserError: the folder holds predictions of another model, or of other files, or another process writes to it.
     """
     path = os.path.join(folder, ORIGIN)
     os.makedirs(folder, exist_ok=True)

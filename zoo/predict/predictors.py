@@ -99,11 +99,7 @@ PREDICTORS = {  # task -> data set -> predictor
 
 
 def find_predictor(task: str, dataset: str) -> Predictor:
-    """Return the predictor for models of a task that were trained on a data set.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the predictor for models of a task that were trained on a data set."""
     if predictor := PREDICTORS.get(task, {}).get(dataset):
         return predictor
     if dataset not in data.MODULES and hasattr(module := data.find(dataset), "predictor"):

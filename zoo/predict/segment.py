@@ -122,7 +122,6 @@ def draw_frame(model: TrainedModel, image: np.ndarray, output: np.ndarray) -> np
 
 @lru_cache(1)
 def video_legend(height: int, width: int, names: tuple[str, ...]) -> overlay.Legend:
-    """Return the legend of all frames of a video."""
     return overlay.Legend(height, width, names, masks.class_colors(names), range(len(names)))
 
 

@@ -39,7 +39,6 @@ def interval(
 
     Args:
         settings: the data section of the recipe.
-        rate: frames per second of the source.
         every: n, if the user states it.
         clip_seconds: duration of the training clips, if the user states it.
     """
@@ -52,14 +51,7 @@ def interval(
 
 
 def state_shapes(model: str, cfg: Config) -> Shapes:
-    """Return the shapes of a model's state, without the batch.
-
-    Args:
-        cfg: the recipe that it was trained with.
-
-    Raises:
-        UserError: the model does not classify frame by frame, or its frames are too large.
-    """
+    """Return the shapes of a model's state, without the batch."""
     side = cfg.data.eval_size or cfg.data.size
     if side > MAX_SIDE:
         raise UserError(f"--stream: frames of {side} x {side} pixels, the limit is {MAX_SIDE}; give -o data.size=N")
@@ -67,11 +59,7 @@ def state_shapes(model: str, cfg: Config) -> Shapes:
 
 
 def shapes_of(model: str, arch: Any, size: Sequence[int]) -> Shapes:
-    """Return the shapes of a model's state for frames of a height and width, without the batch.
-
-    Raises:
-        UserError: the model does not classify frame by frame.
-    """
+    """Return the shapes of a model's state for frames of a height and width, without the batch."""
     spec: Any = load_spec(model)
     if not hasattr(spec, "state_shapes"):
         raise UserError(f"--stream: a {model} has no stream; give a checkpoint of tsm or tsm_mobilenet_v2")
@@ -99,7 +87,6 @@ class FramePredictor:
 
         Args:
             image: uint8 RGB (H, W, 3).
-            request: what is wanted of it.
             stem: path of the files to write, without their suffix.
 
         Raises:
@@ -130,7 +117,6 @@ class WindowPredictor(FramePredictor):
     """
 
     def __init__(self, model: TrainedModel, predictor: Predictor, smooth: int):
-        """Begin a stream."""
         super().__init__(model, predictor, smooth)
         self.window: deque[np.ndarray] = deque(maxlen=self.settings.segments)
 
@@ -165,9 +151,6 @@ def begin(model: TrainedModel, shapes: Shapes | None, dataset: str, smooth: int)
         shapes: of the state of a causal one of clips, without the batch; None for another.
         dataset: name of the data set that it was trained on.
         smooth: number of frames whose logits are averaged.
-
-    Raises:
-        UserError: the model does not take single frames.
     """
     predictor = find_predictor(model.metadata["task"], dataset)
     start: Callable[[], FramePredictor] = partial(FramePredictor, model, predictor, smooth)
@@ -201,11 +184,7 @@ def run(
         shapes: of the state of a causal one of clips, without the batch; None for another.
         dataset: name of the data set that it was trained on.
         request: what is wanted of a frame.
-        out: new folder for the results.
         stopped: whether the program has been asked to end.
-
-    Raises:
-        UserError: the source cannot be opened, or has failed; what was predicted until then is written.
     """
     predictor = begin(model, shapes, dataset, options.smooth)
     source = open_source(options.source, options.timeout)
@@ -251,7 +230,6 @@ def _predict(
     progress: Report,
     count_dropped: Callable[[], int],
 ) -> Iterator[Frame]:
-    """Predict every n-th frame; yield each one."""
     for frame, captured in frames:
         if frame.number % every == 0:
             try:

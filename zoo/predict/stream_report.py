@@ -71,7 +71,6 @@ class Options:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a stream."""
     group = parser.add_argument_group("streams, of clips best with a causal model (model.shift_direction=causal)")
     add = group.add_argument
     smooth, timeout = Options.smooth, Options.timeout
@@ -85,11 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_options(arguments: argparse.Namespace) -> Options | None:
-    """Return the options of a stream; None without --stream.
-
-    Raises:
-        UserError: one of them is impossible, or stands without --stream.
-    """
+    """Return the options of a stream; None without --stream."""
     names = [field.name for field in dataclasses.fields(Options) if field.name != "source"]
     given = {name: getattr(arguments, name) for name in names}
     if arguments.stream is not None:
@@ -204,7 +199,6 @@ class Report:
 
 
 def describe(summary: Row) -> str:
-    """Return the line of a summary."""
     text = (
         f"{summary['predictions']} predictions in {summary['seconds']:.1f} s "
         f"({summary['predictions_per_second']:.1f} per second), {summary['dropped']} frames dropped"

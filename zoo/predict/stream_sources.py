@@ -70,9 +70,6 @@ def open_source(source: str, timeout: float) -> Source:
     Args:
         source: path of a video, number or device file of a camera, or address.
         timeout: seconds after which a stream that sends nothing is given up.
-
-    Raises:
-        UserError: there is no such source, or it cannot be opened.
     """
     address, camera = URL.match(source), CAMERA.fullmatch(source)
     if address:
@@ -209,11 +206,7 @@ class LatestFrame:
         self._thread.start()
 
     def __iter__(self) -> Iterator[Captured]:
-        """Yield the newest frame whenever one is asked for, until the source ends or the program has been stopped.
-
-        Raises:
-            UserError: the source has failed or stalled.
-        """
+        """Yield the newest frame whenever one is asked for, until the source ends or the program has been stopped."""
         while captured := self._take():
             yield captured
 

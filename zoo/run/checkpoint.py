@@ -50,7 +50,6 @@ class NotFinite(Exception):
 
 
 def path_of(run: str, step: int) -> str:
-    """Return the folder of a step's checkpoint."""
     return os.path.join(run, FOLDER, f"step-{step:08d}")
 
 
@@ -108,7 +107,6 @@ def save_shared(
 
     Args:
         run: the run's folder on rank 0, None on the other ranks.
-        step, record, keep, beside: as save_checkpoint takes them.
 
     Returns:
         The folder of the checkpoint on rank 0, None on the other ranks.
@@ -188,12 +186,10 @@ def remove_old(run: str, keep: int) -> None:
 
 
 def steps(run: str) -> list[tuple[int, str]]:
-    """Return step and folder of every checkpoint of a run."""
     return [(int(os.path.basename(path)[5:]), path) for path in _all(run)]
 
 
 def names_by_file(tensors: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the tensor names of each file of a checkpoint, in the order in which the files hold them."""
     names: dict[str, list[str]] = {MODEL: [], UPDATE: []}
     for name in files.storage_order(tensors):
         file = AVERAGE if name.startswith(EMA_PREFIX) else UPDATE if "/" in name else MODEL
@@ -217,9 +213,6 @@ def load_checkpoint(
 
     Returns:
         The tensors by name, and the record of checkpoint.json.
-
-    Raises:
-        UserError: a file is missing, unreadable, or of another size or SHA-256 than recorded.
     """
     record = load_record(path)
     tensors: dict[str, np.ndarray] = {}
@@ -237,9 +230,6 @@ def set_damaged_aside(run: str) -> list[str]:
 
     Returns:
         A line for each of them.
-
-    Raises:
-        UserError: there are checkpoints, but none is whole; none is renamed.
     """
     damaged: list[tuple[str, DamagedFile]] = []
     for path in reversed(_all(run)):
@@ -259,7 +249,6 @@ def check_whole(path: str) -> None:
 
     Raises:
         DamagedFile: one differs, or is missing.
-        UserError: one cannot be read.
     """
     record = load_record(path)
     with _reading(path):
@@ -269,11 +258,7 @@ def check_whole(path: str) -> None:
 
 
 def load_record(path: str) -> dict[str, Any]:
-    """Read the checkpoint.json of a checkpoint folder.
-
-    Raises:
-        UserError: it is missing or not readable.
-    """
+    """Read the checkpoint.json of a checkpoint folder."""
     with _reading(path):
         record = regular.load_json(os.path.join(recorded.resolve_pointer(path), RECORD))
         step, sizes = int(record["step"]), dict(record["files"])

@@ -14,10 +14,6 @@ def resolve(task: Any, train_set: Any, classes: int) -> tuple[Any, tuple[str, ..
 
     Args:
         task: the section; its loss may have no class weights.
-        classes: outputs of the model.
-
-    Raises:
-        UserError: there are more or fewer weights than classes, or the samples of the classes are not known.
     """
     given = getattr(task, "class_weights", None)
     if given is None:
@@ -46,7 +42,6 @@ def balanced(shown: np.ndarray, classes: int) -> np.ndarray:
     """Return the weights with which all classes count equally, and the mean sample as 1; 1 for a class without samples.
 
     Args:
-        shown: samples of each class in an epoch.
         classes: outputs of the model, perhaps more than the data have classes.
     """
     weights = np.ones(classes)

@@ -53,11 +53,7 @@ def load_data(name: str, settings: Any, group: Group, evaluated: str | None = No
     """Load both splits of a data set and check them.
 
     Args:
-        settings: the section `data` of the recipe.
         evaluated: weights that are evaluated only, "" for those of a new run; None for a training.
-
-    Raises:
-        UserError: they cannot be read, or are not the same on all ranks.
     """
     dataset, eval_only = data.find(name), evaluated is not None
     train_set, val_set = _load_for_evaluation(dataset, settings, evaluated) if eval_only else dataset.load(settings)
@@ -73,9 +69,6 @@ def _load_for_evaluation(dataset: Any, settings: Any, weights: str | None) -> tu
     """Load the splits for an evaluation, where labels are those that the weights were trained with.
 
     Classes are found by their names. A training split that cannot be opened is not needed.
-
-    Raises:
-        UserError: the validation split cannot be opened, or has a class that the weights were not trained on.
     """
     try:
         train_set, val_set = dataset.load(settings)
@@ -104,11 +97,7 @@ def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_o
     """Check both splits by names and sizes. A collective call.
 
     Args:
-        settings: the section `data` of the recipe.
         eval_only: whether the run only evaluates, perhaps some of the classes: then missing ones pass.
-
-    Raises:
-        UserError: on rank 0, if a class is missing from a split and the recipe does not allow it.
     """
     found = DataCheck()
     with group.time_limit(CHECK_TIMEOUT, "the check of the data by rank 0"):
@@ -121,7 +110,6 @@ def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_o
 
 
 def write_table(found: DataCheck, folder: str) -> None:
-    """Write the table into the folder of a run, if there is one."""
     if found.table:
         path = os.path.join(folder, audit.TABLE_NAME)
         with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=durable.fresh) as file:

@@ -47,10 +47,6 @@ class Evaluations:
         Args:
             track: passes batches on, with their purpose and number, to count them in a bar.
             train_samples: training samples to evaluate, too; 0 for none.
-            stop: a signal of it ends an evaluation.
-
-        Raises:
-            UserError: the training samples cannot be evaluated.
         """
         self._job, self._cfg = job, cfg
         self._loading, self._decoder = loading, decoder
@@ -124,9 +120,7 @@ def evaluate(
     """Run the model over this rank's share of a split; called by all ranks.
 
     Args:
-        stream: evaluation batches of this rank.
         metric: the task's metric; its state is summed over ranks.
-        report: called for every unreadable sample of all ranks.
         averaged: another metric, for the predictions by the moving average of the weights; None without one.
         stop: after a signal of it no further batch is predicted; None: signals are not received.
 
@@ -218,7 +212,6 @@ def _inputs(batch: Batch, dataset: Dataset) -> Batch:
 
 
 def _rows(images: Mapping[str, DeviceImages], dataset: Dataset) -> dict[str, DeviceImages]:
-    """Return images on the device, with the views of a sample as rows."""
     return {
         name: value._replace(order=value.order.reshape(-1, *value.order.shape[2:])) if dataset.views > 1 else value
         for name, value in images.items()

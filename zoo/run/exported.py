@@ -63,15 +63,11 @@ def build(
     """Load an exported model, to predict.
 
     Args:
-        model: name of the model.
         fields: of a training sample of the data set; the model's input comes first.
         world: as `start` returns it.
 
     Returns:
         The plan, an OnnxModel, and the file.
-
-    Raises:
-        UserError: the file is not readable, or is that of another model or architecture.
     """
     file = onnx_file.read(path)
     _check_graph(file, model, arch)

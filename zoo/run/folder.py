@@ -30,9 +30,6 @@ class FolderLock:
         """Lock a folder that exists, unless this object holds its lock already.
 
         Nothing is locked on a file system that has no locks.
-
-        Raises:
-            UserError: another process writes to the folder, or it cannot be written to.
         """
         if self._file:
             return
@@ -78,11 +75,7 @@ def require_new(folder: str) -> None:
 
 
 def existing(requested: str | None, recipe: str) -> str:
-    """Return the folder of the run to resume: the requested one, or that of runs/<recipe>* whose last event is newest.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the folder of the run to resume: the requested one, or that of runs/<recipe>* with the newest event."""
     if requested:
         if not has_begun(requested):
             exists, start = os.path.isdir(requested), f"to start one there: -c RECIPE --out {requested} --resume"
@@ -127,9 +120,6 @@ def check_same(recorded: loader.Entries, current: loader.Entries) -> list[str]:
 
     Returns:
         A line for every key whose value differs.
-
-    Raises:
-        UserError: a key differs that must not.
     """
     known = {key: entry for key, entry in current.items() if key in recorded or entry.origin != loader.DEFAULT}
     changed = loader.differences(recorded, known)  # without the defaults of keys that are younger than the run
@@ -147,11 +137,6 @@ def open_folder(resume: str | None, requested: str | None, recipe: str, text: st
     Args:
         resume: folder of the run to continue, None for a new run.
         requested: folder of a new run, None for runs/<recipe>.
-        recipe: name of the recipe.
-        text: the resolved recipe as YAML.
-
-    Raises:
-        UserError: the folder cannot be written to, or another process writes to it.
     """
     if requested and not resume:
         require_new(requested)

@@ -50,11 +50,7 @@ License of the code: Apache-2.0. License of the weights: {license}. The data ({d
 
 
 def resolve(name: str) -> str:
-    """Return the path of weights: the given one, or that of a name of published ones or an address, made ready.
-
-    Raises:
-        UserError: they cannot be made ready, or a name like it is meant.
-    """
+    """Return the path of weights: the given one, or that of a name of published ones or an address, made ready."""
     if name.startswith(SCHEME):
         return pull(name)
     if os.path.lexists(name) or os.sep in name:
@@ -67,11 +63,7 @@ def resolve(name: str) -> str:
 
 
 def pull(address: str) -> str:
-    """Return the folder of a checkpoint, of which the library downloads what its cache lacks.
-
-    Raises:
-        UserError: the library is missing, the address cannot be read, or is no checkpoint.
-    """
+    """Return the folder of a checkpoint, of which the library downloads what its cache lacks."""
     repository, revision = _parse(address)
     with parsing(f"{address} cannot be read", REMEDY):
         path = _library().snapshot_download(repository, revision=revision, allow_patterns=[MODEL, AVERAGE, RECORD])
@@ -110,9 +102,6 @@ def push(run: str, address: str, license_id: str, private: bool) -> str:
 
     Returns:
         The card.
-
-    Raises:
-        UserError: there is no checkpoint, the library is missing, or the repository cannot be written.
     """
     repository, revision = _parse(address)
     path = os.path.realpath(recorded.resolve_pointer(run))

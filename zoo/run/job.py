@@ -85,9 +85,6 @@ def join(request: Request, variables: Mapping[str, str]) -> Group:
 
     Args:
         variables: the environment, which tells the launcher.
-
-    Raises:
-        UserError: a process is missing, or the processes contradict each other.
     """
     launch, cfg = environment.detect(variables), request.config
     if launch.size > 1 and ":" in cfg.device:
@@ -108,9 +105,6 @@ def load(request: Request, group: Group) -> Data:
 
     Args:
         group: as `join` returns it.
-
-    Raises:
-        UserError: the recipe contradicts itself or the number of processes, or the data cannot be used.
     """
     cfg = request.config
     if cfg.train.shard_optimizer and cfg.framework != "torch":
@@ -131,9 +125,6 @@ def assemble(
         group: as `join` returns it.
         loaded: the data, if they are loaded.
         kept: what the run to resume keeps, as resume.begun returns it.
-
-    Raises:
-        UserError: the recipe contradicts the data, the model or the number of processes; cheap checks come first.
     """
     cfg, train = request.config, request.config.train
     loaded = loaded or load(request, group)
@@ -205,7 +196,6 @@ def _mode(request: Request, kept: Mapping[str, Any]) -> Mode:
 
 
 def _loss_scale(optim: Optim) -> float:
-    """Return the loss scale of the first update."""
     if optim.loss_scale == "dynamic":
         return optim.initial_loss_scale or INITIAL_SCALE
     return optim.loss_scale
@@ -224,13 +214,9 @@ def build_trainer(
     """Build the trainer of a model, to train or to predict; its weights are not loaded yet.
 
     Args:
-        model: name of the model.
         fields: of a training sample of the data set; the model's input comes first.
         mode: as requested; the plan has it resolved.
         output: specification of what `predict` returns; None for that of the task.
-
-    Raises:
-        UserError: the mode is impossible here, or the model's file does not hold the tensors of its spec.
     """
     spec = load_spec(model)
     task, dropout_masks = tasks.load_task(spec.TASK), spec.dropout_masks(arch)
@@ -300,9 +286,6 @@ def describe_groups(rules: Sequence[GroupRule], shapes: Mapping[str, Sequence[in
 
     Args:
         shapes: of all tensors of the model, by canonical name.
-
-    Raises:
-        UserError: a rule matches no parameter, or no parameter is left to train.
     """
     sizes = {name: math.prod(shape) for name, shape in shapes.items() if not name.endswith(STATISTICS)}
     lines, frozen = [], set()

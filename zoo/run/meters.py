@@ -44,7 +44,6 @@ class MeanLoss:
     Their results stay on the device until the mean is needed, so that no update waits.
 
     Args:
-        read: waits for the result of an update.
         carried: what `so_far` returned for every rank when the checkpoint was saved that the run goes on from.
         rank, size: of this process; if there were others, rank 0 takes over the sum of all.
     """
@@ -86,12 +85,7 @@ class MeanLoss:
 
 
 class Measured(NamedTuple):
-    """Measurements of all ranks since the last log line.
-
-    Attributes:
-        loss: sum of the ranks' shares.
-        fields: of the event `train`.
-    """
+    """Measurements of all ranks since the last log line."""
 
     loss: float
     fields: dict[str, Any]

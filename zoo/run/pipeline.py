@@ -42,8 +42,6 @@ class Decoded(NamedTuple):
     """A batch without encoded images.
 
     Attributes:
-        batch: arrays on the host.
-        unreadable: samples that could not be read.
         images: arrays of images on the device, by the names that `batch` lacks.
     """
 
@@ -107,7 +105,6 @@ class Prefetcher(Iterator[tuple[Value, list[UnreadableSample]]], Generic[Value])
 
         Args:
             stream: batches in order; the thread closes it at the end, whatever the cause.
-            function: called by the thread with the arrays of a batch and its images on the device.
             ahead: values that may be ready or in progress, beside the one that the consumer has.
             decoding: None for a stream of decoded images.
         """
@@ -156,7 +153,6 @@ class Prefetcher(Iterator[tuple[Value, list[UnreadableSample]]], Generic[Value])
 
         Raises:
             StopIteration: the stream has ended.
-            UserError: a batch cannot be read.
         """
         loaded, self._first = self._first, []
         if not loaded:
@@ -248,7 +244,6 @@ class Loading(NamedTuple):
     """Reader processes of each rank, and what decodes their images.
 
     Attributes:
-        workers: number of processes per rank.
         notes: messages for the user about what was chosen here and not by the recipe.
         on_device: whether DALI decodes in the training process, on its GPU.
     """
@@ -261,7 +256,6 @@ class Loading(NamedTuple):
 
     @property
     def stream_loader(self) -> str:
-        """Loader of the streams, one of those of data/loaders."""
         return "encoded" if self.on_device else self.loader
 
 
@@ -273,9 +267,6 @@ def plan_loading(
     Args:
         kept: loader of the run to resume; None for a new one.
         deterministic: whether nothing may be decoded where equal pixels are not assured.
-
-    Raises:
-        UserError: the loader is not installed, or there is no GPU for it.
     """
     settings = train_set.settings
     mine = {"host": socket.gethostname(), "cores": host.cores()}

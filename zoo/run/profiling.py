@@ -19,12 +19,7 @@ Report = dict[str, Any]
 
 
 def report(job: Job, operators: Sequence["Operator"], updates: int) -> Report:
-    """Return device, precision, samples per update and operators with their milliseconds per update, largest first.
-
-    Args:
-        operators: as Profiler.stop returns them.
-        updates: number of them that were profiled.
-    """
+    """Return device, precision, samples per update and operators with their milliseconds per update, largest first."""
     rows = [
         {"name": operator.name, "ms": operator.ms / updates, "calls": operator.calls / updates}
         for operator in sorted(operators, key=lambda operator: -operator.ms)
@@ -70,7 +65,6 @@ class RunProfile:
             folder: of the run; None on other ranks, which profile nothing.
             first_step: updates done before this process began.
             count: updates to profile; 0 for none.
-            add: adds an event to the journal.
         """
         self._job, self._folder = job, folder
         self._count, self._add = count if folder else 0, add

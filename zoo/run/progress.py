@@ -62,7 +62,6 @@ class Progress:
             self.by_epoch[epoch] = {name for name in names if not {*files_of(name)} & {*mended}}
 
     def content(self) -> bytes:
-        """Return the progress as JSON."""
         evaluations, unreadable = list(self.evaluations.items()), sorted(self.unreadable)
         values = {"evaluations": evaluations, "unreadable": unreadable, "losses": self.losses}
         values |= {"by_epoch": [(epoch, sorted(names)) for epoch, names in self.by_epoch.items()]}

@@ -15,11 +15,6 @@ from zoo.run.request import FIND, NEWEST, Options, Request
 
 
 def resolve_recipe(options: Options) -> Request:
-    """Resolve a recipe and the changes to it.
-
-    Raises:
-        UserError: a value or a key of the recipe is wrong; the message names its place.
-    """
     weights = hub.resolve(options.weights) if options.weights else None
     recipe, entries = _read_recipe(options.config, weights, options.resume)
     entries = loader.merge(entries, _changes(options))
@@ -43,7 +38,6 @@ def resolve_recipe(options: Options) -> Request:
 
 
 def _changes(options: Options) -> loader.Entries:
-    """Return the keys that the options change."""
     if options.amp and options.exact:
         raise UserError("--exact: computes in fp64, and --amp in 16 bits; leave one of them out")
     flags = {

@@ -21,16 +21,11 @@ GIVEN = ("--weights", "-o weights")  # origins of weights that are younger than 
 
 
 def is_checkpoint(path: str) -> bool:
-    """Return whether a folder is that of a checkpoint."""
     return os.path.isfile(os.path.join(recorded.resolve_pointer(path), RECORD))
 
 
 def read_recipe(path: str) -> tuple[dict[str, Any], loader.Entries]:
-    """Read the record and the recipe of a checkpoint folder or of an exported model.
-
-    Raises:
-        UserError: the folder is no checkpoint, or the record is incomplete.
-    """
+    """Read the record and the recipe of a checkpoint folder or of an exported model."""
     if onnx_file.is_onnx(path):
         return _parse(dict(onnx_file.read(path).metadata.record), path)
     if not os.path.lexists(path):
@@ -50,9 +45,6 @@ def repeat(path: str) -> tuple[str, loader.Entries]:
     """Return the name of the run that wrote a checkpoint and its recipe, for another run with its weights.
 
     Of an exported model, it is the name of its file.
-
-    Raises:
-        UserError: as read_recipe().
     """
     folder = os.path.dirname(path) if path.endswith(".safetensors") else path
     entries = read_recipe(folder)[1]
@@ -77,9 +69,6 @@ def recorded_settings(
         entries: the recipe; weights without a record give nothing.
         began: the recipe of the run to resume; empty for a new run.
         eval_only: whether the run evaluates the weights.
-
-    Raises:
-        UserError: the weights are those of another model.
     """
     weights = next((each["weights"] for each in (entries, began) if "weights" in each and each["weights"].value), None)
     if weights is None:
@@ -125,7 +114,6 @@ def taken_note(taken: loader.Entries, entries: loader.Entries, cfg: Config) -> l
 
 
 def _parse(record: dict[str, Any], origin: str) -> tuple[dict[str, Any], loader.Entries]:
-    """Return a record with its classes as a tuple, and its recipe. origin: the file of the record."""
     with parsing(f"{origin} lacks a valid recipe or list of classes", "use another checkpoint of the run"):
         entries = loader.parse_recorded(record["recipe"], origin)
         return {**record, "classes": tuple(map(str, record["classes"]))}, entries

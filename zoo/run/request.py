@@ -64,7 +64,6 @@ class Window:
 
     Attributes:
         drop: updates before the clock starts, at least 1: the first one compiles and warms up.
-        count: updates that are timed.
     """
 
     drop: int = 20
@@ -72,7 +71,6 @@ class Window:
 
     @property
     def steps(self) -> int:
-        """Updates of the whole run."""
         return self.drop + self.count
 
 

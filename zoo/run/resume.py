@@ -82,9 +82,6 @@ def check_data(group: Group, run: str | None, data: Data, accept: bool) -> Verdi
     Args:
         run: folder of the run to resume, None for a new run.
         accept: whether the run goes on with other data.
-
-    Raises:
-        UserError: on every rank, the data are not those of the run, and that is not accepted.
     """
     verdict, refusal = Verdict(data.record, Progress()), None
     if run and group.rank == 0:
@@ -104,15 +101,11 @@ def restore(cfg: Config, job: Job, run: str | None, print_line: Print, eval_only
     One process per machine goes first, because it may have to download a file.
 
     Args:
-        job: its trainer receives the tensors.
         run: folder of the run to continue, None for a new run.
         eval_only: whether the weights are evaluated only: of a checkpoint with moving averages both kinds.
 
     Returns:
         The updates done so far, and the origin of the weights, in words.
-
-    Raises:
-        UserError: a file does not hold exactly the tensors of the model; the message lists the differences.
     """
     if cfg.weights and job.framework == exported.ONNX:
         return 0, exported.origin(cfg.weights, cfg, job.val_set.classes, print_line)
@@ -128,15 +121,10 @@ def load(
     """Load a checkpoint of the run into its trainer.
 
     Args:
-        path: folder of the checkpoint.
         trainer: receives the tensors; of a sharded parameter it reads its own rows.
-        classes: names of the classes of the data.
 
     Returns:
         The updates done so far, and the origin of the run's weights, in words.
-
-    Raises:
-        UserError: the checkpoint does not hold exactly the tensors of the trainer, or has another global batch.
     """
     sharded = {param.name: (param.shape[0], *param.rows) for param in trainer.params if param.rows}
     shapes = state.shapes(trainer.params, plan, trainer.statistics)
@@ -172,7 +160,6 @@ def add_events(
     Args:
         first_step: updates done so far.
         path: of the checkpoint to go on from, if any.
-        changeable: fields of `resume`.
     """
     log.add("resume", step=first_step, path=path, **changeable)
     last = log.last("save")
@@ -241,11 +228,6 @@ def _match_statistics(
 
 
 def read_data_record(path: str) -> DataRecord:
-    """Read the record of the data from a checkpoint.
-
-    Raises:
-        UserError: it is missing, damaged, or of another version of this program.
-    """
     file_path = os.path.join(path, checkpoint.DATA)
     with parsing(f"{file_path} cannot be read"):
         with safe_open(file_path, "numpy") as file:

@@ -46,8 +46,6 @@ class Clock:
 
 
 class BatchPlan(NamedTuple):
-    """Division of a global batch."""
-
     ranks: int
     accumulate: int  # micro-batches per rank, one after the other
     batch: int  # samples per micro-batch
@@ -59,11 +57,7 @@ class BatchPlan(NamedTuple):
 
 
 def batch_plan(train: Train, world_size: int) -> BatchPlan:
-    """Divide the global batch over ranks; where train.global_batch is given, into micro-batches as large as allowed.
-
-    Raises:
-        UserError: train.global_batch cannot be divided by the number of ranks.
-    """
+    """Divide the global batch over ranks; where train.global_batch is given, into micro-batches as large as allowed."""
     if train.global_batch is None:
         return BatchPlan(world_size, train.accumulate, train.batch)
     per_rank, remainder = divmod(train.global_batch, world_size)
@@ -78,11 +72,7 @@ def batch_plan(train: Train, world_size: int) -> BatchPlan:
 
 
 def clock(train: Train, samples: int, world_size: int) -> Clock:
-    """Return the clock of a run.
-
-    Args:
-        train: the length of the run and its batch.
-    """
+    """Return the clock of a run."""
     global_batch = batch_plan(train, world_size).total
     if train.steps is not None:
         steps = train.steps
@@ -119,10 +109,6 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
     Milestones and the epochs of exponential count from the start of the run; the others from the end of the warm-up.
     With optim.update epoch, the learning rate of an epoch's first step is that of the whole epoch, and the schedule
     counts epochs instead of steps.
-
-    Raises:
-        UserError: the warm-up is as long as the run, optim.update needs whole epochs and the recipe has others, or the
-            whole first epoch has a rate of 0.
     """
     peak = base_lr(optim, clock.global_batch)
     length, warmup = _whole_epochs(optim, train) if optim.update == "epoch" else _steps(optim, clock)
@@ -149,11 +135,7 @@ def lr_schedule(optim: Optim, train: Train, clock: Clock) -> Callable[[int], flo
 
 
 def warmup_offset(optim: Optim) -> int:
-    """Return by how many steps or epochs the warm-up is ahead: where it counts epochs, the first one must not be lost.
-
-    Raises:
-        UserError: it would be.
-    """
+    """Return the steps or epochs by which the warm-up is ahead: where it counts epochs, the first must not be lost."""
     is_lost = bool(optim.update == "epoch" and optim.warmup.value and not optim.warmup_start)
     if is_lost and optim.warmup_offset == 0:
         raise UserError(

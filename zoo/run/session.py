@@ -45,8 +45,6 @@ class Output(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Who reads the data of a run."""
-
     loading: Loading
     decoder: DeviceDecoder | None
     evaluations: Evaluations
@@ -69,7 +67,6 @@ class Run:
 
     Attributes:
         request: recipe and what to do with it.
-        job: data, schedule and trainer.
         first_step: updates done before this process began.
         last_step: updates done when the run ends.
         recipe: the resolved recipe as text.
@@ -137,11 +134,7 @@ class Run:
             yield step
 
     def take(self, done: int) -> list[DeviceBatch]:
-        """Return the micro-batches of the update after `done` updates.
-
-        Raises:
-            UserError: they cannot be read; a run of one process has saved what was done so far.
-        """
+        """Return the micro-batches of the update after `done` updates."""
         try:
             return self.loop.batches.take(self.job.plan.accumulate)
         except UserError as error:
@@ -251,11 +244,7 @@ class Run:
         return done == self.last_step
 
     def finish(self) -> None:
-        """Log that the run has ended, or how to continue it if a signal stopped it.
-
-        Raises:
-            UserError: what stopped the run: unreadable samples, or gradients that are not finite.
-        """
+        """Log that the run has ended, or how to continue it if a signal stopped it."""
         for line in stopping.unreadable_summary(self.journal.events, len(self.job.train_set)):
             self.console.print(line)
         if self._error:

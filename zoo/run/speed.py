@@ -35,7 +35,6 @@ class Clock:
         self.end_update()
 
     def end_update(self) -> None:
-        """Note the end of an update."""
         self._stamps.append(timing.stamp(self._run.job.world.record_event))
 
     def stop(self) -> None:
@@ -60,9 +59,6 @@ class Turns:
 
     Args:
         group: all ranks; the first one asks.
-
-    Raises:
-        UserError: nobody listens there.
     """
 
     def __init__(self, path: str, group: Group):
@@ -76,11 +72,7 @@ class Turns:
                 raise UserError(f"--turns {path}: nobody listens there ({error.strerror})") from None
 
     def wait(self) -> None:
-        """End the turn, if there was one, and wait for the next. A collective call.
-
-        Raises:
-            UserError: the program that gives the turns has ended.
-        """
+        """End the turn, if there was one, and wait for the next. A collective call."""
         self._group.set_status("waiting for a turn")
         if self._socket:
             try:

@@ -37,11 +37,7 @@ OUT_OF_MEMORY = re.compile("out of memory|memory not enough", re.IGNORECASE)  # 
 
 @contextmanager
 def start(request: Request) -> Iterator["Run"]:
-    """Join the processes, assemble the job, restore its tensors and open the logs; tear everything down on the way out.
-
-    Raises:
-        UserError: anything that the user can fix. The other ranks end with the same message.
-    """
+    """Join the processes, assemble the job, restore its tensors and open the logs; tear all down on the way out."""
     exported.check_use(request.config.weights, request.eval_only, request.resume)
     group = run = None
     lock = FolderLock()

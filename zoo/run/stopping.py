@@ -151,11 +151,7 @@ class Reports:
 
 
 def unreadable_summary(events: Sequence[Event], total: int) -> list[str]:
-    """Return a line on the training samples that a run has replaced, over all of its processes; none without any.
-
-    Args:
-        total: number of training samples.
-    """
+    """Return a line on the training samples that a run has replaced, over all of its processes; none without any."""
     names = {event["name"] for event in events if event["event"] == "bad" and event["replaced_by"]}
     if not names:
         return []

@@ -35,7 +35,6 @@ class Trained:
         raw: whether the weights of the last update count, also where there is their moving average.
         record: of the checkpoint: `classes`, `step`.
         cfg: its recipe, changed by the user's options.
-        resolved: the same by key.
         spec, arch: of the model; of a class matrix there is one row, on which no prediction depends.
         predictor: how the model is applied to files and arrays.
         fields: of a training sample; the model's input comes first.
@@ -62,7 +61,6 @@ class Trained:
 
     @property
     def is_averaged(self) -> bool:
-        """Whether the weights are a moving average."""
         return has_averages(self.path) and not self.raw
 
     @cached_property
@@ -70,9 +68,6 @@ class Trained:
         """The weights and running statistics of a checkpoint by canonical name.
 
         A class matrix has a row per class and may be larger than the memory; the first row is read.
-
-        Raises:
-            UserError: the file is not readable, has other tensors than the model, or those of a diverged run.
         """
         rows: dict[str, files.RowRange] = {}
         if self.spec.SHARDED_PARAMETERS:
@@ -88,9 +83,6 @@ class Trained:
 
         Args:
             scores: let a model of scenes give the probabilities of all classes.
-
-        Raises:
-            UserError: the weights do not match the model, or the device or what computes is missing.
         """
         cfg, head = self.cfg, {}
         if onnx_file.is_onnx(self.path):
@@ -124,9 +116,6 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
         framework: that computes, default torch; none for an exported model.
         overrides: `key=value` pairs.
         raw: take the weights of the last update, also where there is their moving average.
-
-    Raises:
-        UserError: there is no checkpoint or its record is incomplete, or an option is wrong.
     """
     path = recorded.resolve_pointer(hub.resolve(path))
     record, entries = read_recipe(path)

@@ -6,11 +6,7 @@ from zoo.run.start import start
 
 
 def execute(request: Request) -> Run:
-    """Train, evaluate or time, as requested; return the run, which is closed.
-
-    Raises:
-        UserError: anything that the user can fix.
-    """
+    """Train, evaluate or time, as requested; return the run, which is closed."""
     with start(request) as run:
         if request.eval_only:
             run.evaluate_only()

@@ -25,7 +25,6 @@ class Visualizer:
         """Draw nothing yet.
 
         Args:
-            job: data and trainer of the run.
             viewers: none on other ranks than 0, and where nothing but an evaluation is done.
         """
         self._job, self._config, self._viewers = job, config, viewers

@@ -33,9 +33,6 @@ def initial(
 
     Returns:
         Every parameter and running statistic by canonical name, and the origin of the weights, in words.
-
-    Raises:
-        UserError: a file does not hold exactly the tensors of the model; the message lists the differences.
     """
     initialized = {
         param.name: initializers.initialize(

@@ -37,21 +37,14 @@ class TaskMetric(Protocol):
         """
 
     def result(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Compute the metrics from a state that was summed over ranks.
-
-        Raises:
-            UserError: the validation set contains nothing that can be measured.
-        """
+        """Compute the metrics from a state that was summed over ranks."""
 
 
 class Output(Protocol):
-    """Predictions of a task, in any framework."""
-
     def predict(self, ops: Any, arch: Any, forward: Forward, images: Sequence[Any], size: Size | None) -> Any:
         """Compute the predictions of a batch.
 
         Args:
-            arch: architecture of the model.
             forward: raw input (N, ..., 3) -> the model's output in evaluation mode and fp32 or fp64.
             images: the batch's input; several for multi-scale evaluation.
             size: height and width of the prediction where it has pixels; None for those of the input.
@@ -87,14 +80,9 @@ class Task(Protocol):
 
 
 def list_tasks() -> list[str]:
-    """Return the names of all tasks."""
     return plugins.names(__name__, OWN)
 
 
 def load_task(name: str) -> Task:
-    """Import and return the module of a task, zoo/tasks/<name>.py or that of an installed package.
-
-    Raises:
-        UserError: there is no such task, or that of a package cannot be used.
-    """
+    """Import and return the module of a task, zoo/tasks/<name>.py or that of an installed package."""
     return cast(Task, plugins.load("task", __name__, OWN, name, "PRIMARY", "Settings", "Metric", "output", "protocol"))

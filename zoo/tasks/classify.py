@@ -28,7 +28,6 @@ Settings: Any = load_loss("classify", "cross_entropy")
 
 
 def output(settings: Keys) -> Scores:
-    """Return the form of a prediction."""
     return Scores()
 
 
@@ -60,7 +59,6 @@ class Metric:
         that is NaN never makes a sample correct; a tie counts against the label.
 
         Args:
-            outputs: logits (rows * views, K).
             batch: with `label` (rows,) and `valid` (rows,).
         """
         logits = outputs.astype(np.float64).reshape(-1, self.views, outputs.shape[-1]).mean(1)

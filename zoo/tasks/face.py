@@ -53,7 +53,6 @@ Settings: Any = load_loss("face", "combined")
 
 
 def output(settings: Keys) -> Embeddings:
-    """Return the form of a prediction."""
     return Embeddings(settings.flip)
 
 
@@ -119,9 +118,6 @@ class Metric:
             `accuracy`, the mean over all sets; for each set <name>, its accuracy, <name>_std, the standard deviation
             over the folds, and <name>_tar, the true accept rate; `xnorm`, the mean length of all embeddings; `samples`;
             `thresholds`, of each set the squared distance of `best_threshold`.
-
-        Raises:
-            UserError: a set lacks readable pairs of the same person or of different persons.
         """
         metrics, thresholds = dict[str, float](), dict[str, float]()
         for name, first, count in self.sets:

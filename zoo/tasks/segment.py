@@ -66,7 +66,6 @@ Settings: Any = load_loss("segment", "cross_entropy")
 
 
 def output(settings: Keys) -> ClassMap:
-    """Return the form of a prediction."""
     return ClassMap(settings.window, settings.stride, settings.flip)
 
 
@@ -83,10 +82,6 @@ def windows(size: tuple[int, int], output: ClassMap) -> list[tuple[int, int, int
     """Compute the sliding windows over an image.
 
     The last window of a row or column is moved back inside the image. A window larger than the image is cut to it.
-
-    Args:
-        size: height and width of the image.
-        output: the window and its stride.
 
     Returns:
         (top, bottom, left, right) of each window, row by row; a single one, the whole image, without sliding windows.
@@ -136,9 +131,6 @@ class Metric:
 
         They are defined as in Cityscapes' evaluation script. The mean IoU leaves out classes that are neither in labels
         nor in predictions, the mean accuracy those without a label.
-
-        Raises:
-            UserError: no pixel has a label.
         """
         confusion = state["confusion"]
         correct, labelled, predicted = np.diag(confusion), confusion.sum(1), confusion[:, :-1].sum(0)

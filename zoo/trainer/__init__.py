@@ -11,19 +11,11 @@ from zoo.frameworks import FRAMEWORKS, import_for
 
 
 def load_backend(framework: str) -> ModuleType:
-    """Import zoo.trainer.<framework>, which offers `start(launch, device, port) -> World`, `Trainer` and more.
-
-    Raises:
-        UserError: there is no such framework, or it is not installed.
-    """
+    """Import zoo.trainer.<framework>, which offers `start(launch, device, port) -> World`, `Trainer` and more."""
     return import_for(framework, f"zoo.trainer.{framework}", FRAMEWORKS, "the trainer")
 
 
 def load_onnx_backend() -> ModuleType:
-    """Import zoo.trainer.onnx, which offers `start` as the frameworks do, and `OnnxModel(file, arch, plan, world)`.
-
-    Raises:
-        UserError: ONNX Runtime is not installed.
-    """
+    """Import zoo.trainer.onnx, which offers `start` as the frameworks do, and `OnnxModel(file, arch, plan, world)`."""
     with extras.named():
         return importlib.import_module("zoo.trainer.onnx")

@@ -45,10 +45,6 @@ def select_device(
         launch: this process. Each of several takes the device of its local rank, unless the launcher shows it only one.
         accelerators: types that the framework supports; `auto` takes the first that is present.
         count: type -> number of visible devices.
-        framework: its name for messages.
-
-    Raises:
-        UserError: the setting is malformed, or the device is not present.
     """
     if setting == "auto":
         setting = next((kind for kind in accelerators if count(kind)), "cpu")

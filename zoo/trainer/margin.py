@@ -24,7 +24,6 @@ class MarginSoftmax:
     give their sums the same weight in the mean loss.
 
     Args:
-        settings: section `task:`.
         product_dtype: of the operands of matrix products; None for that of the weights.
     """
 
@@ -112,8 +111,6 @@ class MarginSoftmax:
         Args:
             chunk: exp(logit - largest logit), and the other results of `logits`.
             sum_exps: (M,), over all classes.
-            units, weight, rows: those of `logits`.
-            factor: (), of the gradient by cosines.
         """
         ops, (exps, is_filtered, slopes, inverse_norms) = self.ops, chunk
         # The gradient of the logits, then of the cosines, then of the products, each times the sample's sum of exps.

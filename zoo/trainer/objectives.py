@@ -21,14 +21,7 @@ class Stateless:
 
 
 class Classification(Stateless):
-    """Loss of logits (N, K) and `label` (N,), or `soft_label` (N, K) where the batch has that field.
-
-    Args:
-        loss: section `task:`.
-        plan: the fields of a batch.
-        dtype: in which losses are computed.
-        count_dtype: in which items are counted.
-    """
+    """Loss of logits (N, K) and `label` (N,), or `soft_label` (N, K) where the batch has that field."""
 
     equal_counts = True
 

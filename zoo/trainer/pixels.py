@@ -69,9 +69,7 @@ def bilinear_taps(inputs: int, outputs: int, align_corners: bool, dtype: type[np
     """Return the two elements of an axis that each element of the resized one lies between, and the second's weight.
 
     Args:
-        inputs: size of the axis.
         align_corners: the first and last pixels have the same centers before and after; else the outer edges do.
-        dtype: in which places and weights are computed.
 
     Returns:
         Indices int64 (outputs,) twice, and weights (outputs,) from 0 to 1.
@@ -100,8 +98,6 @@ def average_matrix(inputs: int, kernel: int, stride: int, ceil_mode: bool) -> np
     """Return the matrix that averages windows of an axis without padding: float64 (outputs, inputs).
 
     Args:
-        inputs: size of the axis.
-        kernel: size of a window.
         ceil_mode: the last window may reach beyond the end; it averages the elements that there are.
     """
     steps = inputs - kernel

@@ -124,10 +124,8 @@ class Plan:
 
     @property
     def adapts_scale(self) -> bool:
-        """Whether the loss scale changes."""
         return self.dynamic_loss_scale and self.mode.compute == "fp16"
 
     def is_frozen(self, name: str) -> bool:
-        """Return whether a parameter is not trained."""
         lr_scale, _ = self.param_group(name)
         return lr_scale == 0

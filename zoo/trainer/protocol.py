@@ -25,7 +25,6 @@ class Param:
 
     Attributes:
         shape: of the whole tensor, also if it is sharded.
-        is_statistic: a running statistic, not a parameter.
         rows: the rows [first, last) of a sharded parameter that this rank holds; None if it is not sharded.
     """
 
@@ -78,7 +77,6 @@ class Objective(Protocol):
         """Prepare an update of the sharded parameters.
 
         Args:
-            micro_batches: all those of the update.
             step: number of the update, from 0; what is sampled is a function of the plan's seed and this number.
 
         Returns:
@@ -107,7 +105,6 @@ class StepOutput(NamedTuple):
     Attributes:
         loss: this rank's share of the mean loss over all samples of the update; the ranks' shares add up to it.
         grad_norm: norm of the gradient of the mean loss, before clipping.
-        scale: loss scale of this update.
         skipped: updates skipped so far because their gradient was not finite.
         consecutive_skips: the last updates that were skipped in a row.
     """
@@ -199,7 +196,6 @@ class Trainer(Inference, Protocol):
         unless the objective samples (Partial FC in Paddle and MindSpore).
 
         Args:
-            micro_batches: `accumulate` training batches.
             step: number of the update, from 0; what is sampled is a function of the plan's seed and this number.
         """
         ...

@@ -28,12 +28,10 @@ class ModuleCall(NamedTuple):
 
     Attributes:
         name: attribute path of the module, "" for the model itself.
-        kind: name of the module's class.
         files: source files of the module: that of its own class, if it is not the framework's, and that of the nearest
             enclosing class, which creates it.
         call_sites: files and lines of the call, the innermost first: one for each source file on the way to it.
         inputs: what is kept of its tensors, in order.
-        span: position of the call and of its return in the sequence of all calls and returns.
     """
 
     name: str
@@ -99,10 +97,8 @@ def record(
     """Run a model and record every module; its running statistics are unchanged afterwards.
 
     Args:
-        trainer: owner of the model.
         register: registers hooks `enter(module, *inputs)` and `leave(module, inputs, outputs)` of a module.
         array: returns a tensor as a float64 array.
-        keep: reduces an array to what the record keeps of it.
     """
     recorder, hooks = Recorder(modules, keep), list[Any]()
     for name, module in modules.items():

@@ -21,9 +21,7 @@ def num_active_rows(local_rows: int, sample_rate: float, num_labels: int) -> int
     them. It is the same in every update, as a compiled step requires.
 
     Args:
-        local_rows: rows that the rank holds.
         sample_rate: the fraction, in (0, 1].
-        num_labels: samples of the update, over all ranks.
     """
     return min(local_rows, max(int(sample_rate * local_rows), num_labels))
 
@@ -38,7 +36,6 @@ def sample_active_rows(
 
     Args:
         positives: rows of the classes in the batch, sorted and unique.
-        local_rows: rows that the rank holds.
 
     Returns:
         int64 (count,), sorted.
@@ -69,9 +66,6 @@ def choose_active_rows(
 
 def partition(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
     """Divide whole tensors over ranks: each, the largest first, goes to the rank that has the fewest elements.
-
-    Args:
-        sizes: number of elements by name.
 
     Returns:
         The rank of each name.

@@ -62,11 +62,7 @@ def shapes(params: Iterable[Param], plan: Plan, statistics: Iterable[Param] = ()
 
 
 def sharded_keys(shards: Mapping[str, Shard], slots: Iterable[str]) -> set[str]:
-    """Return the keys of a state dict that hold this rank's rows only.
-
-    Args:
-        shards: by name of the parameter.
-    """
+    """Return the keys of a state dict that hold this rank's rows only."""
     return {key for name in shards for key in (name, ema_key(name), *(slot_key(slot, name) for slot in slots))}
 
 
@@ -77,7 +73,6 @@ def nonfinite_report(
 
     Args:
         params: parameters and running statistics.
-        tensors: their values by name.
         gradients: of the last step, by name; None where there is none.
         is_finite: returns whether all elements of a tensor are finite.
     """

@@ -46,12 +46,9 @@ class LossScaler:
     """Loss scale and counters of updates, as fp32 tensors ().
 
     Args:
-        tensor: makes a tensor of a number.
         dynamic: adapt the scale; else it never changes.
-        initial: scale of the first update.
 
     Attributes:
-        scale: factor of the loss.
         skipped: updates skipped so far.
         consecutive_skips: the last updates that were skipped in a row.
     """
@@ -99,13 +96,11 @@ def round_gradients(ops: Any, gradients: Sequence[Any], shard_gradients: Sequenc
 
 
 def floor_of(ops: Any, largest: Sequence[Any]) -> Any:
-    """Return the floor, given the largest elements of all tensors."""
     stacked = ops.stack(largest)
     return ops.number(FLOOR, stacked.dtype) * stacked.max()
 
 
 def rounded(ops: Any, gradient: Any, floor: Any) -> Any:
-    """Return a rounded gradient."""
     c = ops.number(FACTOR, gradient.dtype) * ops.maximum(ops.largest(gradient), floor)
     return (gradient + c) - c
 
@@ -120,7 +115,6 @@ class MovingAverage:
 
     Args:
         averages: of the model, by canonical name: the tensors of another model.
-        sources: what is averaged, likewise, and the sharded parameters.
         statistics: names of running statistics.
     """
 

@@ -24,7 +24,6 @@ class Launch:
         local_rank: rank among the processes of this machine, and index of the process's device.
         launcher: name of the launcher; "single" for one process.
         address: host name of rank 0; its IP address after the rendezvous.
-        job: identifier that separates runs with the same address.
         local_address: IP address of this process, set after the rendezvous.
     """
 
@@ -51,8 +50,6 @@ class Operator(NamedTuple):
 
 
 class Profiler(Protocol):
-    """The framework's own profiler."""
-
     def start(self, folder: str) -> None:
         """Record from now on. folder: receives the trace; it exists and is empty."""
         ...
@@ -121,11 +118,7 @@ class World(Protocol):
         ...
 
     def resolve_mode(self, requested: Mode) -> Mode:
-        """Return the mode that this device runs for a requested one, with every choice made.
-
-        Raises:
-            UserError: the framework or the device cannot run it; the message names the setting and a remedy.
-        """
+        """Return the mode that this device runs for a requested one, with every choice made."""
         ...
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:

@@ -122,7 +122,6 @@ def scene_tile(evaluation: Evaluation, prediction: Prediction) -> Tile:
 
 
 def draw_pairs(evaluation: Evaluation) -> Mapping[str, np.ndarray]:
-    """Draw `pairs`, a row for each of KINDS."""
     rows = []
     for title, tiles in pair_tiles(evaluation).items():
         rows += [canvas.label(title), canvas.row([tile.captioned() for tile in tiles])]

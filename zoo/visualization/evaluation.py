@@ -71,7 +71,6 @@ class Recorder:
 
         Args:
             world_size: number of ranks; this one is rank 0.
-            count: number of samples to keep.
             sample_loss: by which as many of the worst are kept, too; None for none of them.
         """
         self.predictions: list[Prediction] = []
@@ -85,7 +84,6 @@ class Recorder:
         self.state = metric.state
 
     def update(self, outputs: np.ndarray, batch: Batch) -> None:
-        """Add a batch."""
         rows = len(batch["valid"])
         views, first = len(outputs) // rows, self._batches * rows
         for position in _spread(_share(self._samples, rows, self._world_size), self._count):

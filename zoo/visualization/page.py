@@ -42,9 +42,6 @@ def write_page(run_folder: Path) -> Path:
     """Write <run>/report.html, which needs no other file; a page from before is replaced.
 
     The best checkpoint is evaluated again, in its framework. Where that is not possible, the page says why.
-
-    Raises:
-        UserError: the folder holds no run, Jinja is missing, or the page cannot be written.
     """
     extras.require("jinja2")
     folder = os.fspath(run_folder)

@@ -30,9 +30,6 @@ def extract(tensors: Mapping[str, np.ndarray], path: str) -> tuple[Tensors, str]
     """Return the tensors of the only ResNet in a state dict by the names within it, and what is left out.
 
     State dicts that hold no ResNet by torchvision's or paddle.vision's names are returned as they are.
-
-    Raises:
-        UserError: There are several.
     """
     if names.detect_segmenter(tensors) or faces.detect(tensors) or any(map(_is_tsn, tensors)):
         return dict(tensors), ""

@@ -100,11 +100,7 @@ def widen(array: np.ndarray, is_bfloat16: bool = False) -> np.ndarray:
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a file by name, without its strings; 16-bit floats are widened to float32.
-
-    Raises:
-        UserError: The file is truncated, damaged or of another type, or holds no tensors.
-    """
+    """Return the tensors of a file by name, without its strings; 16-bit floats are widened to float32."""
     foreign.refuse(path)
     with parsing(f"{path} is not a complete checkpoint of MindSpore", REMEDY):
         with open(path, "rb") as file:

@@ -30,22 +30,14 @@ NOT_IN_TENSORS = {  # model -> options that change the computation in evaluation
 
 
 def infer_classifier(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return depth, width and non_local of a ResNet or TSM and, if it has a classifier, num_classes.
-
-    Raises:
-        UserError: The tensors are not those of a ResNet.
-    """
+    """Return depth, width and non_local of a ResNet or TSM and, if it has a classifier, num_classes."""
     shapes = {name: array.shape for name, array in tensors.items()}
     depth, non_local = _resnet_depth(shapes), any(".nl." in name for name in shapes)
     return {"depth": depth, **infer_mobilenet(tensors), "non_local": non_local}
 
 
 def infer_mobilenet(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return width and, with a classifier, num_classes of a TSM on MobileNetV2.
-
-    Raises:
-        UserError: The tensors are not those of such a network.
-    """
+    """Return width and, with a classifier, num_classes of a TSM on MobileNetV2."""
     shapes = {name: array.shape for name, array in tensors.items()}
     has_head = any(name.startswith("fc.") for name in shapes)
     _require(shapes, "classifier", {"conv1.weight": 4, **({"fc.weight": 2} if has_head else {})})
@@ -57,9 +49,6 @@ def infer_segmenter(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
     head_width and auxiliary are left out if they are the variant's default. For the variant mmseg, a missing auxiliary
     head is not inferred: it may have been lost by accident.
-
-    Raises:
-        UserError: The tensors are not those of a DeepLabV3+.
     """
     shapes = {name: array.shape for name, array in tensors.items()}
     prefix = "backbone."
@@ -91,11 +80,7 @@ def infer_segmenter(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def infer_face_model(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return variant, depth, width, embedding and a matching size of an ArcFace; num_classes if it has a class matrix.
-
-    Raises:
-        UserError: The tensors are not those of an IResNet.
-    """
+    """Return variant, depth, width, embedding and size of an ArcFace; num_classes if it has a class matrix."""
     shapes = {name: array.shape for name, array in tensors.items()}
     blocks = _blocks_per_stage(shapes)
     depths = [depth for depth, counts in arcface.BLOCKS.items() if counts == blocks]
@@ -179,11 +164,7 @@ def default_model(origin: str, tensors: Tensors, recorded: str | None = None) ->
 
 
 def user_options(overrides: Sequence[str], model: str) -> dict[str, Any]:
-    """Parse `key=value` texts as options of a model, with values as in a recipe.
-
-    Raises:
-        UserError: A key or value is not one of the model's.
-    """
+    """Parse `key=value` texts as options of a model, with values as in a recipe."""
     types, options = get_type_hints(load_spec(model).Arch), {}
     for key, entry in loader.overrides(overrides).items():
         if key not in OPTIONS[model]:
@@ -196,11 +177,7 @@ def user_options(overrides: Sequence[str], model: str) -> dict[str, Any]:
 
 
 def to_canonical(tensors: Tensors, origin: str, options: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return the tensors by canonical name and in canonical layout, changed as the options need, and notes.
-
-    Raises:
-        UserError: Two keys map to the same name.
-    """
+    """Return the tensors by canonical name and in canonical layout, changed as the options need, and notes."""
     result, notes = layouts.to_canonical(tensors, origin), []
     if origin == "mindspore" and options.get("num_classes") != 1001 and len(result.get("fc.bias", ())) == 1001:
         result = layouts.without_spare_class(result)
@@ -213,11 +190,7 @@ def to_canonical(tensors: Tensors, origin: str, options: Mapping[str, Any]) -> t
 
 
 def expected_shapes(model: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every parameter and running statistic of a model by canonical name.
-
-    Raises:
-        UserError: There is no model with these options.
-    """
+    """Return the shape of every parameter and running statistic of a model by canonical name."""
     options = dict(options)
     if model == "resnet" and options.pop("non_local"):
         raise UserError("a resnet has no non-local blocks; give --model tsm")
@@ -238,10 +211,6 @@ def reverse_shift(
     Args:
         depth: Number of layers of its ResNet.
         shift_div: PaddleVideo's model shifts 1/shift_div of the channels each way; None for the default.
-        keep_direction: Return the tensors as they are.
-
-    Raises:
-        UserError: This zoo's shift cannot do what PaddleVideo's does.
     """
     shift_div = DEFAULT_SHIFT_DIV if shift_div is None else shift_div
     widths = {
@@ -282,14 +251,9 @@ def metadata(
     """Return the metadata of a converted file.
 
     Args:
-        model: Name of the model.
-        origin: One of names.ORIGINS.
         options: All known options of the model, which a run uses, or compares with those of its recipe. The image size
             is left out: the shape of fc.weight determines it.
         data: Settings of the data section, likewise.
-        notes: Printed for the user.
-        path: The converted file or folder.
-        paths: All files that were read.
     """
     return {
         "origin": origin,

@@ -51,9 +51,6 @@ def convert(
         out: File to write, with one of TARGET_EXTENSIONS; it must not exist.
         print_line: Receives what was found, and notes for the user.
         further: Entries of the file's metadata.
-
-    Raises:
-        UserError: The conversion is impossible; nothing has been written.
     """
     source = faces.read_checkpoint(path, wanted.head)
     unwrapped, left_out = names.without_wrappers(source.tensors)

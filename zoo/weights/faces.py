@@ -126,9 +126,6 @@ def read_checkpoint(path: str, with_head: bool) -> Checkpoint:
         path: A folder of PLSC, or a file that files.read accepts.
         with_head: Join the classifier weight, as head.weight, from the files of all ranks in the same folder. Files of
             this zoo are read_checkpoint with it in any case.
-
-    Raises:
-        UserError: A file is missing or cannot be read_checkpoint.
     """
     if os.path.isdir(path):
         return _read_plsc(path, with_head)

@@ -78,8 +78,6 @@ def record_digest(path: str, digest: str) -> None:
 
 
 class TensorShape(NamedTuple):
-    """The shape of a tensor that has not been read."""
-
     shape: tuple[int, ...]
 
 
@@ -97,16 +95,11 @@ def read(path: str, rows: Mapping[str, RowRange] | None = None) -> tuple[dict[st
     A file with an entry `state_dict` is read as that entry.
 
     Args:
-        path: A file with one of EXTENSIONS.
         rows: Tensors of which only a range of rows is returned, if they have the given number of rows; from a
             safetensors file only that range is read.
 
     Returns:
         The tensors, and the metadata of a safetensors file; of PyTorch's files what pth.read returns.
-
-    Raises:
-        UserError: The file is missing, truncated, of another type, or a pickle of more than named tensors; or it is
-            a file of a checkpoint with another SHA-256 than was written, unless only rows of it are read.
     """
     if not os.path.isfile(path):
         raise UserError(f"{path}: no such file")
@@ -138,30 +131,17 @@ def read(path: str, rows: Mapping[str, RowRange] | None = None) -> tuple[dict[st
 
 
 def read_metadata(path: str) -> dict[str, str]:
-    """Return the metadata of a safetensors file without reading its tensors.
-
-    Raises:
-        UserError: The file has no valid header.
-    """
+    """Return the metadata of a safetensors file without reading its tensors."""
     return _read_header(path).get("__metadata__", {})
 
 
 def read_shapes(path: str) -> dict[str, TensorShape]:
-    """Return the shapes of the tensors of a safetensors file without reading them.
-
-    Raises:
-        UserError: The file has no valid header.
-    """
     header = _read_header(path)
     return {name: TensorShape(tuple(entry["shape"])) for name, entry in header.items() if name != "__metadata__"}
 
 
 def write(path: str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file, completely or not at all.
-
-    Raises:
-        UserError: The file exists already or cannot be written.
-    """
+    """Write a safetensors file, completely or not at all."""
     with atomic_write(path) as temporary:
         write_streamed(temporary, tensors, metadata or {})
 
@@ -212,9 +192,6 @@ def atomic_write(path: str) -> Iterator[str]:
     """Give a temporary path that is renamed to `path` when the block succeeds and removed when it fails.
 
     Its folder is made if it is missing.
-
-    Raises:
-        UserError: `path` exists already, or its folder cannot be written.
     """
     refuse_existing(path)
     temporary = f"{path}.{secrets.token_hex(8)}.part"  # ranks may write the same file, and nobody has put a link there

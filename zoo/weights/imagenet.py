@@ -40,9 +40,6 @@ def find_weights(depth: int | None, folder: str | None = None, variant: str = "p
 
     Returns:
         The path of the converted file, and a description of where the weights come from.
-
-    Raises:
-        UserError: No such weights are published, the download fails, or a file is damaged.
     """
     entries = published(variant)
     if depth not in entries:

@@ -18,15 +18,7 @@ STREAM_INPUTS = r"layer\d\.\d+\.(conv1|downsample\.0|nl\.(theta|phi|g))\.weight|
 
 
 def to_canonical(tensors: Mapping[str, np.ndarray], origin: str) -> dict[str, np.ndarray]:
-    """Return the tensors by canonical name and in canonical layout, without the state of a training run.
-
-    Args:
-        tensors: State dict of the origin.
-        origin: One of names.ORIGINS.
-
-    Raises:
-        UserError: Two keys map to the same name.
-    """
+    """Return the tensors by canonical name and in canonical layout, without the state of a training run."""
     result: dict[str, np.ndarray] = {}
     source_names: dict[str, str] = {}
     blocks = block_count(tensors)
@@ -51,11 +43,7 @@ def to_canonical(tensors: Mapping[str, np.ndarray], origin: str) -> dict[str, np
 
 
 def to_torchvision(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return canonical tensors by torchvision's names, with the counters that its strict load_state_dict needs.
-
-    Raises:
-        UserError: The model has non-local blocks, which torchvision does not have.
-    """
+    """Return canonical tensors by torchvision's names, with the counters that its strict load_state_dict needs."""
     _refuse_non_local(tensors, "torchvision")
     counters = {
         re.sub("running_var$", COUNTER, name): np.zeros((), np.int64)
@@ -66,11 +54,7 @@ def to_torchvision(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def to_paddle(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return canonical tensors by the names and in the layout of paddle.vision.
-
-    Raises:
-        UserError: The model has non-local blocks, which paddle.vision does not have.
-    """
+    """Return canonical tensors by the names and in the layout of paddle.vision."""
     _refuse_non_local(tensors, "paddle.vision")
     statistics = {"running_mean": "_mean", "running_var": "_variance"}
     result = {}
@@ -90,9 +74,6 @@ def move_eps(tensors: Mapping[str, np.ndarray], difference: float) -> dict[str, 
 
     Args:
         difference: Epsilon of the model that they come from, minus that of the model which they are for.
-
-    Raises:
-        UserError: A variance would become negative.
     """
     if difference == 0:
         return dict(tensors)

@@ -57,7 +57,6 @@ def require_match(tensors: Mapping[str, Any], expected: Mapping[str, Sequence[in
     Args:
         tensors: anything with a `shape`, by canonical name.
         expected: shapes of the model's tensors.
-        hint: end of the message.
     """
     report = match_state_dict(tensors, expected)
     if not report.complete:
@@ -88,12 +87,7 @@ def merge(
     """Replace initial tensors by those of a file, strictly, except for names that shall stay fresh.
 
     Args:
-        initialized: every tensor of the model.
         is_fresh: whether a name keeps its initial tensor.
-        hint: end of the message.
-
-    Raises:
-        UserError: the file's tensors are not exactly the others, or those of a diverged run.
     """
     expected = {name: array.shape for name, array in initialized.items() if not is_fresh(name)}
     loaded = {name: array for name, array in tensors.items() if not is_fresh(name)}

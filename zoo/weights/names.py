@@ -242,11 +242,7 @@ ORIGINS = tuple(RULES)
 
 
 def detect(names: Iterable[str]) -> str:
-    """Return the origin of a state dict with these names.
-
-    Raises:
-        UserError: The names are those of no known origin.
-    """
+    """Return the origin of a state dict with these names."""
     names = list(names)
     origin = detect_segmenter(names) or faces.detect(names)
     if origin:
@@ -281,7 +277,6 @@ def canonical_name(name: str, origin: str, blocks: int = 16) -> str:
 
     Args:
         name: Key in the state dict of the origin.
-        origin: One of ORIGINS.
         blocks: Number of residual blocks; it tells where a stage begins if the origin numbers blocks across stages.
     """
     if origin in ("mit", "mmaction2"):
@@ -320,9 +315,7 @@ def is_training_state(name: str, names: Iterable[str], origin: str) -> bool:
     dot to the rest (learning_rate, global_step).
 
     Args:
-        name: Key in the state dict.
         names: All keys, in a container with fast lookup.
-        origin: One of ORIGINS.
     """
     if origin in MINDSPORE:
         return "." not in name or name.split(".", 1)[1] in names

@@ -89,11 +89,7 @@ class Input(Section):
 
 @dataclass(frozen=True)
 class Output(Section):
-    """The graph's output.
-
-    Attributes:
-        kind: one of KINDS.
-    """
+    """The graph's output."""
 
     name: str
     kind: str
@@ -138,9 +134,7 @@ class OnnxMetadata(Checked):
         protocol: id of the recipe's evaluations.
         classes: names of the outputs, in order; none for faces, or where classes are only numbers.
         palette: of a segmentation model, red, green and blue of each class.
-        weights: the file that was exported.
         precision: fp32, fp16 or int8.
-        opset: version of the operators.
         max_difference: of the outputs from the framework's, relative to the largest.
         preprocessing: the recipe's data settings that decide what is between a file and the input.
     """
@@ -177,7 +171,6 @@ class OnnxMetadata(Checked):
         require(count <= MAX_STATE, f"states must have at most {MAX_STATE} numbers")
 
     def to_properties(self) -> dict[str, str]:
-        """Return the metadata_props of the file."""
         properties = {"format": FORMAT, "format_version": FORMAT_VERSION}
         for name, value in asdict(self).items():
             properties[name] = value if name in TEXTS else json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -185,11 +178,7 @@ class OnnxMetadata(Checked):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], path: str) -> "OnnxMetadata":
-        """Read the metadata_props of a file; properties of other names are left alone.
-
-        Raises:
-            UserError: the file is not one of zoo export, or a value is not what it must be.
-        """
+        """Read the metadata_props of a file; properties of other names are left alone."""
         if properties.get("format") != FORMAT:
             raise UserError(f"{path} has no metadata of this zoo; only files that zoo export has written are read")
         version = str(properties.get("format_version"))[:20]
@@ -232,11 +221,7 @@ def is_onnx(path: str | None) -> bool:
 
 
 def read(path: str) -> OnnxFile:
-    """Read and check an exported model.
-
-    Raises:
-        UserError: The file cannot be read, is none of zoo export, is damaged, or has more than standard operators.
-    """
+    """Read and check an exported model."""
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file")
     foreign.refuse(path)

@@ -32,8 +32,6 @@ def architecture(
     """Return the options of a model's Arch that follow from its origin.
 
     Args:
-        model: Name of the model.
-        origin: One of names.ORIGINS.
         names: Keys of the origin's state dict.
         recorded: Options that the file itself records, if it is one of this zoo.
     """
@@ -58,13 +56,7 @@ def epsilon(origin: str, depth: int, recorded: Mapping[str, Any]) -> float:
 
 
 def data_settings(model: str, origin: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of the data section that repeat the preprocessing of the model's training, with their values.
-
-    Args:
-        model: Name of the model.
-        origin: One of names.ORIGINS.
-        options: All known options of the converted model.
-    """
+    """Return the keys of the data section that repeat the preprocessing of the model's training, with their values."""
     if origin in ANTIALIAS.get(model, {}):
         antialias = ANTIALIAS[model][origin]
         return {"antialias": antialias, **({"reduce": False} if model == "resnet" and not antialias else {})}
@@ -90,11 +82,7 @@ def notes(
     """Return notes for the user on a converted model.
 
     Args:
-        model: Name of the model.
-        origin: One of names.ORIGINS.
-        options: All known options of the model.
         data: Settings of the data section that repeat its preprocessing.
-        has_head: Whether there is a classifier.
         target: Names that are written: canonical, torchvision or paddle.
     """
     found = _needs(model, options, data, has_head, origin)

@@ -56,11 +56,7 @@ def read_archive(path: str, remedy: str) -> dict[str, np.ndarray]:
 
 
 def parse(file: BinaryIO, path: str) -> dict[str, np.ndarray]:
-    """Return the tensors of an opened file by name; 16-bit floats are widened to float32. path: for messages.
-
-    Raises:
-        UserError: The file cannot be read, or holds anything but named arrays.
-    """
+    """Return the tensors of an opened file by name; 16-bit floats are widened to float32. path: for messages."""
     problem = (
         f"{path} is refused: it is damaged, or holds more than numpy arrays, which would mean running code from it"
     )
@@ -105,11 +101,7 @@ def _array_of(path: str, name: Any, value: Any) -> np.ndarray:
 
 
 def read_variable(path: str) -> np.ndarray:
-    """Return the tensor of a file; float16 is widened to float32.
-
-    Raises:
-        UserError: The file cannot be read_variable, or is not exactly one variable.
-    """
+    """Return the tensor of a file; float16 is widened to float32."""
     with parsing(f"{path} is not a complete variable of Paddle", "copy or save it again"), open(path, "rb") as file:
         array = _parse_variable(memoryview(file.read()))
     return widen(array)

@@ -68,8 +68,6 @@ class Storage(NamedTuple):
 
 
 class Tensor(NamedTuple):
-    """A tensor of a file."""
-
     storage: Storage
     offset: int
     size: tuple[int, ...]
@@ -85,9 +83,6 @@ def read(path: str, entry: str | None = None) -> tuple[dict[str, np.ndarray], di
 
     Returns:
         The tensors, and metadata in JSON: of mmsegmentation's files `classes` and `palette`, of others perhaps `notes`.
-
-    Raises:
-        UserError: The file is damaged, needs code to be run, or holds anything but named dense tensors.
     """
     foreign.refuse(path, is_archive=True)
     problem = f"{path} is refused: it is damaged, or holds more than tensors, which would mean running code from it"
@@ -164,8 +159,6 @@ def _dtype(storage: Storage) -> np.dtype:
 
 
 def _unpickle(file: BinaryIO, size: int, known: dict[str, Storage] | None = None) -> Any:
-    """Unpickle the content, and add its storages to `known`."""
-
     def storage(identifier: Any) -> Storage:
         kind, dtype, key, _, count = identifier[:5]
         if kind != "storage" or type(count) is not int or not 0 <= count <= size or any(identifier[5:]):

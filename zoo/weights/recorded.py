@@ -58,7 +58,6 @@ def model_file(path: str, raw: bool = False) -> str:
     """Return the weights file of a checkpoint folder, or the path itself if it is no folder.
 
     Args:
-        path: of a checkpoint or a weights file.
         raw: the weights of the last update, also where the checkpoint has their moving averages.
     """
     path = resolve_pointer(path)
@@ -106,11 +105,7 @@ class Recorded(NamedTuple):
     """The record of a weights file; empty for other files.
 
     Attributes:
-        model: name of the model.
-        arch: options of its Arch.
         data: settings of the data section that repeat the samples of its training.
-        classes: names of its outputs, of a checkpoint.
-        names: file of class names, of a checkpoint.
     """
 
     model: str | None
@@ -127,12 +122,6 @@ def read(path: str) -> Recorded:
     """Return what a file records: its metadata, or the recipe and classes in it or in the folder of a checkpoint.
 
     A file that does not exist has no record.
-
-    Args:
-        path: A weights file, or the folder of a checkpoint.
-
-    Raises:
-        UserError: The file is no complete safetensors or exported file.
     """
     path = resolve_pointer(path)
     if onnx_file.is_onnx(path) and os.path.isfile(path):

@@ -58,7 +58,6 @@ class Published(NamedTuple):
 
     @property
     def urls(self) -> list[str]:
-        """Addresses of the file."""
         return [host + self.file for host in self.hosts]
 
     @property
@@ -69,7 +68,6 @@ class Published(NamedTuple):
 
     @property
     def model(self) -> str:
-        """Name of the model for zoo.create_model."""
         return self.name.partition(".")[0]
 
 
@@ -101,16 +99,11 @@ def paths(entry: Published, folder: str | None = None) -> tuple[str, str]:
 
 
 def is_at_hand(entry: Published, folder: str | None = None) -> bool:
-    """Return whether weights need no download."""
     return any(map(os.path.exists, paths(entry, folder)))
 
 
 def prepare(entry: Published, folder: str | None = None) -> str:
-    """Return the folder of converted weights, which are downloaded and converted if needed.
-
-    Raises:
-        UserError: The download fails, a file is damaged, or the disk is full.
-    """
+    """Return the folder of converted weights, which are downloaded and converted if needed."""
     published, converted = paths(entry, folder)
     path, root = os.path.dirname(converted), os.path.dirname(published)
     try:

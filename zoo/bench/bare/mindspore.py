@@ -110,11 +110,7 @@ def _build_optimizer(plan: Plan, model: nn.Cell, tensors: dict[str, Parameter]) 
 
 
 def loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:
-    """Return an update of another model of the same architecture.
-
-    Raises:
-        UserError: the recipe accumulates gradients or computes in bf16.
-    """
+    """Return an update of another model of the same architecture."""
     trainer: Any = job.trainer
     plan = job.plan
     if plan.accumulate > 1 or plan.mode.compute == "bf16":

@@ -51,11 +51,7 @@ def mean_loss(output: Any, labels: paddle.Tensor, objective: Any) -> paddle.Tens
 
 
 def loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:
-    """Return an update of another model of the same architecture.
-
-    Raises:
-        UserError: the recipe accumulates gradients.
-    """
+    """Return an update of another model of the same architecture."""
     trainer: Any = job.trainer
     plan, field = job.plan, job.plan.fields[0]
     if plan.accumulate > 1:

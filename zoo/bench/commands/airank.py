@@ -60,7 +60,6 @@ def submit_command(arguments: argparse.Namespace) -> int:
 
 
 def check_command(arguments: argparse.Namespace) -> int:
-    """Check a tree."""
     require_new(arguments.json, "--json")
     problems = check.check(arguments.tree)
     print_report([*problems, f"{arguments.tree}: {len(problems)} problems"], problems, arguments.json)

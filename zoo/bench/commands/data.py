@@ -84,7 +84,6 @@ def measure(job: Job, count: int) -> Report:
 
 
 def describe(report: Report) -> list[str]:
-    """Return the lines of a report."""
     stream, one, device = report["stream"], report["one_thread"], report["device"]
     totals = {name: sum(times.values()) for name, times in one.items()}
     stages = [(name, f"{one['ms'][name]:.3f}", f"{one['cpu_ms'][name]:.3f}") for name in STAGES]

@@ -172,7 +172,6 @@ def measure(target: Folder, arguments: argparse.Namespace, cases: Sequence[Case]
 
 
 def announce(cases: Sequence[Case], skipped: Mapping[Case, str], arguments: argparse.Namespace) -> None:
-    """Print the cases of a matrix, and those that are skipped."""
     text = f"{len(cases) - len(skipped)} of {len(cases)} cases, {arguments.repeats} runs of each"
     if arguments.cv:
         text += f", up to {MAX_REPEATS} until the median's cv is below {arguments.cv:g}"
@@ -208,11 +207,7 @@ def report_against(old: Runs, new: Runs, arguments: argparse.Namespace) -> int:
 
 
 def report(old: Runs, new: Runs, arguments: argparse.Namespace, name: str, paired: bool) -> int:
-    """Print and write a comparison; return 1 if a case is slower, else 0.
-
-    Raises:
-        UserError: the two have no case in common, or the file cannot be written.
-    """
+    """Print and write a comparison; return 1 if a case is slower, else 0."""
     found = results.compare(old, new, arguments.margin, paired)
     if not found["cases"]:
         notes = "".join(f"\n  {note}" for note in found["notes"])

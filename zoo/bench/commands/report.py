@@ -89,7 +89,6 @@ class Section(NamedTuple):
 
 
 def markdown(warnings: Sequence[str], sections: Sequence[Section], runs: Table) -> list[str]:
-    """Return the lines of a report in Markdown: warnings, sections by model, and a table of all runs."""
     lines, width = [f"> {warning}" for warning in warnings], terminal_width()
     for section in sections:
         lines += ["", f"## {section.title}", "", *(f"- {fact}" for fact in section.facts)]

@@ -70,7 +70,6 @@ def contenders(checkpoint: Trained, frames: np.ndarray, folder: str, clones: str
 
 
 def stream(model: Inference, shapes: Shapes) -> Step:
-    """Return a stream of a model of this zoo."""
     zeros = {f"state_{i}": np.zeros((1, *shape), np.float32) for i, shape in enumerate(shapes)}
     state: Sequence[Any] = tuple(model.to_device(zeros).values())
 
@@ -83,11 +82,7 @@ def stream(model: Inference, shapes: Shapes) -> Step:
 
 
 def online_demo(checkpoint: Trained, shapes: Shapes, folder: str) -> Step:
-    """Return a stream of upstream's model with the same weights; its normalization is that of its ops/transforms.py.
-
-    Raises:
-        UserError: it is not there, or is another model than that of the checkpoint.
-    """
+    """Return a stream of upstream's model with the same weights; its normalization is that of its ops/transforms.py."""
     if checkpoint.model != "tsm_mobilenet_v2":
         raise UserError(f"--upstream: its online demo is a MobileNetV2, and not {checkpoint.model}; leave one out")
     model = upstream.load(folder, "mobilenet_v2_tsm").MobileNetV2(len(checkpoint.class_names)).eval()
@@ -114,11 +109,7 @@ def online_demo(checkpoint: Trained, shapes: Shapes, folder: str) -> Step:
 
 
 def compare(steps: Mapping[str, Step], frames: np.ndarray) -> list[str]:
-    """Compare the logits of all contenders for the first frames of a stream; return a line for each difference.
-
-    Raises:
-        UserError: one computes something else.
-    """
+    """Compare the logits of all contenders for the first frames of a stream; return a line for each difference."""
     first, expected, lines = next(iter(steps)), None, []
     for name, step in steps.items():
         logits = np.concatenate([step(frame) for frame in frames])

@@ -51,11 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def check_loss(settings: Any) -> None:
-    """Check that the bare loops have the loss of a task's settings, but for options that cost next to nothing.
-
-    Raises:
-        UserError: they do not; the message names the key.
-    """
+    """Check that the bare loops have the loss of a task's settings, but for options that cost next to nothing."""
     if settings.loss not in BARE_LOSSES:
         raise UserError(f"task.loss: the bare loops have no {settings.loss}, but {', '.join(BARE_LOSSES)}; choose one")
     if getattr(settings, "ohem_kept", None) is not None:
@@ -65,11 +61,7 @@ def check_loss(settings: Any) -> None:
 
 
 def measure(job: Job, count: int) -> Report:
-    """Time both loops; the report has JSON's types.
-
-    Raises:
-        UserError: the bare loop cannot do the recipe's update.
-    """
+    """Time both loops; the report has JSON's types."""
     if job.plan.mode.is_fp64:
         raise UserError("train.precision: the bare loops have no fp64; give another precision")
     bare = importlib.import_module(f"zoo.bench.bare.{job.framework}")
@@ -92,7 +84,6 @@ def measure(job: Job, count: int) -> Report:
 
 
 def describe(report: Report) -> list[str]:
-    """Return the lines of a report."""
     count, samples = len(report["seconds"][TRAINER]), report["samples"]
     rows = []
     for name, seconds in report["seconds"].items():

@@ -35,8 +35,6 @@ ATTEMPTS = "benchmark.jsonl"  # a journal of attempts
 
 
 class Recipe(NamedTuple):
-    """A recipe of the matrix."""
-
     name: str  # file name without suffix
     path: str  # as given to -c
     model: str  # name of its model
@@ -52,8 +50,6 @@ class Variant(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A measurement that is repeated."""
-
     variant: Variant
     recipe: Recipe
     framework: str
@@ -64,7 +60,6 @@ class Case(NamedTuple):
     is_largest: bool = False  # whether the batch is the largest that was found
 
     def __str__(self) -> str:
-        """Return the title of the case."""
         return " ".join(word for word in (title(self), self.variant.name) if word)
 
     @property
@@ -80,7 +75,6 @@ class Case(NamedTuple):
 
 
 def title(case: Case) -> str:
-    """Return the title of a case without its variant."""
     words = [case.recipe.name, case.framework, case.precision, str(case.world)]
     return " ".join(words + ([] if case.batch is None else [f"batch {case.batch}"]))
 
@@ -126,12 +120,10 @@ def shuffled(cases: Sequence[Case], round_number: int) -> list[list[Case]]:
 
 
 def resolve(recipe: Recipe, framework: str, precision: str, overrides: Sequence[str]) -> Request:
-    """Return the resolved recipe of a case."""
     return resolve_recipe(Options(recipe.path, [*overrides, f"train.precision={precision}"], framework=framework))
 
 
 def config_of(case: Case, overrides: Sequence[str]) -> Config:
-    """Return the settings of a case."""
     return resolve(case.recipe, case.framework, case.precision, overrides).config
 
 
@@ -144,11 +136,7 @@ def for_large_batches(case: Case, overrides: Sequence[str]) -> list[str]:
 
 
 def read_recipes(paths: Sequence[str], overrides: Sequence[str]) -> list[Recipe]:
-    """Return the recipes, with the name of the model as their folder where no two have the same model.
-
-    Raises:
-        UserError: a recipe is wrong, two have the same name, or an override changes what the matrix chooses.
-    """
+    """Return the recipes, with the name of the model as their folder where no two have the same model."""
     for key in loader.overrides(overrides):
         if key in OWN_KEYS:
             raise UserError(f"-o {key}: the matrix chooses it; see --frameworks, --precisions, --batches and --out")
@@ -165,7 +153,6 @@ def read_recipes(paths: Sequence[str], overrides: Sequence[str]) -> list[Recipe]
 
 
 def is_checkout(folder: str) -> bool:
-    """Return whether a folder is a checkout of this project."""
     return Path(folder, "train.py").exists()
 
 
@@ -173,9 +160,6 @@ def read_variants(words: Sequence[str], against: str | None = None) -> list[Vari
     """Read --variant NAME:OPTIONS and NAME=CHECKOUT; with any, the command as it stands is the variant `base`.
 
     A checkout as the value of --against is the variant `other`.
-
-    Raises:
-        UserError: a variant has no name or nothing that is different.
     """
     if against and is_checkout(against):
         return [Variant(BASE), Variant(OTHER, Path(against).resolve())]
@@ -217,11 +201,7 @@ def describe(
 
 
 class Folder:
-    """The folder of a matrix, which is made if need be, and in `attempts` what has been tried so far, in order.
-
-    Raises:
-        UserError: the folder holds another matrix than the description says, something else, or cannot be written to.
-    """
+    """The folder of a matrix, which is made if need be, and in `attempts` what has been tried so far, in order."""
 
     def __init__(self, path: Path, description: Mapping[str, Any]):
         self.path = path
@@ -258,7 +238,6 @@ class Folder:
             os.fsync(file.fileno())
 
     def of(self, kind: str, case: Case) -> list[dict[str, Any]]:
-        """Return the attempts of a kind for a case."""
         return [entry for entry in self.attempts if entry["kind"] == kind and entry["case"] == str(case)]
 
     def failure(self, case: Case) -> str | None:

@@ -66,9 +66,6 @@ def run(words: Sequence[str], log: Path, checkout: Path, seconds: float, memory:
     Args:
         checkout: whose modules it imports.
         memory: bytes that its processes may have together; None for no limit.
-
-    Raises:
-        UserError: the log cannot be written.
     """
     environment = dict(os.environ)
     if checkout != CHECKOUT:  # else an installed package, which is this checkout, would come first

@@ -37,8 +37,6 @@ VERDICTS = {  # of a comparison -> as they are counted
 
 
 class Outcome(NamedTuple):
-    """A case and its runs."""
-
     runs: Mapping[int, Run]  # complete runs by number
     reason: str | None = None  # why it has none, or no further ones; None if there is no reason
     is_skipped: bool = False  # whether it was never started
@@ -125,11 +123,7 @@ def _outcome_cells(case: Case, outcome: Outcome) -> list[str | None]:
 
 
 def read_folder(folder: Path, option: str) -> Runs:
-    """Read all speed runs below a folder: of a matrix, a part of one, or a run.
-
-    Raises:
-        UserError: there is none, or the folder holds several variants; option: names the folder in messages.
-    """
+    """Read all speed runs below a folder: of a matrix, a part of one, or a run."""
     matrix = recorded_matrix(folder)
     if matrix and matrix.get("variants"):
         raise UserError(f"{option} {folder}: this matrix has variants; name one of them, such as {folder / BASE}")

@@ -26,8 +26,6 @@ class Peaks(NamedTuple):
 
 
 class Peak(NamedTuple):
-    """Peak of a device."""
-
     flops: float  # operations per second
     source: str  # the type of numbers that it belongs to, or the option that gave it
 

@@ -33,8 +33,6 @@ TIME_UNITS = ((3 * 86400, 86400, "days"), (3 * 3600, 3600, "hours"), (180, 60, "
 
 
 class Plot(NamedTuple):
-    """A figure."""
-
     name: str  # of its file, without a suffix: <model>-<kind>
     title: str  # its heading
     note: str  # what it shows
@@ -99,7 +97,6 @@ def _axes(height: float, columns: int = 1, share_y: bool = False) -> tuple["Figu
 
 
 def _styles(cases: Sequence[Case]) -> dict[Case, tuple[str, str]]:
-    """Return color and dashes of each case."""
     unique = list(dict.fromkeys(cases))
     return {case: (COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)]) for i, case in enumerate(unique)}
 

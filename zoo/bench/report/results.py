@@ -169,11 +169,7 @@ ASPECTS: dict[str, Callable[[Run], str | None]] = {
 
 
 def check(runs: Sequence[Run], force: bool) -> list[str]:
-    """Return what a reader has to know before comparing runs of the same model.
-
-    Raises:
-        UserError: runs of a model have different protocols, without `force`.
-    """
+    """Return what a reader has to know before comparing runs of the same model."""
     warnings = []
     for model in dict.fromkeys(run.case.model for run in runs):
         members = [run for run in runs if run.case.model == model]

@@ -56,8 +56,6 @@ class Case(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A value in the course of a run."""
-
     samples: float | None  # trained on so far; None if not known
     seconds: float | None  # since the run began, stops of a resumed run included
     value: float  # loss, or main metric as a fraction
@@ -89,8 +87,6 @@ class Values(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run."""
-
     path: str  # folder of the run, or file of the log
     state: str  # COMPLETE; ENDED before the last step of its recipe, as it was asked to; INCOMPLETE; DAMAGED; or MIXED:
     # complete, its method changed by a resume
@@ -130,7 +126,6 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def read(folder: str) -> Run:
-    """Read a run's folder."""
     try:
         with parsing(f"{journal.FILE} is damaged"):
             return _read(folder)
@@ -221,7 +216,6 @@ def _facts(begin: Event, hosts: Sequence[Any]) -> dict[str, Any]:
 
 
 def _state(events: Sequence[Event], changed: Sequence[str]) -> tuple[str, str]:
-    """Return the state of a run and a remark."""
     begin, end = first(events, "begin"), first(events, "end")
     if end:
         if method := [name for name in changed if name in METHOD]:
@@ -375,10 +369,8 @@ def field(event: Any, *keys: str) -> Any:
 
 
 def named(events: Sequence[Event], name: str) -> list[Event]:
-    """Return the events of a name."""
     return [event for event in events if event["event"] == name]
 
 
 def first(events: Sequence[Event], name: str) -> Event | None:
-    """Return the first event of a name."""
     return next((event for event in events if event["event"] == name), None)

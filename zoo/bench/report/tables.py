@@ -73,15 +73,12 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {  # titles with units
 
 
 class Table(NamedTuple):
-    """A table."""
-
     name: str  # of its file
     title: str  # its heading
     note: str  # how its numbers are defined; may be empty
     rows: Sequence[Row]  # all with the same keys, one of which is `model`
 
     def of(self, model: str | None) -> "Table":
-        """Return the rows of a model."""
         return self._replace(rows=[row for row in self.rows if row["model"] == model])
 
     @property
@@ -102,7 +99,6 @@ class Table(NamedTuple):
 
 
 def build(runs: Sequence[Run], results: Sequence[Result], ratios: Sequence[Ratio]) -> list[Table]:
-    """Return all tables, some of which may have no rows."""
     evaluated = [r._replace(runs=[run for run in r.runs if run.values.evaluations]) for r in results]
     trained = [result for result in evaluated if result.runs]
     usage = [_usage_row(result) for result in results if result.speed]
@@ -162,7 +158,6 @@ def overview(results: Sequence[Result]) -> list[Row]:
 
 
 def file_name(model: str | None) -> str:
-    """Return a name for files from the name of a model."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", (model or "")[:60]).strip("-") or "unknown"
 
 

@@ -24,8 +24,6 @@ HEAD = ("model", "cards", "Time2train(sec)", "throughput(samples/sec)", "accurac
 
 
 class Model(NamedTuple):
-    """The folder of a model in a tree."""
-
     path: Path  # the folder
     logs: dict[int, Log]  # number of cards -> log
     samples: int | None  # training samples per epoch, by the data note
@@ -40,7 +38,6 @@ class Model(NamedTuple):
 
 
 def check(tree: str) -> list[str]:
-    """List the problems of a tree, each with its file."""
     root, lines = _root(tree), []
     is_demo = (root / DEMO_FILE).is_file()
     files = sorted(root.glob(f"*/*/{rules.SYSTEM_FILE}"))
@@ -108,9 +105,6 @@ def rows(paths: Sequence[str], target: Decimal | None) -> list[dict[str, Any]]:
 
     Args:
         target: accuracy that ends Time2train; None for AI-Rank's, or in a demo for the run's own.
-
-    Raises:
-        UserError: a path is neither, or a tree has no log.
     """
     found: list[dict[str, Any]] = []
     for path in paths:

@@ -99,7 +99,6 @@ def find(folder: str) -> Listed | None:
 
 
 def log_name(cards: int) -> str:
-    """Return the name of the log of a scale."""
     return f"GPUx{cards}.log"
 
 
@@ -140,7 +139,6 @@ def describe(begin: Event, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render(fields: Mapping[str, Any]) -> str:
-    """Format the fields as the file."""
     return json.dumps({name: fields[name] for name in FIELDS}, indent=4, ensure_ascii=False) + "\n"
 
 

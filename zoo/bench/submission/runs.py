@@ -36,8 +36,6 @@ NEEDED = (  # fields of `begin` without which nothing can be submitted
 
 
 class Run(NamedTuple):
-    """A run."""
-
     folder: str  # its folder
     events: list[Event]  # its journal, without what resumes have reverted
     begin: Event  # the event of this name
@@ -50,7 +48,6 @@ class Run(NamedTuple):
 
     @property
     def cards(self) -> int:
-        """Processes of the run, one per card."""
         return self.begin["ranks"]
 
     @property
@@ -60,7 +57,6 @@ class Run(NamedTuple):
 
 
 def read(folder: str) -> Run:
-    """Read a run."""
     path = os.path.join(folder, journal.FILE)
     if not os.path.isfile(path):
         raise UserError(f"{folder}: not the folder of a run, there is no {journal.FILE} in it")
@@ -123,7 +119,6 @@ def _resumes(run: Run) -> list[str]:
 
 
 def accelerators(hosts: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return the names of the accelerators of each host."""
     return [[str(device.get("name")) for device in host.get("accelerators") or []] for host in hosts]
 
 

@@ -38,8 +38,6 @@ PATH, RECIPE = "PATH", "code/recipe.yaml"
 
 
 class Plan(NamedTuple):
-    """Files to write."""
-
     files: dict[str, str]  # path in the tree -> text
     missing: list[str]  # what the runs lack to be submitted
 
@@ -49,9 +47,6 @@ def plan(scales: Mapping[int, Run], given: Mapping[str, Any]) -> Plan:
 
     Args:
         given: fields of system_information.json from the command line, with `submitter`.
-
-    Raises:
-        UserError: the submitter cannot be the name of a folder.
     """
     submitter = str(given["submitter"])
     if not re.fullmatch(r"[^/\\\0]+", submitter) or submitter.strip(". ") == "":
@@ -88,7 +83,6 @@ def plan(scales: Mapping[int, Run], given: Mapping[str, Any]) -> Plan:
 
 
 def write(tree: str, files: Mapping[str, str]) -> None:
-    """Write the files of a new tree."""
     try:
         os.makedirs(tree)
         for name, text in files.items():

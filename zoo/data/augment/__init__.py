@@ -66,7 +66,6 @@ class Augmentation(NamedTuple):
 
     @property
     def is_crop(self) -> bool:
-        """Whether it returns a geometry."""
         return self.function.__code__.co_varnames[0] == "size"
 
 
@@ -82,16 +81,10 @@ def catalog() -> dict[str, Augmentation]:
 
 
 def names() -> list[str]:
-    """Return the names of all augmentations."""
     return plugins.names(GROUP, catalog())
 
 
 def find(name: str) -> Augmentation:
-    """Return an augmentation.
-
-    Raises:
-        UserError: there is none of this name, or that of a package cannot be used.
-    """
     if name in catalog():
         return catalog()[name]
     module = plugins.load("augmentation", GROUP, {}, name, "KINDS", name)

@@ -105,7 +105,6 @@ def distort(image: np.ndarray, params: DistortionParams) -> np.ndarray:
 
     Args:
         image: uint8 RGB (H, W, 3); not modified.
-        params: parameters of the steps.
 
     Returns:
         uint8 RGB (H, W, 3), the image itself if there is nothing to do.

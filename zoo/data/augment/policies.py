@@ -46,7 +46,6 @@ SIGNED = (*MOVES, *ENHANCEMENTS)
 
 
 def draw_operation(rng: np.random.Generator) -> str:
-    """Draw one of NAMES."""
     return NAMES[rng.integers(len(NAMES))]
 
 
@@ -59,9 +58,7 @@ def operation(name: str, magnitude: int, sign: int, limits: Limits, keys: dict[s
     """Return an operation with its parameters.
 
     Args:
-        name: one of NAMES.
         magnitude: 0 ... BINS - 1.
-        limits: at the largest magnitude.
         keys: `interpolation` and `fill` of the operations that move pixels.
     """
     share = magnitude / (BINS - 1)

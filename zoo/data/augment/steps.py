@@ -25,14 +25,11 @@ KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 class Step(NamedTuple):
-    """One augmentation of a list."""
-
     name: str
     options: tuple[tuple[str, Any], ...] = ()
 
     @property
     def augmentation(self) -> Augmentation:
-        """Its function."""
         return find(self.name)
 
     def __str__(self) -> str:
@@ -63,7 +60,6 @@ class Steps:
         return cls(steps)
 
     def plain(self) -> list[Any]:
-        """Return the list as YAML types."""
         return [
             {step.name: {key: list(item) if isinstance(item, tuple) else item for key, item in step.options}}
             if step.options
@@ -83,7 +79,6 @@ def check(steps: Steps | None, kind: str, flip: bool) -> None:
 
     Args:
         steps: None for the standard set.
-        kind: of the samples, one of augment.ALL.
         flip: data.flip, whether samples may be mirrored.
 
     Raises:
@@ -103,7 +98,6 @@ class Pipeline:
     """The augmentations of a training split. It keeps no state between samples.
 
     Args:
-        settings: of the data set, with `augment` and `loader`.
         standard: augmentations where data.augment gives none. A crop among them is kept where data.augment has none.
 
     Attributes:

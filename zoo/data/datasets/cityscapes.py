@@ -58,9 +58,6 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[Segmentati
 
     Args:
         splits: ("val",) for an evaluation without a training split: its samples take the place of the others.
-
-    Raises:
-        UserError: Files are missing or do not match, or masks are invalid; the message names the file.
     """
     root = settings.root
     common.require_root(root, "Cityscapes", LAYOUT, "deeplabv3plus_demo")
@@ -97,7 +94,6 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[Segmentati
 
 
 def _label_map(settings: Settings) -> masks.LabelMap:
-    """Return the classes of the values in masks of Cityscapes."""
     if settings.labels == "labelIds":
         return masks.cityscapes_ids()
     return masks.class_indices(len(masks.TRAIN_CLASSES))
@@ -145,9 +141,6 @@ def find_images(root: str, split: str) -> dict[str, str]:
 
     Returns:
         `city/name` of an image -> its path relative to root.
-
-    Raises:
-        UserError: there are none.
     """
     folder, end = f"leftImg8bit/{split}", "_leftImg8bit.png"
     paths = _files_by_stem(root, folder, (end,))
@@ -306,11 +299,7 @@ def _match(
     remedy: str,
     notes: list[str],
 ) -> list[Pair]:
-    """Pair images and masks by their names without suffix, and add a note on masks without an image.
-
-    Raises:
-        UserError: images have no mask; mask, folder and remedy are parts of the message.
-    """
+    """Pair images and masks by their names without suffix, and add a note on masks without an image."""
     lacking = [stem for stem in image_paths if stem not in mask_paths]
     if lacking:
         first = ", ".join(image_paths[stem] for stem in lacking[:MAX_LISTED_PATHS])

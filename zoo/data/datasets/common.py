@@ -83,17 +83,14 @@ class FileSplit:
         raise NotImplementedError
 
     def show(self, training: bool) -> None:
-        """Show the samples as in training, or as in an evaluation."""
         self.training = training
 
     def for_evaluation(self) -> Self:
-        """Return the same samples as an evaluation shows them."""
         split = copy.copy(self)
         split.show(training=False)
         return split
 
     def path(self, index: int) -> str:
-        """Return the path of the file of a sample."""
         return os.path.join(self.settings.root, self.name(index))
 
     def files(self, index: int) -> tuple[Content, ...]:
@@ -126,9 +123,6 @@ def require_root(root: str, files: str, layout: str, demo: str) -> None:
         files: What belongs there, such as `your images`.
         layout: The accepted folder layouts, in indented lines.
         demo: Recipe that needs no data, such as `resnet50_demo`.
-
-    Raises:
-        UserError: There is no such folder.
     """
     if os.path.isdir(root):
         return
@@ -148,9 +142,6 @@ def given_or_first(root: str, key: str, given: str | None, names: Sequence[str])
     """Return the path of a list that the recipe names, or else of the first of these files that exists in root.
 
     A given path is relative to the current folder, or to root if there is no such file. key: of the recipe.
-
-    Raises:
-        UserError: there is no such file in either.
     """
     if given is None:
         return first_existing(root, names)
@@ -201,9 +192,6 @@ def divide(
     Args:
         settings: of the data set, with `root` and `val_fraction`.
         labels: their classes; the same for all where samples have none.
-
-    Raises:
-        UserError: nothing can be held out.
     """
     held = splitting.hold_out(splitting.content_keys(files, settings.root), labels, settings.val_fraction)
     if not held.any():
@@ -276,12 +264,7 @@ class Protocol(NamedTuple):
 
 
 def set_name(settings: Any, num_classes: int, official: Mapping[int, str]) -> str:
-    """Return the name of a data set: data.set, else that of a well-known set with as many classes, else of the folder.
-
-    Args:
-        settings: of the data set, with `set` and `root`.
-        official: names of well-known sets by their number of classes.
-    """
+    """Return the name of a data set: data.set, else a well-known set with as many classes, else the folder."""
     return settings.set or official.get(num_classes) or root_name(settings)
 
 

@@ -41,8 +41,6 @@ STD = {"insightface": MEAN, "plsc": (128 / 255,) * 3}  # (x - 127.5) / 127.5 and
 
 @dataclass(frozen=True)
 class Settings(LoaderSettings):
-    """The `data:` section of a recipe on faces."""
-
     root: Annotated[FilePath, Doc("Folder of the data set.")] = "datasets/ms1m"
     format: Annotated[
         Literal["auto", "rec", "list", "folder"],
@@ -158,11 +156,6 @@ class FaceSplit:
 
 
 def load(settings: Settings) -> tuple[FaceSplit, VerificationPairs]:
-    """Open the training split and the verification pairs.
-
-    Raises:
-        UserError: Files are missing, unreadable or contradict each other; the message names the file or line.
-    """
     root = settings.root
     common.require_root(root, "your faces", LAYOUT, "arcface_demo")
     source, classes, is_folder = open_source(settings)

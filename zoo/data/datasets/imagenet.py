@@ -222,9 +222,6 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
 
     Args:
         splits: ("val",) for an evaluation without a training split: its samples take the place of the others.
-
-    Raises:
-        UserError: Files are missing or contradict each other; the message names the folder, list or line.
     """
     common.require_root(settings.root, "your images", LAYOUT, "resnet50_demo")
     decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names")}
@@ -298,9 +295,6 @@ def _in_label_order(folders: tuple[str, ...], path: str, entries: Sequence[Label
 
     ImageNet's labels are the sorted ids, a number names its label, and paths may name class folders. The place of
     other names among the sorted ones says nothing.
-
-    Raises:
-        UserError: nothing says which label belongs to a folder.
     """
     if all(WNID.match(folder) for folder in folders):
         return folders

@@ -326,7 +326,6 @@ class ClipSplit(common.FileSplit):
 
 
 def evaluation_geometries(settings: Settings, size: Size, crops: int) -> list[Geometry]:
-    """Return the geometry of every crop of frames of this size, as an evaluation shows them."""
     resized = short_side_size(size, settings.short_side)
     views = clips.view_boxes(*resized, settings.eval_size or settings.size, crops)
     return [Geometry(None, resized, settings.antialias, window, mirrored) for window, mirrored in views]
@@ -337,9 +336,6 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
 
     Args:
         splits: ("val",) for an evaluation without a training split: its samples take the place of the others.
-
-    Raises:
-        UserError: Files are missing or contradict each other; the message names the folder, list or line.
     """
     root = settings.root
     if settings.decoder == "decord":

@@ -95,9 +95,6 @@ class SegmentationSplit(FileSplit):
     Args:
         pixels: of every class and, last, of ignored ones in masks that were looked at, int64 (classes + 1,).
         looked_at: how many masks these are.
-
-    Raises:
-        UserError: the first image of an evaluation cannot be read.
     """
 
     def __init__(
@@ -137,7 +134,6 @@ class SegmentationSplit(FileSplit):
         return os.fsdecode(bytes(self.masks[index]))
 
     def mask_path(self, index: int) -> str:
-        """Return the path of the mask of a sample."""
         return os.path.join(self.settings.root, self.item_label(index))
 
     def files(self, index: int) -> tuple[Content, ...]:
@@ -175,9 +171,6 @@ class SegmentationSplit(FileSplit):
         """Return what the split holds, for checks; deep: whether all masks are read.
 
         Otherwise, training masks are read until all classes have been seen, MORE_MASKS of them at most.
-
-        Raises:
-            UserError: masks do not agree (`masks.check_together`).
         """
         fixed = self.classes == masks.TRAIN_CLASSES
         is_known = fixed or self.settings.allow_missing_classes or bool(self.pixels[:-1].all())

@@ -85,9 +85,6 @@ def open_sets(
         entries: .bin files (the extension is optional) or text files of pairs, relative to root.
         local: gives the path to read an image from; .bin files are read once, where they are.
         outside: whether a list may name images that are not below its folder.
-
-    Raises:
-        UserError: A set is missing, too small or damaged; the message names the file and line.
     """
     sets: dict[str, PairSet] = {}
     for entry in entries:
@@ -122,9 +119,6 @@ def sample_pairs(source: FaceFiles | FacePack, rows: np.ndarray, labels: np.ndar
     Args:
         rows: Indices of the images in the source, int64 (n,).
         labels: Their identities, int64 (n,).
-
-    Raises:
-        UserError: There are too few identities or images.
     """
     order = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
@@ -228,7 +222,6 @@ class VerificationPairs:
         return {"label": np.asarray(pair_set.same[number], np.int64), "pair": np.asarray(index, np.int64)}
 
     def _locate(self, index: int) -> tuple[PairSet, int]:
-        """Return the verification set of a pair, and the index of the pair in it."""
         number = int(np.searchsorted(self.offsets, index, side="right")) - 1
         return self.pair_sets[number], index - int(self.offsets[number])
 

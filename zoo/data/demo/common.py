@@ -25,15 +25,10 @@ def write(root: str, name: str, recipe: Recipe, content: str, fill: Callable[[st
     Args:
         root: Folder of the set. If it holds the set of another recipe, a folder beside it is named after this one.
         name: Name of the set; the recipe is stored in <name>.json.
-        recipe: Settings that the content depends on.
         content: What is generated, for the message to the user, such as `240 small JPEG files`.
-        fill: Writes the files of the set into the folder that it is given.
 
     Returns:
         The folder.
-
-    Raises:
-        UserError: The folder contains something else than a set of this name.
     """
     if not os.path.isdir(root):
         print(f"making the demo set in {root}: {content} ...", flush=True)

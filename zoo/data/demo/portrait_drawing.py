@@ -134,7 +134,6 @@ class Surface(NamedTuple):
         return self._replace(u=u, v=self.v - height * view.pitch / _cosine(view.pitch))
 
     def masked(self, mask: np.ndarray) -> "Surface":
-        """Return the surface of the pixels in a mask."""
         return Surface(self.x[mask], self.y[mask], self.z[mask], self.u[mask], self.v[mask], self.scale)
 
 
@@ -179,7 +178,6 @@ def head_surface(person: Person, view: View, size: int) -> Surface:
 
 
 def shading(view: View, s: Surface) -> np.ndarray:
-    """Return the brightness of each pixel."""
     right, below, front = view.light
     towards = (right * s.x + below * s.y + front * s.z) / np.sqrt(right * right + below * below + front * front)
     return view.ambient + (1 - view.ambient) * 1.5 * np.maximum(towards, 0)

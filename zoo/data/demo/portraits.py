@@ -26,8 +26,6 @@ describe, files_of = faces.describe, faces.files_of
 
 @dataclass(frozen=True)
 class Settings(faces.Settings):
-    """The `data:` section of a recipe on the portraits."""
-
     root: FilePath = "datasets/portraits"
     size: Annotated[int, Range(low=16), Doc("Side of the square images and of the generated files, in pixels.")] = 48
     verification: tuple[FilePath, ...] = (f"{UNSEEN}.txt",)

@@ -27,8 +27,6 @@ describe = imagenet.describe
 
 @dataclass(frozen=True)
 class Settings(imagenet.Settings):
-    """The `data:` section of a recipe on the shapes."""
-
     root: FilePath = "datasets/shapes"
     set: Word | None = "shapes"
     scale: Fractions = (0.6, 1.0)  # a smaller crop may miss the shape

@@ -45,7 +45,6 @@ class View(NamedTuple):
     sidewalk: float  # ... and the width of the sidewalks beside it
 
     def project(self, x: float, up: float, z: float) -> Point:
-        """Return the pixel position of a point."""
         return self.center + self.focal * x / z, self.horizon + self.focal * (self.height - up) / z
 
     def add_haze(self, color: np.ndarray, z: Number) -> np.ndarray:

@@ -35,8 +35,6 @@ describe = cityscapes.describe
 
 @dataclass(frozen=True)
 class Settings(cityscapes.Settings):
-    """The `data:` section of a recipe on the streets."""
-
     root: FilePath = "datasets/streets"
     set: Word | None = "streets"
     crop: Sides = (scene.HEIGHT, scene.WIDTH)
@@ -143,7 +141,6 @@ class Objects:
         return self
 
     def place(self, paint_object: Callable[..., None], x: float, z: float, *options: Any) -> None:
-        """Add an object at a place on the ground."""
         self.placed.append((z, lambda: paint_object(self.canvas, self.view, self.rng, x, z, *options)))
 
     def paint(self) -> None:

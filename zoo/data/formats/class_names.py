@@ -23,11 +23,7 @@ class ClassNames(NamedTuple):
 
 
 def read_names(path: str) -> tuple[str, ...]:
-    """Read class names, one per line in the order of the labels, or lines `label name` in any order.
-
-    Raises:
-        UserError: the file cannot be read or is empty, or has a label for pixels of no class.
-    """
+    """Read class names, one per line in the order of the labels, or lines `label name` in any order."""
     names = list(read_lines(path, "the class names").values())
     names = names[1:] if names and names[0] in (IGNORED, f"-1 {IGNORED}") else names
     if not names:
@@ -60,9 +56,6 @@ def read_classes(path: str) -> ClassNames:
 
     JSON may hold a list of names, {"name": label}, {"label": name} or, as in torchvision and Keras,
     {"label": [folder, name]}.
-
-    Raises:
-        UserError: the file cannot be read, or gives a folder for two labels.
     """
     rows = _json_names(path) if path.endswith(".json") else [[name] for name in read_names(path)]
     if not path.endswith(".json") and all(WNID.match(row[0]) for row in rows):
@@ -92,5 +85,4 @@ def _json_names(path: str) -> list[list[str]]:
 
 
 def _is_json_name(entry: object) -> bool:
-    """Return whether an entry is "name" or ["folder", "name"]."""
     return isinstance(entry, str) or (isinstance(entry, list) and list(map(type, entry)) == [str, str])

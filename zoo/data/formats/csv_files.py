@@ -13,7 +13,6 @@ def write(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
     """Write rows. Text that a spreadsheet would compute gets an apostrophe before it; numbers stay as they are.
 
     Args:
-        file: opened with newline="".
         rows: of cells; None is an empty one.
     """
     csv.writer(file, lineterminator="\n").writerows([_plain(cell) for cell in row] for row in rows)

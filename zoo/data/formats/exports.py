@@ -43,7 +43,6 @@ class Files(NamedTuple):
                 yield path, file.read(HEAD).decode("utf-8-sig", errors="replace")
 
     def command(self, path: str) -> str:
-        """Return the command that imports labels."""
         name = os.path.basename(os.path.abspath(self.root))
         labels = os.path.normpath(os.path.join(self.root, path))
         return f"`{shlex.join(['zoo', 'data', 'import', labels, '--out', f'{name}-scenes'])}` makes masks of them"

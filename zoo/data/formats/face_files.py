@@ -55,7 +55,6 @@ class FaceFiles:
         return self.local(os.path.join(self.root, self.name(index)))
 
     def label(self, index: int) -> int:
-        """Return the identity of an image."""
         return int(self.labels[index])
 
     def encoded_and_label(self, index: int) -> tuple[str, int]:
@@ -79,7 +78,6 @@ class FaceFiles:
         return self.labels
 
     def items(self) -> Iterator[Item]:
-        """Return every image with its file."""
         for index, label in enumerate(self.labels.tolist()):
             name = self.name(index)
             yield Item(name, str(label), (Content(os.path.join(self.root, name)),))
@@ -96,7 +94,6 @@ def decode(encoded: EncodedFace, size: int, resize: bool) -> np.ndarray:
     """Decode an image as stored, whatever its EXIF orientation.
 
     Args:
-        encoded: path or content of the image file.
         size: side of the result in pixels.
         resize: stretch images of another size; without it they are bad samples.
 
@@ -173,14 +170,10 @@ def read_identities(
     """List the images of a folder per identity, <root>/<subfolder>/<identity>/.
 
     Args:
-        local: gives the path at which a file is opened.
         allow_empty: whether a folder may hold no image.
 
     Returns:
         The images, and the names of the identities by label.
-
-    Raises:
-        UserError: there are no such folders, or one of them holds no image.
     """
     names, folder = class_folders(root, subfolder), os.path.join(root, subfolder)
     if not names:

@@ -29,9 +29,6 @@ class FacePack:
 
     If record 0 holds no image, its first label is the key after the last image, and identity records follow there;
     otherwise every record is an image. `identities` is the number of identity records, None if there are none.
-
-    Raises:
-        UserError: a file is missing or damaged, or there is no image.
     """
 
     in_pack = True
@@ -79,11 +76,7 @@ class FacePack:
         return record.encoded, _integer_label(record.labels[0])
 
     def split_by_label(self, label: int) -> tuple[range, np.ndarray]:
-        """Return the indices of the images whose labels are below `label`, and of the others.
-
-        Raises:
-            UserError: the images are not sorted by label.
-        """
+        """Return the indices of the images whose labels are below `label`, and of the others."""
         start, end = 0, len(self)
         try:
             while start < end:
@@ -152,9 +145,6 @@ def read_property(pack: str) -> int | None:
 
     Returns:
         The number, or None if there is no such file.
-
-    Raises:
-        UserError: the file does not begin with a positive integer.
     """
     path = os.path.join(os.path.dirname(pack), "property")
     if not os.path.isfile(path):
@@ -175,10 +165,6 @@ def read_bin(path: str) -> tuple[list[bytes], list[bool], bytes]:
     Returns:
         The 2P encoded images, of which 2i and 2i + 1 are pair i; for each of the P pairs, whether both images show
         the same person; and the content of the file.
-
-    Raises:
-        UserError: the file cannot be read or is not a verification set; the message names the file and, where one is
-            the cause, the image or pair.
     """
     with parsing(f"{path}: cannot read this verification set", BIN_REMEDY):
         content = regular.read(path, MAX_BIN_BYTES)

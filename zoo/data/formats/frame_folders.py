@@ -15,8 +15,6 @@ from zoo.data.transforms.geometry import Size
 
 
 class EncodedFrame(NamedTuple):
-    """The file of one frame."""
-
     name: str
     content: bytes
 
@@ -35,12 +33,9 @@ def read_images(
 
     Args:
         template: format string of the file names, such as "img_{:05d}.jpg".
-        first: number of the first image.
         count: number of images according to the list. If a sampled one is missing, the existing images are counted
             and sampled instead.
         sample_frames: called with the number of images, returns the 0-based indices of the images to read.
-        min_frames: number of images that the folder must have.
-        local: gives the path to read an image from.
 
     Returns:
         The files, in the order of the flattened indices.

@@ -130,7 +130,6 @@ def check_by_pillow(image: "Image.Image", content: bytes, share: regular.Share |
     """Raise BadSample if decoding an image by Pillow would take too much time or memory for its file.
 
     Args:
-        image, content: the image, and its file.
         share: of pixels that the file may ask for; None for that of an image that becomes RGB.
     """
     share = share or (regular.IN_FRAMES if image.format in FRAMES_KEPT else regular.BY_PILLOW)

@@ -61,7 +61,6 @@ class EncodedImage(NamedTuple):
     """An image whose header has been read and whose pixels have not.
 
     Attributes:
-        stored: width and height as stored.
         is_jpeg: whether it can be decoded at a fraction of its size.
         for_opencv: whether it is an ordinary file, which all decoders read alike.
         orientation: UPRIGHT, or a value of ORIENTATIONS.
@@ -311,7 +310,6 @@ def open_image(file: str | BinaryIO, share: regular.Share | None = None) -> Iter
     """Open an image as stored, whatever its EXIF orientation; pixels are read on first access.
 
     Args:
-        file: path or open file.
         share: of pixels that the file may ask for; None for that of an image that becomes RGB.
 
     Raises:

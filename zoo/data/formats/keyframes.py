@@ -33,8 +33,6 @@ UPRIGHT = (False, 1, 1)
 
 
 class PacketIndex(NamedTuple):
-    """The packets of a regular video."""
-
     packets: list["Packet"]  # in the order in which they are decoded
     timestamps: list[int]  # of the frames that are shown, in the order in which they are
     keyframes: list[int]  # positions in `packets`

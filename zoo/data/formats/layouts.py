@@ -60,7 +60,6 @@ def scene_folders(root: str) -> tuple[str, str] | None:
 
 
 def _masks_beside(folder: str) -> bool:
-    """Return whether every image in a folder has a mask beside it."""
     _, files = next(walk(folder), ("", []))
     stems = [os.path.splitext(file)[0] for file in files if file.lower().endswith(images.EXTENSIONS)]
     masks = {stem for stem in stems if MASK_SUFFIX.search(stem)}
@@ -165,11 +164,7 @@ def count_animations(paths: Sequence[str]) -> tuple[int, int]:
 
 
 def doubts(root: str, parent: str, paths: Sequence[str]) -> str:
-    """Say what class folders look like in place of classes; "" if they look like classes.
-
-    Args:
-        parent: of the class folders, "" for root.
-    """
+    """Say what class folders look like in place of classes; "" if they look like classes."""
     place, start = os.path.normpath(os.path.join(root, parent)), len(parent) + bool(parent)
     below = defaultdict[str, set[str]](set)
     for path in paths:

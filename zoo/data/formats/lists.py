@@ -45,11 +45,7 @@ def read_list(path: str, suffix: str = "", folders: bool = True, notes: list[str
     A list is one of frame folders if every line ends in two integers.
 
     Args:
-        suffix: appended to every path of the list.
         folders: whether the list may name folders of numbered frames.
-
-    Raises:
-        UserError: the list cannot be read or a line is malformed; the message names file and line.
     """
     line_format = "`path label` or `path num_frames label`" if folders else "`path label`"
     lines = read_lines(path, "this list")
@@ -107,10 +103,6 @@ def read_lines(path: str, subject: str) -> dict[int, str]:
 
     Args:
         path: the file, in UTF-8.
-        subject: what the file is, in the message.
-
-    Raises:
-        UserError: the file cannot be read, or has too many lines for its size, or zero bytes.
     """
     with parsing(f"{path}: cannot read {subject}", "it should be a text file in UTF-8 with one entry per line"):
         text = regular.read(path).decode("utf-8-sig")
@@ -134,9 +126,6 @@ def check_inside(path: str, names: Iterable[str], allowed: bool) -> None:
     Args:
         names: the paths. Links within the folder may lead anywhere.
         allowed: whether paths may lead anywhere, too.
-
-    Raises:
-        UserError: a path is absolute or goes up by `..`.
     """
     for name in () if allowed else names:
         if name.startswith("/") or (os.pardir in name and os.pardir in name.split("/")):
@@ -185,10 +174,6 @@ def walk(folder: str, seen: dict[tuple[int, int], str] | None = None) -> Iterato
 
     Args:
         seen: what earlier walks have read; extended.
-
-    Raises:
-        UserError: a folder cannot be read, or a link leads to one that is read already: its files would count twice, or
-            without end.
     """
     seen = {} if seen is None else seen
     for path, subfolders, files in os.walk(folder, onerror=_refuse_folder, followlinks=True):
@@ -210,12 +195,8 @@ def read_folders(
     """List every file with one of the extensions below <root>/<split>/<class>/, labeled by its place in `classes`.
 
     Args:
-        root, split: of the folders. Folders and files come as from `walk`.
         extensions: in lower case.
         notes: receives a message on files with other extensions, or beside the class folders.
-
-    Raises:
-        UserError: a class folder is not in `classes`, or a link leads to a folder that is read already.
     """
     others, seen = Counter[str](), dict[tuple[int, int], str]()
     label_of: dict[str, int] = {}
@@ -251,11 +232,7 @@ def _kind(file: str) -> str:
 
 
 def class_folders(root: str, split: str) -> list[str]:
-    """Return the sorted names of the visible folders in <root>/<split>; none if that is not a folder.
-
-    Raises:
-        UserError: the folder cannot be read, or holds a link that leads nowhere, perhaps to a class.
-    """
+    """Return the sorted names of the visible folders in <root>/<split>; none if that is not a folder."""
     try:
         entries = [entry for entry in os.scandir(os.path.join(root, split)) if not is_hidden(entry.name)]
     except OSError as error:

@@ -188,9 +188,6 @@ def read_values(file: str | BinaryIO) -> np.ndarray:
 def look(file: str | BinaryIO, path: str) -> MaskStats:
     """Count the values of a mask, and look at its palette and at the borders of its areas.
 
-    Args:
-        file: a path or an open file.
-
     Raises:
         BadSample, InvalidMask: as `read_values`.
     """
@@ -289,15 +286,11 @@ def scan(root: str, splits: Sequence[Sequence[Pair]], count: int, allow_void: bo
 
     Args:
         root: folder that the paths are relative to.
-        splits: the pairs of each split.
         count: number of masks per split, evenly spread. Damaged ones are left out: the stream handles them.
         allow_void: accept masks that hold nothing but 0 and 255, where 255 really means ignored pixels.
 
     Returns:
         For each split, the counts of its masks.
-
-    Raises:
-        UserError: a file is not a mask, differs in size from its image, or fails `check_together`; or none can be read.
     """
     stats = []
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
@@ -320,9 +313,6 @@ def validate(stats: Sequence[MaskStats], label_map: LabelMap, num_classes: int) 
 
     Returns:
         int64 (num_classes + 1,).
-
-    Raises:
-        UserError: a mask holds values that are not legal; the message names the file and the values.
     """
     for mask_stats in stats:
         try:
@@ -356,12 +346,7 @@ def in_threads(look_at: Callable[[int], Found], indices: Sequence[int]) -> Itera
 
 
 def check_together(stats: Iterable[MaskStats], allow_void: bool = False) -> np.ndarray:
-    """Check that the values of masks mean the same, and count their pixels: int64 (256,).
-
-    Raises:
-        UserError: one of them, or the whole set, is black and white; values lie between the classes; a color has other
-            indices in other masks; or an index has other colors, and palettes no more of them than occur.
-    """
+    """Check that the values of masks mean the same, and count their pixels: int64 (256,)."""
     places, colors = dict[Color, tuple[frozenset[int], str]](), dict[int, tuple[Color, str]]()
     total, path = np.zeros(256, np.int64), ""
     for one in stats:

@@ -34,19 +34,13 @@ MAX_QUOTED = 60  # bytes of a malformed line in a message
 
 
 class ImageRecord(NamedTuple):
-    """Contents of an image record."""
-
     labels: tuple[float, ...]  # at least one
     encoded: bytes  # the image file; empty in a record that only holds counts
     label_bytes: int  # bytes per label, 4 or 8
 
 
 class RecordFile:
-    """A .rec file, read by byte offset. It keeps no position, so threads and processes may share or copy it.
-
-    Raises:
-        UserError: the file cannot be opened.
-    """
+    """A .rec file, read by byte offset. It keeps no position, so threads and processes may share or copy it."""
 
     def __init__(self, path: str):
         self.path = path
@@ -148,9 +142,6 @@ def read_index(path: str, pack: RecordFile) -> tuple[np.ndarray, np.ndarray]:
 
     Returns:
         Keys and byte offsets of the records, int64 (n,), in ascending order of the keys.
-
-    Raises:
-        UserError: a file is damaged or does not belong to the other; the message names file, key and byte.
     """
     with parsing(f"{path}: cannot read the index of the pack", "it must lie beside the .rec, with the same name"):
         regular.check(os.stat(path), limit=None)

@@ -119,7 +119,6 @@ def parse_json(text: str, finite: bool = False, expansion: int = JSON_EXPANSION)
 
     Args:
         text: in JSON, also with the numbers NaN, Infinity and -Infinity of Python.
-        finite: refuse numbers that are not finite.
         expansion: limit of the estimated memory, in sizes of the text.
 
     Raises:

@@ -54,7 +54,6 @@ def unpickle(
     """Unpickle one object and leave the file behind it.
 
     Args:
-        file: binary file at the beginning of the pickle.
         size: of the whole file in bytes, which the limits depend on.
         names: that the pickle may use, and what stands for them.
         encoding: how to decode the strings of Python 2.
@@ -197,8 +196,6 @@ class Array:
 
 
 class _DType:
-    """Stand-in for a numpy dtype."""
-
     __slots__ = ("dtype",)
 
     def __init__(self, dtypes: Collection[str], name: Any, *_: Any):

@@ -22,7 +22,6 @@ def split_name(root: str, split: str, layout: str = "{}", *others: str) -> str |
     It is train; val, valid or validation; else the one that says so by a word, as in training_set, where there is one.
 
     Args:
-        split: `train` or `val`.
         others: layouts of folders that must exist beside one that is found by a word.
     """
     names = SPLIT_NAMES[split]
@@ -59,7 +58,6 @@ def find_split(root: str, split: str, layouts: Sequence[str]) -> str | None:
     """Return the one folder that is a split by the words of its name; for `val` one of `test`, where there is no other.
 
     Args:
-        split: `train` or `val`.
         layouts: of its folders, such as images/{}, all of which must exist.
     """
     parent = os.path.dirname(layouts[0].partition("{}")[0])

@@ -67,7 +67,6 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, dec
 
     Args:
         sample_frames: called with the number of frames, returns the indices of the frames to decode.
-        min_frames: number of frames that the video must have.
         decoder: "decord" reads the videos by it that it reads rightly, "pyav" none.
 
     Returns:

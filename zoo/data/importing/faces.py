@@ -32,9 +32,6 @@ class Detector:
 
     Args:
         path: of its weights, an ONNX file.
-
-    Raises:
-        UserError: the file is none that OpenCV can run.
     """
 
     def __init__(self, path: str):

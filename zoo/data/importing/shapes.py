@@ -90,7 +90,6 @@ def outline(unit: np.ndarray, corners: np.ndarray, degrees: float = 0) -> np.nda
     """Return the polygon of a box, or of the ellipse in it.
 
     Args:
-        unit: SQUARE or CIRCLE.
         corners: two opposite ones of the box, (2, 2).
         degrees: turned clockwise about its center.
     """

@@ -44,7 +44,6 @@ _thread = _Thread()
 
 
 def is_installed(loader: str) -> bool:
-    """Return whether a loader is installed."""
     return loader not in DALI or extras.is_installed("nvidia.dali")
 
 
@@ -93,7 +92,6 @@ def decode_here(samples: Sequence[PlannedSample]) -> None:
 
     Raises:
         Failure: DALI cannot decode it. Nothing has changed.
-        UserError: images have different sizes.
     """
     soundness.check(samples)
     _, decoded = _thread.decoder.decode(pack(samples, len(samples)))

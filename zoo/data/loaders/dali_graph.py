@@ -70,7 +70,6 @@ class Graph:
 
         Args:
             room: largest number of images at a time.
-            threads: of DALI.
             device_id: number of the CUDA device; None for a CPU.
         """
         self.key, self.room = key, room
@@ -207,11 +206,7 @@ class Packed(NamedTuple):
 
 
 def pack(samples: Sequence[PlannedSample], batch_size: int) -> Batch:
-    """Stack samples into a batch as `collate` does, with the arrays packed in which something is pending.
-
-    Raises:
-        UserError: samples have different shapes.
-    """
+    """Stack samples into a batch as `collate` does, with the arrays packed in which something is pending."""
     names = [name for name in samples[0] if any(isinstance(sample[name], Pending) for sample in samples)]
     batch = collate(
         [{name: value for name, value in sample.items() if name not in names} for sample in samples],  # type: ignore[misc]
@@ -268,12 +263,10 @@ class DeviceImages(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the only part is the array."""
         order = self.order.ravel()
         return len(self.decoded) == 1 and not len(self.rest) and np.array_equal(order, np.arange(len(order)))
 
     def on_host(self) -> np.ndarray:
-        """Return the array as a copy on the host."""
         parts = [np.array(part.as_cpu()) for part in self.decoded]
         return np.concatenate([*parts, self.rest] if len(self.rest) else parts)[self.order]
 
@@ -289,7 +282,6 @@ class DeviceDecoder:
 
         Args:
             device_id: number of the CUDA device; None for a CPU.
-            threads: of DALI.
         """
         self._device_id, self._threads = device_id, threads
         # The set that was used last comes first: a single thread builds only one.
@@ -302,7 +294,6 @@ class DeviceDecoder:
 
         Raises:
             Failure: DALI cannot decode one of the images.
-            UserError: images of the batch have different sizes.
         """
         arrays, packed = unpack(batch)
         graphs = self._sets.get()

@@ -80,7 +80,6 @@ class _Jpeg:
                 self.at = following.start()
 
     def _read(self, marker: int, content: bytes) -> str | None:
-        """Return the problem of a segment."""
         if marker == DHT:
             tables = _huffman_tables(content)
             self.huffman |= tables or set()

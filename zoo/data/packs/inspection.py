@@ -36,7 +36,6 @@ class VideoProperties(NamedTuple):
         codec: FFmpeg's name, such as `h264`.
         width: Of the upright frames, that is with the display matrix applied.
         height: Of the upright frames.
-        frames: Number of frames that are shown.
         rate: Frames per second as (numerator, denominator), (0, 1) if unknown.
     """
 

@@ -42,15 +42,12 @@ class Info:
     """What is known of a prepared data set as a whole.
 
     Attributes:
-        kind: As passed to zoo data prepare.
         media: `video`, `image`, `pair` (image and mask) or `face`.
         form: `files` (the files of `root` are read), `pack` (the same files in packs), `reencode` (H.264 in packs),
             `frames` (the files of single frames in packs), `folders` (the folders of frames in `root` are read) or
             `resize` (smaller JPEG files in packs).
         root: Folder of the source, absolute.
         splits: Name -> first sample and the one after the last.
-        shards: File names of the packs.
-        terms: What is known of the license.
         frame_template: Format string of the files of a source that holds folders of frames; else empty.
         first_frame: Number of the first of these files.
         held_out: Part of the protocol id of a validation split that was held out of the training samples; else empty.
@@ -109,11 +106,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def read(folder: str) -> Manifest:
-    """Read and check the manifest of a prepared data set.
-
-    Raises:
-        UserError: It is damaged or of another version.
-    """
+    """Read and check the manifest of a prepared data set."""
     path = os.path.join(folder, NAME)
     with parsing(f"{path}: cannot be read", "prepare the data set again, into a new folder"):
         file = safe_open(path, "numpy")
@@ -166,7 +159,6 @@ def _check_info(info: Info) -> None:
 
 
 def _records_needed(info: Info, columns: dict[str, np.ndarray]) -> np.ndarray | int:
-    """Return the number of records of a packed sample."""
     return columns["frames"] if info.form == "frames" else 2 if info.media == "pair" else 1
 
 

@@ -29,9 +29,6 @@ def open_splits(settings: Any, media: str, decided: dict[str, object]) -> "tuple
 
     Returns:
         The splits, or None if the folder is no prepared data set.
-
-    Raises:
-        UserError: The folder holds something else, or a setting is set.
     """
     root = settings.root
     if not manifest.is_prepared(root):
@@ -63,12 +60,7 @@ class PreparedSplit:
         bytes: int64 (n,), size of the source files.
 
     Args:
-        folder: The folder that zoo data prepare wrote.
-        name: `train` or `val`.
         local: Gives the path to read a source file from.
-
-    Raises:
-        UserError: The folder holds no such split, or a pack is missing.
     """
 
     def __init__(self, folder: str, name: str, local: cache.LocalPath = cache.source_path):
@@ -108,7 +100,6 @@ class PreparedSplit:
         return os.fsdecode(self._masks[index])
 
     def mask_path(self, index: int) -> str:
-        """Return the path of the source file of a mask."""
         return os.path.join(self.info.root, self.mask_name(index))
 
     def labeled_paths(self) -> list[LabeledPath]:

@@ -81,17 +81,12 @@ class Plan:
     held_out: str = ""
 
     def shard_name(self, chunk: Chunk) -> str:
-        """Return the name of the pack of a chunk."""
         shards = sum(other.split == chunk.split for other in self.chunks)
         return f"{chunk.split}-{chunk.shard:05d}-of-{shards:05d}.rec"
 
 
 def claim(out: str, job: Job) -> None:
-    """Mark a new or empty folder as this job's, or check that it is already marked so.
-
-    Raises:
-        UserError: The folder holds something else, or cannot be written.
-    """
+    """Mark a new or empty folder as this job's, or check that it is already marked so."""
     root, folder = os.path.realpath(job.root), os.path.realpath(out)
     if os.path.commonpath([root, folder]) == root:
         raise UserError(f"--out {out}: lies inside the data set, which is never written to; choose another folder")
@@ -178,7 +173,6 @@ def load_plan(out: str) -> Plan | None:
 
 
 def read_samples(out: str, number: int) -> list[Sample]:
-    """Read the samples of a chunk."""
     with open(work_path(out, number, "samples.jsonl"), encoding="utf-8") as file:
         return [Sample(*json.loads(line)) for line in file]
 

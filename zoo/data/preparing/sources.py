@@ -33,13 +33,10 @@ class Sample(NamedTuple):
     """A labeled file of a split.
 
     Attributes:
-        path: Relative to the root.
         label: Its class, -1 without classes.
-        mask: Path of its mask, "" without one.
         key: Of a record in a pack, -1 for a file of its own.
         offset: Of that record in bytes.
         frames: Number of images of a folder, -1 for a file.
-        size: Bytes of its files.
     """
 
     split: str
@@ -62,7 +59,6 @@ class Listing(NamedTuple):
 
     Attributes:
         media: `video`, `frames` (folders of images), `image`, `pair` or `face`.
-        classes: Their names by label.
         pattern: Template of the names of frames, and the number of the first.
         held_out: Of the validation split, as in its protocol id.
     """
@@ -79,9 +75,6 @@ def find(kind: str, root: str, lists: dict[str, Any]) -> Listing:
 
     Args:
         lists: Settings of LIST_SETTINGS for the loader of the data set.
-
-    Raises:
-        UserError: There is no such data set in the folder; the message says what belongs there.
     """
     if manifest.is_prepared(root):
         raise UserError(f"{root}: is a prepared data set already; pass the folder that it was made of")

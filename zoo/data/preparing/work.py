@@ -73,7 +73,6 @@ def run(tasks: Sequence[Task], workers: int, show: Callable[[int], None]) -> Non
         show: Called now and then with the number of samples done.
 
     Raises:
-        UserError: A file system fails, or a process was killed.
         OSError: The result cannot be written.
     """
     context = multiprocessing.get_context("spawn")
@@ -129,7 +128,6 @@ def work_on(task: Task, begin: Callable[[int], bool]) -> None:
         begin: Called with the position of each sample before the work on it; ends the work if it returns false.
 
     Raises:
-        UserError: A file system fails.
         OSError: The result cannot be written.
     """
     number, entries, end = task.chunk.number, list[Entry](), 0
@@ -171,7 +169,6 @@ def examine(task: Task, sample: Sample) -> Examined:
 
     Raises:
         BadSample: It cannot be decoded.
-        UserError: The file system fails.
     """
     examiners = {"video": _video, "image": _image, "frames": _frames, "pair": _pair, "face": _face}
     try:

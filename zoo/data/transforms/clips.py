@@ -18,7 +18,6 @@ def multi_scale_box(width: int, height: int, size: int, scales: Sequence[float],
     Args:
         size: target size in pixels; a side within 2 pixels of it takes that size.
         scales: fractions of the shorter side of the frame that a side may have, truncated to pixels.
-        rng: draws the pair of sides, then the position.
     """
     sides = [max(1, int(min(width, height) * scale)) for scale in scales]
     sides = [size if abs(side - size) < SNAP_DISTANCE else side for side in sides]
@@ -49,7 +48,6 @@ def view_boxes(width: int, height: int, size: int, crops: int) -> list[tuple[Box
     Args:
         width: of its frames, at least `size`.
         height: of its frames, at least `size`.
-        size: side of the crops.
         crops: 1: the center. 3: left, right and center of the middle row (identical for a portrait clip whose shorter
             side is `size`). 10: the corners and the center, each followed by its mirrored version.
     """
@@ -109,7 +107,6 @@ def dense_test(n: int, segments: int) -> np.ndarray:
 
 
 def _segment_frames(n: int, segments: int, phase: float) -> np.ndarray:
-    """Return the frame at a phase, a fraction of the segment length, of every segment."""
     length = n / segments
     return np.array([int(length * phase + length * k) for k in range(segments)], np.int64)
 

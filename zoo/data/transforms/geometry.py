@@ -18,7 +18,6 @@ class Geometry(NamedTuple):
     """Steps from an upright image to that of a sample, in the order of the attributes; None leaves a step out.
 
     Attributes:
-        box: part of the image that is kept.
         size: to which that part is resized, bilinear.
         antialias: see `resize` in data/transforms/pixels.py.
         window: part of the resized image that is kept.
@@ -53,7 +52,6 @@ def random_box(
     Args:
         scale: range of the box's fraction of the image area, drawn uniformly.
         ratio: range of the box's aspect ratio, width / height, drawn log-uniformly.
-        rng: source of the draws.
 
     Returns:
         The box; after ten draws that exceed the image, the largest central box of an allowed aspect ratio.

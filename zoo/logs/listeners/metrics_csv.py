@@ -39,5 +39,4 @@ class Table:
 
 
 def open_listener(folder: str, config: Config) -> Listener:
-    """Return the listener of a run."""
     return Table(folder)

@@ -56,8 +56,6 @@ class Margin(face.Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Loss(Margin):
-    """The combined margin."""
-
     loss: LossName = "combined"
     m1: Annotated[
         float, Range(low=1), Doc("SphereFace's margin: the target logit is scale * (cos(m1 * angle + m2) - m3).")

@@ -35,7 +35,6 @@ class Settings:
 
     @property
     def equal_counts(self) -> bool:
-        """Whether every batch has the same count."""
         return False
 
     def auxiliary(self) -> "Settings":

@@ -59,7 +59,6 @@ class Loss(segment.Settings):
 
     @cached_property
     def pixel_weights(self) -> tuple[float, ...]:
-        """The weights of classes, and that of ignored pixels."""
         return (*(self.class_weights or ()), 0.0)
 
     def auxiliary(self) -> "Loss":

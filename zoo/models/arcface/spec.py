@@ -41,8 +41,6 @@ FP32_MODULES: tuple[str, ...] = ("fc", "features")
 
 @dataclass(frozen=True)
 class Arch(Architecture):
-    """Architecture of an IResNet."""
-
     depth: Annotated[Literal[18, 34, 50, 100, 101, 152, 200], Doc("Layers of the network.")] = 50
     variant: Annotated[
         Literal["insightface", "plsc"],
@@ -60,7 +58,6 @@ class Arch(Architecture):
 
     @property
     def is_plsc(self) -> bool:
-        """Whether this is PLSC's variant."""
         return self.variant == "plsc"
 
     @property
@@ -70,7 +67,6 @@ class Arch(Architecture):
 
     @property
     def epsilon(self) -> float:
-        """Epsilon of every batch normalization."""
         return 2e-5 if self.is_plsc else 1e-5
 
     @property
@@ -158,7 +154,6 @@ def flops(arch: Arch, shape: Sequence[int]) -> int:
 
 
 def checkpointed_modules(arch: Arch) -> tuple[str, ...]:
-    """Return the names of the blocks."""
     return tuple(f"layer{number}.{i}" for number, (count, _) in enumerate(stages(arch), 1) for i in range(count))
 
 

@@ -80,12 +80,10 @@ class Arch(Architecture):
 
     @property
     def head_channels(self) -> int:
-        """Channels of the head."""
         return self.head_width or (512 if self.variant == "mmseg" else 256)
 
     @property
     def has_auxiliary(self) -> bool:
-        """Whether there is an auxiliary head."""
         return self.variant == "mmseg" if self.auxiliary is None else self.auxiliary
 
     @property

@@ -29,8 +29,6 @@ BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 @dataclass(frozen=True)
 class Arch(Architecture):
-    """Architecture of a ResNet."""
-
     depth: Annotated[Literal[18, 34, 50, 101, 152], Doc("Layers of the network.")] = 50
     num_classes: Annotated[Count | None, Doc("Outputs of the classifier; null: the classes of the data.")] = None
     width: Annotated[Count, Doc("Channels of the stem, 64 in the paper.")] = 64
@@ -174,7 +172,6 @@ def output_pixels(arch: Arch, name: str, height: int, width: int) -> int:
 
 
 def checkpointed_modules(arch: Arch) -> tuple[str, ...]:
-    """Return the names of the blocks."""
     return tuple(f"layer{number}.{i}" for number, count in enumerate(BLOCKS[arch.depth], 1) for i in range(count))
 
 

@@ -16,11 +16,9 @@ def temporal_shift(graph: Graph, x: str, segments: int, div: int = 8, direction:
     frame. The other channels stay. A frame without that neighbour gets zeros.
 
     Args:
-        graph: to which it is added.
         x: (N*T, C, H, W), the frames of a clip one after the other.
         segments: T, frames per clip.
         div: 1 / div of the channels is shifted in each direction.
-        direction: future, past or causal.
     """
     channels, height, width = (graph.size(x, axis) for axis in (1, 2, 3))
     fold = channels // div
@@ -43,7 +41,6 @@ def shift_frame(graph: Graph, x: str, previous: str, div: int) -> tuple[str, str
     """Shift a single frame causally.
 
     Args:
-        graph: to which it is added.
         x: (N, C, H, W), the frame.
         previous: (N, C // div, H, W), the first channels of the frame before.
         div: 1 / div of the channels is shifted.
@@ -105,7 +102,6 @@ def build_frame(graph: Graph, arch: Arch, frame: str, state: Sequence[str]) -> t
     """Add the next frame of a stream with a causal shift: `forward_frame` of torch.py.
 
     Args:
-        graph: to which it is added.
         frame: (N, 3, H, W).
         state: of the frame before, (N, *shape) for each of spec.state_shapes.
 

@@ -20,7 +20,6 @@ def temporal_shift(x: paddle.Tensor, segments: int, div: int = 8, direction: str
         x: (N*T, C, H, W), the frames of a clip one after the other.
         segments: T, frames per clip.
         div: 1 / div of the channels is shifted in each direction.
-        direction: future, past or causal.
 
     Returns:
         A new tensor of the same shape.

@@ -26,8 +26,6 @@ SHIFT_OFFSETS = {"future": (1, -1), "past": (-1, 1), "causal": (-1,)}
 
 @dataclass(frozen=True)
 class Arch(Checked):
-    """Architecture of a TSM."""
-
     depth: Annotated[Literal[18, 34, 50, 101, 152], Doc("Layers of the backbone, a ResNet.")] = 50
     num_classes: Annotated[Count | None, Doc("Outputs of the classifier; null: the classes of the data.")] = None
     segments: Annotated[Count | None, Doc("Frames per clip, T; null: that of the data.")] = None
@@ -67,7 +65,6 @@ class Arch(Checked):
 
     @property
     def backbone(self) -> resnet.Arch:
-        """The ResNet."""
         return resnet.Arch(self.depth, self.num_classes, self.width)
 
     @property

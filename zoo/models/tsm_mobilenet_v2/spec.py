@@ -70,8 +70,6 @@ class Arch(Architecture):
 
 
 class Block(NamedTuple):
-    """One inverted residual block."""
-
     inputs: int
     hidden: int  # channels of the depthwise convolution; as many as the inputs if nothing expands them
     outputs: int
@@ -96,7 +94,6 @@ def scaled(channels: int, width: int) -> int:
 
 
 def blocks(arch: Arch) -> tuple[Block, ...]:
-    """Return the blocks in order."""
     found: list[Block] = []
     inputs = scaled(32, arch.width)
     for expansion, channels, count, stride in STAGES:
@@ -160,7 +157,6 @@ def flops(arch: Arch, shape: Sequence[int]) -> int:
 
 
 def checkpointed_modules(arch: Arch) -> tuple[str, ...]:
-    """Return the names of the blocks."""
     return tuple(f"blocks.{i}" for i in range(len(blocks(arch))))
 
 

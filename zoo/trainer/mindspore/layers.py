@@ -220,9 +220,6 @@ def convert_to_fp64(model: nn.Cell, sync_ranks: int = 1) -> nn.Cell:
     Args:
         model: its parameters become fp64. Attributes of its own cells that are Python numbers become tensors.
         sync_ranks: number of ranks over which training batches are normalized.
-
-    Raises:
-        UserError: MindSpore has no fp64 for a cell of the model.
     """
     for name, cell in model.cells_and_names():
         if type(cell) in UNSUPPORTED or (type(cell) is nn.Conv3d and not _is_pointwise(cell)):

@@ -29,7 +29,6 @@ def named_tensors(model: nn.Cell) -> dict[str, Parameter]:
 
 
 def is_statistic(name: str) -> bool:
-    """Return whether a canonical name is that of a running statistic."""
     return name.endswith((".running_mean", ".running_var"))
 
 
@@ -82,9 +81,6 @@ def checkpointed_cells(model: nn.Cell, plan: Plan) -> list[nn.Cell]:
     """Return the cells that the plan names; called before the precision is converted, which changes their names.
 
     Graph mode alone: in pynative mode, MindSpore runs the whole module again, and updates its running statistics.
-
-    Raises:
-        UserError: there are some in pynative mode.
     """
     if plan.checkpointed_modules and not plan.mode.compile:
         raise UserError("train.checkpoint_activations: MindSpore has it in graph mode only; leave train.compile out")

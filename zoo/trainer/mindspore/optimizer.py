@@ -29,7 +29,6 @@ class ParameterUpdate(nn.Cell):
     - lr_scale, weight_decay: of the parameter, Python numbers; in fp64 tensors.
 
     Args:
-        plan: specification of the optimizer, and precision.
         skips_on_host: whether updates that are skipped are not called at all.
         ranks: that hold other rows of the parameter, this one included.
     """
@@ -53,7 +52,6 @@ class ParameterUpdate(nn.Cell):
         return done
 
     def formula(self, lr, applied, weight, gradient, lr_scale, weight_decay, *slots):
-        """Return the new weight and the new slots."""
         step, new_slots = self.spec.direction(self.math, weight, gradient, slots, weight_decay, applied)
         return (weight - lr * self.math.number(lr_scale, weight) * step,) + new_slots
 

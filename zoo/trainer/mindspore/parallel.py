@@ -66,7 +66,6 @@ def split_into_buckets(lengths: Sequence[int], bucket_length: int) -> tuple[tupl
     """Return the ranges [first, last) of the buckets, from the last one to the first.
 
     Args:
-        lengths: elements of each gradient.
         bucket_length: elements after which a bucket is complete; the one in front may have fewer.
     """
     buckets, last, total = [], len(lengths), 0
@@ -134,7 +133,6 @@ def all_reduce_mean(tensors: Sequence[Parameter], world_size: int) -> None:
 
 
 def means_over_ranks(arrays: Sequence[np.ndarray], world_size: int) -> list[np.ndarray]:
-    """Return the means of arrays of one type over ranks, with one all-reduce."""
     flat = np.concatenate([array.ravel() for array in arrays])
     flat = all_reduce(Tensor(flat), world_size).asnumpy() / flat.dtype.type(world_size)
     parts = np.split(flat, np.cumsum([array.size for array in arrays])[:-1])

@@ -33,12 +33,10 @@ class ParameterShard(nn.Cell):
     """Rows [first, last) of a parameter (num_rows, width) that is sharded over ranks; as a cell, their update.
 
     Args:
-        name: canonical name of the parameter.
         sample_rate: fraction of the rows that an update uses (Partial FC).
         plan: param_group, optimizer and seed.
 
     Attributes:
-        values: the rows of this rank.
         slots: of `values`, in the order of the optimizer's specification.
     """
 
@@ -62,7 +60,6 @@ class ParameterShard(nn.Cell):
 
         Args:
             classes: int32, any shape: of all samples of the update, on all ranks.
-            step: number of the update.
 
         Returns:
             `target_rows`: the active row of each class; -1 for a class of another rank. If rows are sampled also

@@ -38,7 +38,6 @@ class Trainer:
     """Trainer in MindSpore; see zoo/trainer/protocol.py for the contracts of its methods.
 
     Args:
-        Model: class of the model.
         objective: section `task:` of the recipe, with the loss.
         plan: everything else that a step needs.
     """
@@ -198,7 +197,6 @@ class Trainer:
         return mint.maximum(parallel.all_reduce(count, self.world_size), scalar(1.0, self.dtype))
 
     def _state(self) -> dict[str, Parameter]:
-        """Return every tensor of the state dict by its key."""
         tensors = {**self.tensors}
         if self.ema:
             tensors.update((ema_key(name), tensor) for name, tensor in self.ema.averages.items())
@@ -333,7 +331,6 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: C
 
     Args:
         trainer: its running statistics are unchanged afterwards.
-        batch: a training batch on the device.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
         keep: reduces a float64 array to what the record keeps of it.
     """

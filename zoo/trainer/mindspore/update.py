@@ -23,8 +23,6 @@ from zoo.trainer.update import GOOD_STEPS_KEY, SCALE_KEY, SKIPPED_KEY, floor_of,
 
 
 class Objective(nn.Cell):
-    """Objective without parameters of its own."""
-
     def __init__(self, settings: Any, plan: Plan):
         super().__init__()
         self.settings = settings
@@ -65,7 +63,6 @@ class LossScaler(nn.Cell):
 
     Args:
         dynamic: adapt the scale; else it never changes.
-        initial: scale of the first update.
 
     Attributes:
         scale, good_steps, skipped, consecutive_skips: 0-d fp32 parameters.
@@ -144,7 +141,6 @@ class Update(nn.Cell):
     rows of the shard, None for all.
 
     Args:
-        plan: optimizer, clipping and precision.
         slots: theirs, a tuple for each slot of the optimizer.
         all_reduce_mean: mean of gradients over ranks; None for one rank.
         shard: sharded parameter of the objective.

@@ -141,9 +141,6 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
         launch: this process among those of the run.
         device: auto, cpu, cuda, cuda:N, npu or npu:N.
         port: a free port of the machine of rank 0, if there are several processes.
-
-    Raises:
-        UserError: the device is not present.
     """
     problem = cuda_libraries.problem() if device.partition(":")[0] == "cuda" else None
     if problem:

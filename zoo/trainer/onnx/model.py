@@ -37,9 +37,6 @@ class OnnxModel:
 
         Args:
             plan: `fields` has its input first, `output` is the task's specification of predictions.
-
-        Raises:
-            UserError: the graph cannot be loaded here, or cannot give such predictions.
         """
         self.session, self.input = Session(file, world), file.metadata.input
         self.field = plan.fields[0]
@@ -134,11 +131,7 @@ class OnnxModel:
 
 
 def build(output: Any, arch: Any, file: GraphFile) -> Predict:
-    """Return the predictions of a task by an exported model of this architecture, from its `forward`.
-
-    Raises:
-        UserError: the graph cannot give them.
-    """
+    """Return the predictions of a task by an exported model of this architecture, from its `forward`."""
     kind = file.metadata.output.kind
     if isinstance(output, face.Embeddings) and output.flip and kind == "unit_embedding":
         raise UserError(

@@ -96,9 +96,6 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     Args:
         launch: this process among those of the evaluation.
         device: auto, cpu, cuda, tensorrt, or one of these with a number, such as cuda:1.
-
-    Raises:
-        UserError: the device is not present, or this build of ONNX Runtime does not use it.
     """
     selected = select_device(device, launch, tuple(PROVIDERS), _device_count, "ONNX Runtime")
     return World(launch.rank, launch.size, selected, _thread_count())
@@ -138,15 +135,9 @@ class Session:
 
     Attributes:
         size: of the graph's input by dimension; None where it may vary.
-        runtime: ONNX Runtime's own session.
     """
 
     def __init__(self, file: GraphFile, world: World):
-        """Load a graph.
-
-        Raises:
-            UserError: ONNX Runtime cannot load it here, or inputs, outputs or states are not those of the metadata.
-        """
         self.path, self.metadata = file.path, file.metadata
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = world.threads, 1
@@ -175,9 +166,6 @@ class Session:
 
         Args:
             inputs: by name; those of `states` too.
-
-        Raises:
-            UserError: the graph does not take inputs of this shape, or fails.
         """
         names = [self.metadata.output.name, *(state.output for state in self.metadata.states)]
         try:
@@ -187,11 +175,7 @@ class Session:
             raise UserError(f"{self.path}: ONNX Runtime cannot run this graph on {shapes} ({_reason(error)})") from None
 
     def _check(self, kind: str, nodes: Any, states: Mapping[str, tuple[int, ...]]) -> tuple[int | None, ...]:
-        """Return the size of the graph's input or output by dimension; nodes: of the graph, states: shapes by name.
-
-        Raises:
-            UserError: names, types or sizes are not those of the metadata.
-        """
+        """Return the size of the graph's input or output by dimension; nodes: of the graph, states: shapes by name."""
         main = getattr(self.metadata, kind)
         found = {node.name: (node.type, tuple(node.shape or ())) for node in nodes}
         if sorted(found) != sorted([main.name, *states]):

@@ -26,7 +26,6 @@ warnings.filterwarnings("ignore", "When training, we now always track global mea
 
 
 def updates_biased_variance(place) -> bool:
-    """Return whether the running variance is updated with the biased variance on a device."""
     x = paddle.to_tensor([[[[0.0, 2.0]]]], place=place)  # biased variance 1, unbiased 2
     mean, variance, weight, bias = (paddle.to_tensor([value], place=place) for value in (0.0, 0.0, 1.0, 0.0))
     F.batch_norm(x, mean, variance, weight, bias, training=True, momentum=0.0)

@@ -31,7 +31,6 @@ class Window(NamedTuple):
 
     @property
     def is_pixel(self) -> bool:
-        """Whether each pixel is computed from the one in its place."""
         return [*self.kernel, *self.stride, *self.padding] == [1, 1, 1, 1, 0, 0]
 
     def map_size(self, size: list[int]) -> list[int]:

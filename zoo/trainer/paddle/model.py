@@ -28,7 +28,6 @@ CANONICAL = {**STATISTICS, "_weight": "weight"}
 
 
 def canonical_name(name: str) -> str:
-    """Return the canonical name of a tensor that Paddle calls `name`."""
     layer, _, last = name.rpartition(".")
     return f"{layer}.{CANONICAL[last]}" if last in CANONICAL else name
 
@@ -40,7 +39,6 @@ def named_tensors(model: nn.Layer) -> dict[str, paddle.Tensor]:
 
 
 def is_statistic(name: str) -> bool:
-    """Return whether a canonical name is that of a running statistic."""
     return name.endswith(tuple(STATISTICS.values()))
 
 
@@ -56,7 +54,6 @@ def to_numpy(tensor: paddle.Tensor, transpose: bool) -> np.ndarray:
 
 
 def copy_into(tensor: paddle.Tensor, array: np.ndarray, transpose: bool) -> None:
-    """Copy an array of canonical layout into a tensor."""
     tensor.set_value(np.asarray(array.T if transpose else array, order="C"))
 
 
@@ -189,7 +186,6 @@ def checkpoint_modules(model: nn.Layer, modules: Sequence[str], autocast: Callab
     Args:
         model: changed in place.
         modules: names of layers from tensors to a tensor, none within another.
-        autocast: returns the context in which the model computes.
 
     Raises:
         KeyError: the model has no layer of this name.

@@ -164,7 +164,6 @@ class Optimizer:
         """Update every parameter that has a gradient; of a shard whose rows are sampled only these.
 
         Args:
-            factors: of the gradients, which are not changed.
             finite: bool (); where it is False, nothing changes.
             applied: number of the update without those that were skipped, from 1.
         """

@@ -14,12 +14,7 @@ from zoo.trainer.protocol import DeviceBatch
 
 
 class ForwardModule(nn.Layer):
-    """Model whose forward pass is a function of a list of tensors; DataParallel wraps it.
-
-    Args:
-        model: owner of the parameters.
-        function: its forward pass, perhaps compiled.
-    """
+    """Model whose forward pass is a function of a list of tensors; DataParallel wraps it."""
 
     def __init__(self, model: nn.Layer, function: Callable):
         super().__init__()
@@ -84,7 +79,6 @@ class Copies:
         self.kept: deque[tuple[Any, Sequence[DeviceBatch]]] = deque()
 
     def copy(self, array: np.ndarray) -> paddle.Tensor:
-        """Return an array as a tensor on the device."""
         if not self.is_gpu:
             return paddle.to_tensor(array, place=self.place)
         source = paddle.to_tensor(array, place=paddle.CUDAPinnedPlace())

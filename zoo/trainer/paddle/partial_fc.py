@@ -29,7 +29,6 @@ class ParameterShard:
         sample_rate: fraction of the rows that an update uses (Partial FC).
 
     Attributes:
-        values: the rows of this rank.
         active_rows: the rows that the current update uses, with its gradient; `values` unless they are sampled.
         index: int64, sorted: which rows are active; None for all.
     """
@@ -47,7 +46,6 @@ class ParameterShard:
 
         Args:
             classes: int64, any shape: of all samples of the update, on all ranks.
-            step: number of the update.
 
         Returns:
             The active row of each class; -1 for a class of another rank.

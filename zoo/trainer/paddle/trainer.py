@@ -30,12 +30,8 @@ class Trainer:
     """Trainer in PaddlePaddle; see zoo/trainer/protocol.py for the contracts of its methods.
 
     Args:
-        Model: class of the model.
         objective: section `task:` of the recipe, with the loss.
         plan: everything else that a step needs.
-
-    Raises:
-        UserError: Paddle cannot run the plan on this device.
     """
 
     def __init__(self, Model: type[nn.Layer], arch: Any, objective: Any, plan: Plan, world: World):
@@ -354,7 +350,6 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: C
 
     Args:
         trainer: its running statistics are unchanged afterwards.
-        batch: a training batch on the device.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
         keep: reduces a float64 array to what the record keeps of it.
     """

@@ -114,7 +114,6 @@ def _channel_sums(function: Callable[..., torch.Tensor], *tensors: torch.Tensor)
 
 
 def _wide_type(x: torch.Tensor) -> torch.dtype:
-    """Return the type that x is computed in."""
     return torch.promote_types(x.dtype, torch.float32)
 
 

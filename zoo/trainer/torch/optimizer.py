@@ -106,7 +106,6 @@ class JoinedMath(Math):
     """Operations on parameters that are joined in one vector.
 
     Attributes:
-        sizes: elements of each of them.
         are_matrices: whether they have more than one dimension.
     """
 
@@ -175,7 +174,6 @@ class Optimizer:
         self.groups = [(key, list(names)) for key, names in groupby(sorted(own, key=numbers), numbers)]
 
     def named_slots(self) -> dict[str, torch.Tensor]:
-        """Return every slot by its key in a state dict."""
         return {
             slot_key(slot, name): tensor
             for name, tensors in self.slots.items()

@@ -31,7 +31,6 @@ class ParameterShard:
         sample_rate: fraction of the rows that an update uses (Partial FC).
 
     Attributes:
-        values: the rows of this rank.
         active_rows: the rows that the current update uses, with its gradient; `values` unless they are sampled.
         index: int64, sorted: which rows are active; None for all.
     """
@@ -57,7 +56,6 @@ class ParameterShard:
 
         Args:
             classes: any shape: of all samples of the update, on all ranks.
-            step: number of the update.
         """
         rows = np.where((classes >= self.first) & (classes < self.last), classes - self.first, -1)
         index = sharding.choose_active_rows(rows, len(self.values), self.sample_rate, self.seed, self.rank, step)

@@ -30,7 +30,6 @@ class Trainer:
     """Trainer in PyTorch; see zoo/trainer/protocol.py for the contracts of its methods.
 
     Args:
-        Model: class of the model.
         objective: section `task:` of the recipe, with the loss.
         plan: everything else that a step needs.
     """
@@ -336,7 +335,6 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: C
 
     Args:
         trainer: its running statistics are unchanged afterwards.
-        batch: a training batch on the device.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
         keep: reduces a float64 array to what the record keeps of it.
     """

@@ -158,9 +158,6 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
         launch: this process among those of the run.
         device: auto, cpu, cuda or cuda:N.
         port: a free port of the machine of rank 0, if there are several processes.
-
-    Raises:
-        UserError: the device is not present.
     """
     selected = select_device(device, launch, ("cuda",), _device_count, "PyTorch")
     if selected.type == "cpu":
@@ -184,7 +181,6 @@ def _check_build(capability: tuple[int, int], architectures: Sequence[str]) -> N
     """Raise UserError unless this PyTorch was built for a GPU.
 
     Args:
-        capability: of the GPU.
         architectures: such as sm_75, whose kernels run on 7.5 and later ones of 7, and compute_90, which is compiled on
             the machine for 9.0 and all later ones.
     """
