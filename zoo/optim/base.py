@@ -79,7 +79,7 @@ class Math:
 
     def bias_correction(self, log_beta: float, applied: Any, like: Any) -> Any:
         """Return 1 - beta^applied, given the logarithm of beta, for the mean of so many values that starts from 0."""
-        return self.ops.cast(self.rounded(self.ops.bias_correction(log_beta, applied, like.dtype)), like.dtype)
+        return self.ops.astype(self.rounded(self.ops.bias_correction(log_beta, applied, like.dtype)), like.dtype)
 
     def norm(self, x: Any) -> Any:
         """Return the L2 norm, of a sharded parameter over all ranks; ()."""
@@ -91,7 +91,7 @@ class Math:
 
     def trust(self, x: Any, y: Any, ratio: Any) -> Any:
         """Return a ratio of two norms, or 1 if one of them is 0; ()."""
-        return self.rounded(self.ops.where(self.ops.both(x > 0, y > 0), ratio, self.ops.ones_like(ratio)))
+        return self.rounded(self.ops.where(self.ops.logical_and(x > 0, y > 0), ratio, self.ops.ones_like(ratio)))
 
     def scaled(self, factor: Any, x: Any) -> Any:
         """Return a parameter's direction, multiplied by a number of the parameter."""

@@ -160,7 +160,7 @@ def chunks(classes: int, samples: int) -> tuple[tuple[int, int], ...]:
 
 def rows_within(ops: Any, rows: Any, first: int, last: int) -> Any:
     """Return rows counted from `first`; -1 where they are not in [first, last)."""
-    return ops.where(ops.both(rows >= first, rows < last), rows - first, -1)
+    return ops.where(ops.logical_and(rows >= first, rows < last), rows - first, -1)
 
 
 def of_targets(ops: Any, matrix: Any, rows: Any) -> Any:

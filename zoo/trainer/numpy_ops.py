@@ -1,6 +1,7 @@
 """The operations that losses, optimizers and outputs are written over, in numpy.
 
 zoo/trainer/<framework>/ops.py has the same functions for tensors of the framework: there its quirks are mended, once.
+They have numpy's names where numpy has the function.
 Beside them, formulas use only what all tensors have: operators, shape, ndim, dtype, sum, reshape and slices. Functions
 whose names end in an underscore may change their first argument, and return the result.
 """
@@ -14,8 +15,8 @@ from zoo.trainer.pixels import resize_bilinear
 
 Array = np.ndarray
 exp, log, sqrt, square, abs, sin, cos = np.exp, np.log, np.sqrt, np.square, np.abs, np.sin, np.cos
-atan2, maximum, zeros_like, ones_like = np.arctan2, np.maximum, np.zeros_like, np.ones_like
-both, where, stack, concat = np.logical_and, np.where, np.stack, np.concatenate
+arctan2, maximum, zeros_like, ones_like = np.arctan2, np.maximum, np.zeros_like, np.ones_like
+logical_and, where, stack, concat = np.logical_and, np.where, np.stack, np.concatenate
 
 # Numbers and types
 
@@ -35,7 +36,7 @@ def array(values: Array, like: Array) -> Array:
     return values.astype(like.dtype)
 
 
-def cast(x: Array, dtype: Any) -> Array:
+def astype(x: Array, dtype: Any) -> Array:
     """Return x in another type."""
     return x.astype(dtype)
 

@@ -34,7 +34,7 @@ class Classification(Stateless):
         return len(batch[LABEL.name])
 
     def total(self, logits: Any, target: Any) -> Any:
-        return self.loss.total(self.ops, self.ops.cast(logits, self.dtype), target)
+        return self.loss.total(self.ops, self.ops.astype(logits, self.dtype), target)
 
 
 class Segmentation(Stateless):
@@ -50,9 +50,9 @@ class Segmentation(Stateless):
         return self.loss.count(self.ops, batch["label"], self.count_dtype)
 
     def total(self, outputs: Sequence[Any], labels: Any) -> Any:
-        total = self.loss.total(self.ops, self.ops.cast(outputs[0], self.dtype), labels)
+        total = self.loss.total(self.ops, self.ops.astype(outputs[0], self.dtype), labels)
         for logits in outputs[1:]:
-            loss = self.aux_loss.total(self.ops, self.ops.cast(logits, self.dtype), labels)
+            loss = self.aux_loss.total(self.ops, self.ops.astype(logits, self.dtype), labels)
             total = total + self.ops.number(self.loss.aux_weight, self.dtype) * loss
         return total
 

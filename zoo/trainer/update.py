@@ -32,7 +32,7 @@ def updated(ops: Any, state: tuple[Any, ...], finite: Any, dynamic: bool) -> tup
         dynamic: whether the scale changes.
     """
     scale, good, skipped, consecutive = state
-    overflow = 1 - ops.cast(finite, scale.dtype)
+    overflow = 1 - ops.astype(finite, scale.dtype)
     skipped, consecutive = skipped + overflow, (consecutive + 1) * overflow
     if dynamic:
         good = (good + 1) * (1 - overflow)
@@ -141,7 +141,7 @@ class MovingAverage:
         for name in self.statistics:  # the forward pass of a skipped update may have left some that are not finite
             sources[name] = ops.where(finite, sources[name], self.averages[name])
         names = [name for name in self.averages if name not in self.shards]
-        rate = self.spec.rate(ops, ops.cast(applied, sources[names[0]].dtype))
+        rate = self.spec.rate(ops, ops.astype(applied, sources[names[0]].dtype))
         rate = ops.where(finite, rate, ops.zeros_like(rate))
         ops.move_([self.averages[name] for name in names], [sources[name] for name in names], rate)
         for name in self.shards:

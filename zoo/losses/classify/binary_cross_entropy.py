@@ -27,9 +27,9 @@ class Loss(classify.Settings):
     def total(self, ops: Any, logits: Any, target: Any) -> Any:
         classes, dtype = logits.shape[1], logits.dtype
         smoothing = ops.number(self.label_smoothing, dtype)
-        target = ops.one_hot(target, classes, dtype) if target.ndim == 1 else ops.cast(target, dtype)
+        target = ops.one_hot(target, classes, dtype) if target.ndim == 1 else ops.astype(target, dtype)
         target = (1 - smoothing) * target + smoothing / classes
         if self.target_threshold is not None:
-            target = ops.cast(target > ops.number(self.target_threshold, dtype), dtype)
+            target = ops.astype(target > ops.number(self.target_threshold, dtype), dtype)
         total = -(target * ops.log_sigmoid(logits) + (1 - target) * ops.log_sigmoid(-logits)).sum()
         return total if self.sum_classes else total / classes

@@ -44,7 +44,7 @@ class Loss(classify.Settings):
         if target.ndim == 1:
             score = ops.gather(scores, ops.index(target)[:, None]).sum()
         else:
-            score = (ops.cast(target, logits.dtype) * scores).sum()
+            score = (ops.astype(target, logits.dtype) * scores).sum()
         if not self.is_smoothed:
             return -score
         return (smoothing - 1) * score + -smoothing / logits.shape[1] * scores.sum()

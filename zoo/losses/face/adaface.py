@@ -66,7 +66,7 @@ class Loss(face.Settings):
         m, dtype = ops.number(self.m, cosine.dtype), cosine.dtype
         inner = ops.clip(cosine, -self.max_cosine, self.max_cosine)
         sine = ops.sqrt((1 - inner) * (1 + inner))
-        angle = ops.atan2(sine, inner) - m * quality
+        angle = ops.arctan2(sine, inner) - m * quality
         clipped = ops.clip(angle, self.eps, self.max_angle)
-        has_slope = ops.cast(ops.both(clipped == angle, inner == cosine), dtype)
+        has_slope = ops.astype(ops.logical_and(clipped == angle, inner == cosine), dtype)
         return ops.cos(clipped) - m * (1 + quality), ops.sin(clipped) / sine * has_slope

@@ -45,7 +45,7 @@ class Margin(face.Settings):
         value, slope, dtype = cosine, ops.ones_like(cosine), cosine.dtype
         if self.has_angle:
             m1, sine = ops.number(self.m1, dtype), ops.sqrt((1 - cosine) * (1 + cosine))
-            angle = m1 * ops.atan2(sine, cosine) + ops.number(self.m2, dtype)
+            angle = m1 * ops.arctan2(sine, cosine) + ops.number(self.m2, dtype)
             value, slope = ops.cos(angle), m1 * ops.sin(angle) / ops.maximum(sine, ops.number(self.min_sine, dtype))
         if self.has_threshold:
             is_beyond = cosine <= ops.number(self.threshold_cosine, dtype)

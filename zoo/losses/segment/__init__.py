@@ -52,7 +52,7 @@ class Settings:
 
 def labelled_images(ops: Any, labels: Any, dtype: Any) -> Any:
     """Return 1 for an image with a label and else 0: (N,)."""
-    return any_in_rows(ops, ops.cast(labels != IGNORE_INDEX, dtype).reshape((labels.shape[0], -1)))
+    return any_in_rows(ops, ops.astype(labels != IGNORE_INDEX, dtype).reshape((labels.shape[0], -1)))
 
 
 def any_in_rows(ops: Any, x: Any) -> Any:
@@ -62,4 +62,4 @@ def any_in_rows(ops: Any, x: Any) -> Any:
 
 def count_pixels(ops: Any, labels: Any, average: str, dtype: Any) -> Any:
     """Return the number of labelled pixels, or of all: task.average."""
-    return math.prod(labels.shape) if average == "all" else ops.cast(labels != IGNORE_INDEX, dtype).sum()
+    return math.prod(labels.shape) if average == "all" else ops.astype(labels != IGNORE_INDEX, dtype).sum()

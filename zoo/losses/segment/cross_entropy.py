@@ -79,11 +79,11 @@ class Loss(segment.Settings):
             scores, smoothing = ops.log_softmax(logits), ops.number(self.label_smoothing, dtype)
             if self.class_weights is not None:
                 scores = scores * ops.vector(self.class_weights, logits).reshape((1, -1, 1, 1))
-            spread = scores.sum(1) / logits.shape[1] * ops.cast(labels != IGNORE_INDEX, dtype)
+            spread = scores.sum(1) / logits.shape[1] * ops.astype(labels != IGNORE_INDEX, dtype)
             losses = (1 - smoothing) * losses - smoothing * spread
         if self.ohem_kept is not None:
             hard = self.hard_pixels(ops, ops.stop_gradient(losses), ops.stop_gradient(plain), labels != IGNORE_INDEX)
-            losses = losses * ops.cast(hard, dtype)
+            losses = losses * ops.astype(hard, dtype)
         return losses.sum()
 
     def weights(self, ops: Any, labels: Any, dtype: Any) -> Any:
@@ -95,9 +95,9 @@ class Loss(segment.Settings):
         kept = self.ohem_kept * losses.shape[0]
         if self.ohem_threshold is None:
             ranked = ops.sort(ops.where(valid, losses, -1.0).reshape((-1,)), descending=True)
-            return ops.both(valid, losses >= ranked[min(kept, ranked.shape[0]) - 1])
+            return ops.logical_and(valid, losses >= ranked[min(kept, ranked.shape[0]) - 1])
         probabilities = ops.exp(-plain)  # of the target class
         ranked = ops.sort(ops.where(valid, probabilities, 2.0).reshape((-1,)), descending=False)
         last = ops.clip(ops.index(valid).sum() - 1, 0, kept)
         limit = ops.maximum(ops.element(ranked, last), ops.number(self.ohem_threshold, losses.dtype))
-        return ops.both(valid, probabilities < limit)
+        return ops.logical_and(valid, probabilities < limit)

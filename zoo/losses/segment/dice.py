@@ -24,7 +24,7 @@ class Loss(segment.Settings):
 
     def total(self, ops: Any, logits: Any, labels: Any) -> Any:
         rows, dtype, eps = (logits.shape[0], -1), logits.dtype, ops.number(self.eps, logits.dtype)
-        p = (ops.softmax(logits) * ops.cast(labels != IGNORE_INDEX, dtype)[:, None]).reshape(rows)
+        p = (ops.softmax(logits) * ops.astype(labels != IGNORE_INDEX, dtype)[:, None]).reshape(rows)
         y = ops.one_hot(labels, logits.shape[1], dtype).reshape(rows)
         overlap = 2 * (p * y).sum(1)
         if self.squared:

@@ -49,4 +49,4 @@ class Loss(segment.Settings):
             losses = losses * (target * alpha + (1 - target) * (1 - alpha))
         if self.class_weights is not None:
             losses = losses * ops.vector(self.class_weights, logits).reshape((1, -1, 1, 1))
-        return (losses * ops.cast(labels != IGNORE_INDEX, dtype)[:, None]).sum() / classes
+        return (losses * ops.astype(labels != IGNORE_INDEX, dtype)[:, None]).sum() / classes

@@ -31,11 +31,11 @@ class Loss(segment.Settings):
     def total(self, ops: Any, logits: Any, labels: Any) -> Any:
         count, classes, dtype = logits.shape[0], logits.shape[1], logits.dtype
         labels = labels.reshape((count, -1))
-        valid = ops.cast(labels != IGNORE_INDEX, dtype)
+        valid = ops.astype(labels != IGNORE_INDEX, dtype)
         probabilities = ops.softmax(logits).reshape((count, classes, -1))
         total = counted = ops.zeros_like(probabilities[:, 0, 0])  # of each image
         for k in range(classes):
-            is_class = ops.cast(labels == k, dtype)
+            is_class = ops.astype(labels == k, dtype)
             errors = ops.abs(is_class - probabilities[:, k]) * valid
             loss = (errors * increases(ops, ops.stop_gradient(errors), is_class, valid)).sum(1)
             if self.class_weights is not None:

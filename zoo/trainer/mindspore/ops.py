@@ -11,9 +11,9 @@ from mindspore import dtype as mstype
 from zoo.trainer.mindspore import parallel
 
 exp, log, sqrt, square, abs = ops.exp, ops.log, ops.sqrt, ops.square, ops.abs
-sin, cos, atan2, maximum = ops.sin, ops.cos, ops.atan2, ops.maximum
+sin, cos, arctan2, maximum = ops.sin, ops.cos, ops.atan2, ops.maximum
 all_gather, sum_over_ranks, concat, stack = parallel.all_gather, parallel.all_reduce, ops.concat, ops.stack
-zeros_like, ones_like, both, stop_gradient = ops.zeros_like, ops.ones_like, ops.logical_and, ops.stop_gradient
+zeros_like, ones_like, logical_and, stop_gradient = ops.zeros_like, ops.ones_like, ops.logical_and, ops.stop_gradient
 
 # Numbers and types
 
@@ -56,7 +56,7 @@ def array(values: np.ndarray, like: Tensor) -> Tensor:
     return Tensor(values).astype(like.dtype)
 
 
-def cast(x: Tensor, dtype: Any) -> Tensor:
+def astype(x: Tensor, dtype: Any) -> Tensor:
     return x.astype(dtype)
 
 

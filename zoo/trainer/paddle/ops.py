@@ -14,9 +14,9 @@ from zoo.trainer.paddle import parallel
 
 Tensor: Any = paddle.Tensor
 exp, log, sqrt, square, abs = paddle.exp, paddle.log, paddle.sqrt, paddle.square, paddle.abs
-sin, cos, atan2, maximum, both = paddle.sin, paddle.cos, paddle.atan2, paddle.maximum, paddle.logical_and
+sin, cos, arctan2, maximum, logical_and = paddle.sin, paddle.cos, paddle.atan2, paddle.maximum, paddle.logical_and
 zeros_like, ones_like, rows_like = paddle.zeros_like, paddle.ones_like, paddle.empty_like
-cast, stop_gradient, concat, stack = paddle.cast, Tensor.detach, paddle.concat, paddle.stack
+astype, stop_gradient, concat, stack = paddle.cast, Tensor.detach, paddle.concat, paddle.stack
 index = partial(paddle.cast, dtype="int64")
 softmax, log_softmax, log_sigmoid = partial(F.softmax, axis=1), partial(F.log_softmax, axis=1), F.log_sigmoid
 cumsum, row_max = partial(paddle.cumsum, axis=1), partial(paddle.max, axis=1)

@@ -13,9 +13,9 @@ from zoo.trainer.torch import parallel
 
 Tensor = torch.Tensor
 exp, log, square, abs, sin, cos = torch.exp, torch.log, torch.square, torch.abs, torch.sin, torch.cos
-atan2, zeros_like, ones_like, rows_like = torch.atan2, torch.zeros_like, torch.ones_like, torch.empty_like
-both, where, clip, clip_ = torch.logical_and, torch.where, torch.clamp, torch.clamp_
-cast, index, assign, stop_gradient = Tensor.to, Tensor.long, Tensor.copy_, Tensor.detach
+arctan2, zeros_like, ones_like, rows_like = torch.atan2, torch.zeros_like, torch.ones_like, torch.empty_like
+logical_and, where, clip, clip_ = torch.logical_and, torch.where, torch.clamp, torch.clamp_
+astype, index, assign, stop_gradient = Tensor.to, Tensor.long, Tensor.copy_, Tensor.detach
 softmax, log_softmax, log_sigmoid = partial(torch.softmax, dim=1), partial(torch.log_softmax, dim=1), F.logsigmoid
 row_norms, row_sums, cumsum = partial(torch.norm, dim=1), partial(torch.sum, dim=1), partial(torch.cumsum, dim=1)
 concat, stack = torch.cat, torch.stack
