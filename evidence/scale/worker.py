@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def input_rates(job: Job, seed: int) -> list[float]:
     """Return the samples per second that all ranks read together, of each pass. A collective call."""
-    plan = pipeline.plan_loading(job.train_set, job.world, job.group)
+    plan = pipeline.plan_loader(job.train_set, job.world, job.group)
     dataset, batch = job.train_set, job.batch_plan.batch
     in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads)
     count = max(BATCHES, 2 * in_flight)

@@ -14,14 +14,14 @@ from zoo.data import loaders, order
 from zoo.data.dataset import LoaderSettings, Pending
 from zoo.data.stages import STAGES
 from zoo.data.transforms.geometry import Geometry
-from zoo.run.pipeline import Loading
+from zoo.run.pipeline import LoaderPlan
 
 FIRST = order.permutation(0, 0, 8).tolist()
 
 
 @pytest.fixture
 def job(monkeypatch):
-    monkeypatch.setattr(data.pipeline, "plan_loading", lambda *parts: Loading("reference", 0, 2, ("a note",)))
+    monkeypatch.setattr(data.pipeline, "plan_loader", lambda *parts: LoaderPlan("reference", 0, 2, ("a note",)))
     monkeypatch.setattr(loaders, "is_installed", lambda loader: loader == "reference")
     return SimpleNamespace(
         train_set=Numbers(8, settings=LoaderSettings(workers="auto")),
@@ -74,7 +74,7 @@ def test_decoding_on_the_device(tmp_path):
         group=SimpleNamespace(rank=0, size=1),
         world=SimpleNamespace(cuda_index=None),
     )
-    report = json.loads(json.dumps(data.measure_device(job, 4, Loading("dali", 0, 2.0, (), True))))
+    report = json.loads(json.dumps(data.measure_device(job, 4, LoaderPlan("dali", 0, 2.0, (), True))))
     assert report["threads"] == 2 and report["samples_per_s"] > 0
 
 

@@ -239,7 +239,7 @@ def test_median_size(tmp_path):
 
 
 BEFORE = {"data.segments": Entry(8, "")}
-CPU = recipe.Facts("classify", 24, ("cat", "dog"), (640, 480), "", 8 << 30, "initial", 18)
+CPU = recipe.Conditions("classify", 24, ("cat", "dog"), (640, 480), "", 8 << 30, "initial", 18)
 GPU = CPU._replace(samples=50_000, accelerator="a GPU", memory=16 << 30, start="imagenet", depth=50)
 
 

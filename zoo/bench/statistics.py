@@ -57,7 +57,7 @@ class LogRatio(NamedTuple):
         return 2 * float(stats.t.sf(abs(self.value) / self.error, self.degrees))
 
 
-class Verdict(NamedTuple):
+class SpeedChange(NamedTuple):
     """The verdict on the speed of b relative to a."""
 
     # "slower" or "faster": by the margin at least, and significant; "no slowdown": the interval excludes a slowdown by
@@ -137,7 +137,7 @@ def holm(probabilities: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def judge(ratio: LogRatio, adjusted_p: float, rank_p: float, runs: int, paired: bool, margin: float) -> Verdict:
+def judge(ratio: LogRatio, adjusted_p: float, rank_p: float, runs: int, paired: bool, margin: float) -> SpeedChange:
     """Return the verdict on a case.
 
     Args:
@@ -146,11 +146,11 @@ def judge(ratio: LogRatio, adjusted_p: float, rank_p: float, runs: int, paired: 
     """
     slowdown, limit = -ratio.value, -math.log1p(-margin)
     if adjusted_p < ALPHA and rank_p < ALPHA and abs(slowdown) >= limit:
-        return Verdict("slower" if slowdown > 0 else "faster")
+        return SpeedChange("slower" if slowdown > 0 else "faster")
     if slowdown + ratio.half_width < limit:
-        return Verdict("no slowdown")
+        return SpeedChange("no slowdown")
     needed = slowdown if slowdown >= limit else limit - slowdown  # half width of an interval that would tell
-    return Verdict("cannot tell", _repeats(ratio.error * math.sqrt(runs), needed, runs, paired))
+    return SpeedChange("cannot tell", _repeats(ratio.error * math.sqrt(runs), needed, runs, paired))
 
 
 def _repeats(deviation: float, half_width: float, runs: int, paired: bool) -> int | None:

@@ -71,7 +71,7 @@ def describe(found: audit.Report | None, settings: Any) -> tuple[list[str], list
         return [*audit.lines(found._replace(problems=[])), f"error: {error}"], found.problems
 
 
-class Reading(NamedTuple):
+class Faults(NamedTuple):
     """Faults of the samples of a split, each with the name of a sample."""
 
     unreadable: list[tuple[str, str]]  # reasons
@@ -85,8 +85,8 @@ class Reading(NamedTuple):
         yield from (f"  {name}: {line}" for name, line in self.damaged)
 
 
-def read_all(split: Dataset) -> Reading:
-    read = Reading([], [])
+def read_all(split: Dataset) -> Faults:
+    read = Faults([], [])
     with captured_stderr() as take_lines:
         for index in range(len(split)):
             try:

@@ -68,7 +68,7 @@ FEW_MARGIN = {"scale": 16.0, "m2": 0.3, "threshold": True}  # the margin of few 
 Pick = Callable[[str, Any, str], Any]  # key, value and reason -> the value that counts
 
 
-class Facts(NamedTuple):
+class Conditions(NamedTuple):
     """What the rules depend on.
 
     Attributes:
@@ -125,18 +125,18 @@ def plan(found: Found, overrides: Entries, path: str | None) -> Plan:
         start, depth, notes = _published(cfg, fixed, bool(accelerator))
     paths = [train_set.path(index) for index in range(len(train_set))] if found.task in ("classify", "segment") else []
     size = folder.median_size(paths)
-    facts = Facts(found.task, len(train_set), train_set.classes, size, accelerator, memory, start, depth)
-    chosen = choose(facts, {key: entry.value for key, entry in fixed.items()}, resolved)
+    conditions = Conditions(found.task, len(train_set), train_set.classes, size, accelerator, memory, start, depth)
+    chosen = choose(conditions, {key: entry.value for key, entry in fixed.items()}, resolved)
     _, resolved = loader.build(loader.merge(loader.merge(entries, chosen), fixed), FIND)
     text = loader.render({key: entry for key, entry in resolved.items() if entry.origin != loader.DEFAULT})
     return Plan(text, chosen, [*train_set.notes, *notes])
 
 
-def choose(facts: Facts, fixed: Mapping[str, Any], before: Entries) -> Entries:
+def choose(conditions: Conditions, fixed: Mapping[str, Any], before: Entries) -> Entries:
     """Apply the rules.
 
     Args:
-        facts: what they depend on.
+        conditions: what they depend on.
         fixed: values that stay, by key.
 
     Returns:
@@ -150,72 +150,77 @@ def choose(facts: Facts, fixed: Mapping[str, Any], before: Entries) -> Entries:
         chosen[key] = Entry(value, reason, outdated=True)  # left out where this model does not have the key
         return value
 
-    is_fast, is_trained = bool(facts.accelerator), facts.start != "initial"
-    device, reason = facts.accelerator or "a CPU", f"{facts.accelerator or 'a CPU'}, {facts.start} weights"
+    is_fast, is_trained = bool(conditions.accelerator), conditions.start != "initial"
+    device, reason = (
+        conditions.accelerator or "a CPU",
+        f"{conditions.accelerator or 'a CPU'}, {conditions.start} weights",
+    )
     is_small = not is_fast and not is_trained
-    if facts.depth:
-        pick("model.depth", facts.depth, reason)
-    width = pick("model.width", NARROW[facts.task] if is_small else 64, reason)
-    pick("model.pretrained", "imagenet" if facts.start == "imagenet" else None, reason)
-    if facts.task == "clips":
+    if conditions.depth:
+        pick("model.depth", conditions.depth, reason)
+    width = pick("model.width", NARROW[conditions.task] if is_small else 64, reason)
+    pick("model.pretrained", "imagenet" if conditions.start == "imagenet" else None, reason)
+    if conditions.task == "clips":
         pick("model.dropout", 0.2 if is_small else 0.5, reason)
-    if facts.task == "segment" and not is_fast:
+    if conditions.task == "segment" and not is_fast:
         for key, value in SMALL_SCENES.items():
             pick(f"model.{key}", value, device)
-    if facts.task == "faces":
+    if conditions.task == "faces":
         pick("model.variant", "insightface", "learns from few samples")
         pick("model.embedding", 128 if is_small else 512, reason)
         if not is_fast:
             pick("data.val_pairs", 1000, device)
-        if len(facts.classes) < FEW_PERSONS:
+        if len(conditions.classes) < FEW_PERSONS:
             for key, value in FEW_MARGIN.items():
-                pick(f"task.{key}", value, f"{len(facts.classes)} persons")
-    pixels = _choose_size(facts, pick, before, device)
-    batch = facts.memory / 2 / (BYTES_PER_PIXEL[facts.task] * pixels * width / 64)
-    batch = max(2, min(batch, LARGEST_BATCH[facts.task][is_fast], facts.samples / UPDATES_PER_EPOCH))
-    reason = f"{facts.samples} samples, {facts.memory / 1e9:.0f} GB of memory"
+                pick(f"task.{key}", value, f"{len(conditions.classes)} persons")
+    pixels = _choose_size(conditions, pick, before, device)
+    batch = conditions.memory / 2 / (BYTES_PER_PIXEL[conditions.task] * pixels * width / 64)
+    batch = max(2, min(batch, LARGEST_BATCH[conditions.task][is_fast], conditions.samples / UPDATES_PER_EPOCH))
+    reason = f"{conditions.samples} samples, {conditions.memory / 1e9:.0f} GB of memory"
     batch = pick("train.batch", 1 << int(math.log2(batch)), reason)
-    pick("train.eval_batch", *((1, "scenes of any size") if facts.task == "segment" else (batch, "as train.batch")))
-    _choose_length(facts, pick, fixed, batch, is_trained)
+    pick(
+        "train.eval_batch", *((1, "scenes of any size") if conditions.task == "segment" else (batch, "as train.batch"))
+    )
+    _choose_length(conditions, pick, fixed, batch, is_trained)
     pick("train.precision", "amp" if is_fast else "fp32", device)
     pick("data.workers", "auto" if is_fast else 0, device)
     return chosen
 
 
-def _choose_size(facts: Facts, pick: Pick, before: Entries, device: str) -> float:
-    is_fast = bool(facts.accelerator)
-    side, reason = SIDES[facts.task][is_fast], device
-    if facts.size:
-        reason += ", images of {} x {}".format(*facts.size)
-    if facts.task == "segment":
-        if facts.size:
-            factor = min(1.0, LONG_SIDES[is_fast] / max(facts.size))
-            base = pick("data.base_size", [max(32, round(each * factor)) for each in sorted(facts.size)], reason)
-            side = max(32, min([side, *(base or facts.size)]) // 16 * 16)
+def _choose_size(conditions: Conditions, pick: Pick, before: Entries, device: str) -> float:
+    is_fast = bool(conditions.accelerator)
+    side, reason = SIDES[conditions.task][is_fast], device
+    if conditions.size:
+        reason += ", images of {} x {}".format(*conditions.size)
+    if conditions.task == "segment":
+        if conditions.size:
+            factor = min(1.0, LONG_SIDES[is_fast] / max(conditions.size))
+            base = pick("data.base_size", [max(32, round(each * factor)) for each in sorted(conditions.size)], reason)
+            side = max(32, min([side, *(base or conditions.size)]) // 16 * 16)
         return math.prod(pick("data.crop", [side, side], reason))
-    if facts.size:
-        side = max(32, min(side, *facts.size) // 16 * 16)
+    if conditions.size:
+        side = max(32, min(side, *conditions.size) // 16 * 16)
     side = pick("data.size", side, reason)
-    if facts.task == "classify" and facts.samples < FEW_IMAGES:
-        pick("data.scale", [0.35, 1.0], f"{facts.samples} samples: crops show most of an image")
-    if facts.task in ("classify", "clips") and any(DIRECTION.search(str(name)) for name in facts.classes):
+    if conditions.task == "classify" and conditions.samples < FEW_IMAGES:
+        pick("data.scale", [0.35, 1.0], f"{conditions.samples} samples: crops show most of an image")
+    if conditions.task in ("classify", "clips") and any(DIRECTION.search(str(name)) for name in conditions.classes):
         pick("data.flip", False, "class names with left or right")
-    return side**2 * (before["data.segments"].value if facts.task == "clips" else 1)
+    return side**2 * (before["data.segments"].value if conditions.task == "clips" else 1)
 
 
-def _choose_length(facts: Facts, pick: Pick, fixed: Mapping[str, Any], batch: int, is_trained: bool) -> None:
+def _choose_length(conditions: Conditions, pick: Pick, fixed: Mapping[str, Any], batch: int, is_trained: bool) -> None:
     """Choose the length of the run, what is due when, and the learning rate."""
     updates, epochs = UPDATES[is_trained], EPOCHS[is_trained]
     steps = fixed.get("train.steps")
     if not steps:
-        reason = f"{facts.start} weights: {updates} updates and {epochs} epochs at least"
-        epochs = pick("train.epochs", max(epochs, math.ceil(updates * batch / facts.samples)), reason)
+        reason = f"{conditions.start} weights: {updates} updates and {epochs} epochs at least"
+        epochs = pick("train.epochs", max(epochs, math.ceil(updates * batch / conditions.samples)), reason)
     every = f"{max(1, steps // EVALUATIONS)} steps" if steps else f"{max(1, epochs // EVALUATIONS)} epochs"
     for key in ("train.eval_every", "train.save_every"):
         pick(key, every, f"{EVALUATIONS} evaluations")
-    steps = steps or max(1, epochs * facts.samples // batch)
+    steps = steps or max(1, epochs * conditions.samples // batch)
     pick("train.log_every", f"{max(1, steps // EVALUATIONS // 2)} steps", f"{2 * EVALUATIONS} lines")
-    pick("optim.lr", RATES[is_trained], f"{facts.start} weights")
+    pick("optim.lr", RATES[is_trained], f"{conditions.start} weights")
     pick("optim.warmup", f"{steps // 20} steps", "a twentieth of the run")
 
 

@@ -4,7 +4,7 @@
 is later, and a monotonic clock from there on.
 
     load       at, checksum, train_samples
-    begin      what the run is and where it runs (zoo/run/facts.py, zoo/distributed/machine.py); starts the clock
+    begin      what the run is and where it runs (zoo/run/description.py, zoo/distributed/machine.py); starts the clock
     train      step, epoch, lr, loss, grad_norm, scale, skipped, consecutive_skips; samples_per_s (over all ranks),
                data_wait_fraction, step_ms and data_wait_ms (quantiles, zoo/logs/timing.py); host_memory_bytes,
                device_memory_bytes, power (zoo/logs/resources.py); profiled: how many updates, if any, were slowed

@@ -19,7 +19,7 @@ from zoo.weights import recorded
 CHECK_TIMEOUT = 600.0  # seconds; what is looked at is bounded (data/audit), but a file system may be slow
 
 
-class DataCheck(NamedTuple):
+class Audit(NamedTuple):
     """What the check found.
 
     Attributes:
@@ -42,7 +42,7 @@ class Data(NamedTuple):
 
     train_set: Any
     val_set: Any
-    check: DataCheck
+    check: Audit
     record: DataRecord
     describe: Callable[[str], DataRecord]
     files_of: Callable[[str], Sequence[str]]
@@ -93,23 +93,23 @@ def _load_for_evaluation(dataset: Any, settings: Any, weights: str | None) -> tu
     return train_set, val_set if unknown else Relabeled(val_set, trained)
 
 
-def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_only: bool = False) -> DataCheck:
+def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_only: bool = False) -> Audit:
     """Check both splits by names and sizes. A collective call.
 
     Args:
         eval_only: whether the run only evaluates, perhaps some of the classes: then missing ones pass.
     """
-    found = DataCheck()
+    found = Audit()
     with group.time_limit(CHECK_TIMEOUT, "the check of the data by rank 0"):
         if group.rank == 0:
             allowed_by = audit.KEY if settings.allow_missing_classes else "--eval-only" if eval_only else ""
             result = audit.examine(train_set, val_set, evaluates=eval_only)
-            found = DataCheck(audit.lines(result, allowed_by), result.table) if result else found
+            found = Audit(audit.lines(result, allowed_by), result.table) if result else found
         group.all_gather(None)
     return found
 
 
-def write_table(found: DataCheck, folder: str) -> None:
+def write_table(found: Audit, folder: str) -> None:
     if found.table:
         path = os.path.join(folder, audit.TABLE_NAME)
         with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=durable.fresh) as file:

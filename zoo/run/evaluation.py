@@ -15,7 +15,7 @@ from zoo.data.loaders.dali_graph import DeviceDecoder, DeviceImages
 from zoo.data.stream import BatchStream, EvaluationBatches, EvaluationReader, LoadedBatch, UnreadableSample
 from zoo.distributed.group import Group
 from zoo.run.job import Job
-from zoo.run.pipeline import Decoding, Loading, Prefetcher
+from zoo.run.pipeline import Decoding, LoaderPlan, Prefetcher
 from zoo.run.stopping import EvaluationStopped, Reports, StopSignal
 from zoo.tasks import TaskMetric
 from zoo.trainer.protocol import DeviceBatch, Inference
@@ -36,7 +36,7 @@ class Evaluations:
         self,
         job: Job,
         cfg: Config,
-        loading: Loading,
+        loader_plan: LoaderPlan,
         decoder: DeviceDecoder | None,
         track: Track,
         train_samples: int,
@@ -49,7 +49,7 @@ class Evaluations:
             train_samples: training samples to evaluate, too; 0 for none.
         """
         self._job, self._cfg = job, cfg
-        self._loading, self._decoder = loading, decoder
+        self._loader_plan, self._decoder = loader_plan, decoder
         self._track, self._stop = track, stop
         self._val = self._reader(job.val_set)
         self._subset = TrainingSubset(job.train_set, train_samples) if train_samples else None
@@ -100,10 +100,10 @@ class Evaluations:
         return evaluate(job.trainer, batches, dataset, metric, job.group, report, averaged, self._stop, decoding)
 
     def _reader(self, dataset: Dataset) -> EvaluationReader:
-        group, loading = self._job.group, self._loading
+        group, loader_plan = self._job.group, self._loader_plan
         sizes = self._cfg.train.eval_batch, group.rank, group.size
-        batches = EvaluationBatches(dataset, self._cfg.seed, *sizes, loading.stream_loader)
-        return EvaluationReader(batches, loading.workers)
+        batches = EvaluationBatches(dataset, self._cfg.seed, *sizes, loader_plan.stream_loader)
+        return EvaluationReader(batches, loader_plan.workers)
 
 
 def evaluate(

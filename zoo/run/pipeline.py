@@ -240,7 +240,7 @@ class Prefetcher(Iterator[tuple[Value, list[UnreadableSample]]], Generic[Value])
             self.copying += time.perf_counter() - start
 
 
-class Loading(NamedTuple):
+class LoaderPlan(NamedTuple):
     """Reader processes of each rank, and what decodes their images.
 
     Attributes:
@@ -259,9 +259,9 @@ class Loading(NamedTuple):
         return "encoded" if self.on_device else self.loader
 
 
-def plan_loading(
+def plan_loader(
     train_set: Any, world: World, group: Group, kept: str | None = None, deterministic: bool = False
-) -> Loading:
+) -> LoaderPlan:
     """Choose the loader and the number of workers, the same on every rank. A collective call.
 
     Args:
@@ -288,12 +288,12 @@ def plan_loading(
     if workers == "auto":
         workers = min(group.all_gather(auto_workers(cores, settings.threads)))
         notes += (f"data.workers: auto takes {workers} with data.threads={settings.threads}, for {cores:g} core(s)",)
-    return Loading(loader, workers, cores, notes, on_device)
+    return LoaderPlan(loader, workers, cores, notes, on_device)
 
 
-def open_decoder(world: World, loading: Loading) -> DeviceDecoder | None:
+def open_decoder(world: World, loader_plan: LoaderPlan) -> DeviceDecoder | None:
     """Return what decodes the images that the readers leave encoded; None if they leave none."""
-    return DeviceDecoder(world.cuda_index, dali_threads(loading.cores)) if loading.on_device else None
+    return DeviceDecoder(world.cuda_index, dali_threads(loader_plan.cores)) if loader_plan.on_device else None
 
 
 def dali_threads(cores: float) -> int:

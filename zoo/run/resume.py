@@ -58,7 +58,7 @@ def begun(group: Group, run: str | None) -> dict[str, Any]:
     return group.all_gather(record)[0]
 
 
-class Verdict(NamedTuple):
+class DataState(NamedTuple):
     """Data and progress of a run, on rank 0.
 
     Attributes:
@@ -76,23 +76,23 @@ class Verdict(NamedTuple):
         return {checkpoint.DATA: _data_content(self.record), checkpoint.PROGRESS: self.progress.content()}
 
 
-def check_data(group: Group, run: str | None, data: Data, accept: bool) -> Verdict:
+def check_data(group: Group, run: str | None, data: Data, accept: bool) -> DataState:
     """Compare the data with those of the checkpoint that a run goes on from. A collective call.
 
     Args:
         run: folder of the run to resume, None for a new run.
         accept: whether the run goes on with other data.
     """
-    verdict, refusal = Verdict(data.record, Progress()), None
+    data_state, refusal = DataState(data.record, Progress()), None
     if run and group.rank == 0:
         try:
-            verdict = _compare_data(run, data, accept)
+            data_state = _compare_data(run, data, accept)
         except UserError as error:
             refusal = str(error)
     refusal = group.all_gather(refusal)[0]
     if refusal:
         raise UserError(refusal)
-    return verdict
+    return data_state
 
 
 def restore(cfg: Config, job: Job, run: str | None, print_line: Print, eval_only: bool = False) -> tuple[int, str]:
@@ -257,16 +257,16 @@ def _data_content(record: DataRecord) -> bytes:
     return save(tensors, metadata)
 
 
-def _compare_data(run: str, data: Data, accept: bool) -> Verdict:
+def _compare_data(run: str, data: Data, accept: bool) -> DataState:
     path, current = checkpoint.latest(run), data.record
     if path is None:  # nothing was trained that could go on
-        return Verdict(current, Progress())
+        return DataState(current, Progress())
     done = parse_progress(os.path.join(path, checkpoint.PROGRESS))
     before, notes = read_data_record(path), list[str]()
     if before.method != current.method:
         current = data.describe(before.method)
     if before.checksum == current.checksum:
-        return Verdict(before, done)
+        return DataState(before, done)
     changes = {
         name: records.compare(getattr(before, name), getattr(current, name), done.unreadable.__contains__)
         for name in SPLITS
@@ -280,9 +280,9 @@ def _compare_data(run: str, data: Data, accept: bool) -> Verdict:
     if lines:
         notes += ["data: changed since the run began, and accepted:", *(f"  {line}" for line in lines)]
     if not lines and not mended:  # the same contents in another form, such as packs
-        return Verdict(before, done)
+        return DataState(before, done)
     done.mend(mended, data.files_of)
-    return Verdict(current, done, tuple(notes), _event(current, changes, bool(lines)))
+    return DataState(current, done, tuple(notes), _event(current, changes, bool(lines)))
 
 
 def _refusal(lines: Sequence[str]) -> UserError:

@@ -13,15 +13,15 @@ from zoo.data.stream import UnreadableSample, open_training
 from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
 from zoo.logs.lines import end_text
-from zoo.run import checkpoint, facts, resume, stopping
+from zoo.run import checkpoint, description, resume, stopping
 from zoo.run.evaluation import Evaluations
 from zoo.run.folder import write_recipe
 from zoo.run.job import Job
 from zoo.run.meters import MeanLoss, Meters, WaitMeter
-from zoo.run.pipeline import SPARE, Decoding, Loading, Prefetcher
+from zoo.run.pipeline import SPARE, Decoding, LoaderPlan, Prefetcher
 from zoo.run.profiling import WARM_UP, RunProfile
 from zoo.run.request import Request
-from zoo.run.resume import Verdict
+from zoo.run.resume import DataState
 from zoo.run.stopping import BadSampleTracker, EvaluationStopped, Reports, StopSignal
 from zoo.run.visualizer import Visualizer
 from zoo.trainer.protocol import DeviceBatch, StepOutput
@@ -44,8 +44,8 @@ class Output(NamedTuple):
     visualizer: Visualizer
 
 
-class Reading(NamedTuple):
-    loading: Loading
+class Readers(NamedTuple):
+    loader_plan: LoaderPlan
     decoder: DeviceDecoder | None
     evaluations: Evaluations
 
@@ -70,7 +70,7 @@ class Run:
         first_step: updates done before this process began.
         last_step: updates done when the run ends.
         recipe: the resolved recipe as text.
-        facts: for the console, the checkpoints and the event `begin`.
+        described: for the console, the checkpoints and the event `begin`.
         exit_code: of the process; 128 + the signal that stopped the run.
         metrics: of the last evaluation; None before it.
     """
@@ -79,23 +79,23 @@ class Run:
         self,
         request: Request,
         job: Job,
-        verdict: Verdict,
+        data_state: DataState,
         steps: tuple[int, int],
-        facts: dict[str, Any],
-        reading: Reading,
+        described: dict[str, Any],
+        readers: Readers,
         output: Output,
         stop_signal: StopSignal,
     ):
-        """Begin nothing yet. verdict: on the data, with the progress so far. steps: the first and the last one."""
+        """Begin nothing yet. data_state: on the data, with the progress so far. steps: the first and the last one."""
         self.request, self.config, self.job = request, request.config, job
-        self.recipe, self.facts = loader.render(request.resolved), facts
+        self.recipe, self.described = loader.render(request.resolved), described
         self.first_step, self.last_step = steps
-        self.loading, self.decoder, self.evaluations = reading
+        self.loader_plan, self.decoder, self.evaluations = readers
         self.console, self.folder = output.console, output.folder
         self.journal, self.visualizer = output.journal, output.visualizer
         self.stop_signal, self.exit_code = stop_signal, 0
         self.metrics: dict[str, Any] | None = None
-        self._verdict, self._progress = verdict, verdict.progress
+        self._data_state, self._progress = data_state, data_state.progress
         self._reports = Reports(job.group, stop_signal)
         self._named = {event["name"] for event in output.journal.events if event["event"] == "bad"}
         self._early_end: tuple[str, str | None] | None = None  # why the run ends before its last step: name, message
@@ -206,16 +206,16 @@ class Run:
         for epoch in [epoch for epoch in self._progress.by_epoch if epoch < int(job.clock.epochs(done))]:
             del self._progress.by_epoch[epoch]
         record = {
-            **self.facts,
+            **self.described,
             "classes": job.class_names,
             "epoch": float(job.clock.epochs(done)),
             "recipe": self.recipe,
-            "loader": self.loading.loader,
+            "loader": self.loader_plan.loader,
         }
         keep = self.config.train.keep_checkpoints
         try:
             with self.console.activity("saving"):
-                beside = self._verdict.files() if self.folder else {}
+                beside = self._data_state.files() if self.folder else {}
                 path = checkpoint.save_shared(job.group, job.trainer, self.folder, done, record, keep, beside)
         except checkpoint.NotFinite as error:
             message = f"step {done} is not saved, because nothing can go on from it: not finite are {error}"
@@ -273,17 +273,17 @@ class Run:
 
     def _add_first_events(self) -> None:
         """Add `resume`, or `load` and `begin`, and record the data. All ranks gather the facts of their machines."""
-        job, request, verdict = self.job, self.request, self._verdict
-        place = facts.place(job, self.config)
+        job, request, data_state = self.job, self.request, self._data_state
+        place = description.place(job, self.config)
         if request.resume and self.folder:
             path = checkpoint.latest(request.resume)
-            changes = facts.resume(job, request, self.loading, self.facts["weights"])
+            changes = description.resume(job, request, self.loader_plan, self.described["weights"])
             changeable = {**(changes if self.first_step < self.last_step else {}), **place}  # else nothing is trained
             resume.add_events(self.journal, self.folder, self.first_step, path, self._progress, **changeable)
-            if verdict.change:
-                self.journal.add("data_changed", first_step=self.first_step, **verdict.change)
+            if data_state.change:
+                self.journal.add("data_changed", first_step=self.first_step, **data_state.change)
             if path:  # with what was accepted and mended
-                for name, content in verdict.files().items():
+                for name, content in data_state.files().items():
                     checkpoint.replace(path, name, content)
             checkpoint.remove_old(self.folder, self.config.train.keep_checkpoints)
         if not self.journal.has("load"):
@@ -291,8 +291,8 @@ class Run:
             self.journal.add("load", at=at, checksum=job.data.record.checksum, train_samples=len(job.train_set))
         if not self.journal.has("begin"):
             speed = request.speed and asdict(request.speed)
-            begun = facts.begin(job, request, self.loading, self.facts["weights"])
-            self.journal.add("begin", **self.facts, **begun, **place, speed=speed)
+            begun = description.begin(job, request, self.loader_plan, self.described["weights"])
+            self.journal.add("begin", **self.described, **begun, **place, speed=speed)
 
     def _is_complete(self) -> bool:
         end = self.journal.last("end")
@@ -338,15 +338,15 @@ class Run:
             group.rank,
             group.size,
             job.dropout_masks,
-            self.loading.workers,
-            self.loading.stream_loader,
+            self.loader_plan.workers,
+            self.loader_plan.stream_loader,
         )
         decoding = Decoding(self.decoder, stream.batches, first) if self.decoder else None
         batches = Prefetcher(stream, job.trainer.to_device, job.plan.accumulate + SPARE, decoding)
         batches.preload(job.plan.accumulate)
         carried = group.all_gather(self._progress.losses)[0]  # that of rank 0 counts
         losses = MeanLoss(job.trainer.read, carried, group.rank, group.size)
-        meters = Meters(job, batches, WaitMeter(stream, batches, self.loading.cores))
+        meters = Meters(job, batches, WaitMeter(stream, batches, self.loader_plan.cores))
         bad_samples = BadSampleTracker(job.train_set, self._log_unreadable, self._progress.by_epoch)
         count = int(settings.profile.value) if settings.profile and not self.journal.has("profile") else 0
         if count and self.last_step - self.first_step <= WARM_UP:

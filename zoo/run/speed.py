@@ -124,7 +124,7 @@ def _log(run: Run, window: Window, clock: Clock) -> None:
     ranks = run.job.group.all_gather({"seconds": clock.seconds, "data_wait": clock.data_wait})
     slowest = max(rank["seconds"] for rank in ranks)
     samples = window.count * run.job.clock.global_batch
-    flops = run.facts["flops_per_sample"]
+    flops = run.described["flops_per_sample"]
     run.journal.add(
         "speed",
         **asdict(window),

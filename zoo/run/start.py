@@ -16,15 +16,15 @@ from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
 from zoo.logs.lines import rank_lines
 from zoo.logs.viewers import Viewer
-from zoo.run import exported, facts, folder, pipeline, resume
+from zoo.run import description, exported, folder, pipeline, resume
 from zoo.run.dataset import write_table
 from zoo.run.evaluation import Evaluations
 from zoo.run.folder import FolderLock
 from zoo.run.job import Job, assemble, join, load
-from zoo.run.pipeline import Loading
+from zoo.run.pipeline import LoaderPlan
 from zoo.run.request import Request
-from zoo.run.resume import Verdict
-from zoo.run.session import Output, Reading, Run
+from zoo.run.resume import DataState
+from zoo.run.session import Output, Readers, Run
 from zoo.run.stopping import StopSignal
 from zoo.run.visualizer import Visualizer
 
@@ -48,12 +48,12 @@ def start(request: Request) -> Iterator["Run"]:
         damaged = resume.claim(goes_on, lock) if goes_on and group.rank == 0 else []
         request = request._replace(notes=[*request.notes, *group.all_gather(damaged)[0]])
         data = load(request, group)
-        verdict = resume.check_data(group, goes_on, data, request.accept_changed_data)
+        data_state = resume.check_data(group, goes_on, data, request.accept_changed_data)
         kept = resume.begun(group, request.resume)
         job = assemble(request, group, data, kept)
         if job.world.device.startswith("cpu"):
             request.notes.append(environment.describe_threads(threads, os.environ))
-        run = _open(request, job, verdict, kept, lock)
+        run = _open(request, job, data_state, kept, lock)
         with run.journal:
             yield run
         run.close()
@@ -82,7 +82,7 @@ def start(request: Request) -> Iterator["Run"]:
         lock.release()
 
 
-def _open(request: Request, job: Job, verdict: Verdict, kept: dict[str, Any], lock: FolderLock) -> Run:
+def _open(request: Request, job: Job, data_state: DataState, kept: dict[str, Any], lock: FolderLock) -> Run:
     """Restore the tensors, choose who reads the data, make the folder, open the logs, and describe it all."""
     from zoo.logs.console import Console  # and rich, which other programs do without
 
@@ -97,20 +97,20 @@ def _open(request: Request, job: Job, verdict: Verdict, kept: dict[str, Any], lo
     if cfg.weights:  # a name or an address is the same on every host, and its path in a cache is not
         origin = origin.replace(cfg.weights, str(request.resolved["weights"].value), 1)
     groups.assert_same(group, "the origin of the weights", origin)
-    described = facts.describe(job, cfg, origin)
-    loading = pipeline.plan_loading(job.train_set, job.world, group, kept.get("loader"), cfg.train.deterministic)
-    decoder, stop_signal = pipeline.open_decoder(job.world, loading), StopSignal()
+    described = description.describe(job, cfg, origin)
+    loader_plan = pipeline.plan_loader(job.train_set, job.world, group, kept.get("loader"), cfg.train.deterministic)
+    decoder, stop_signal = pipeline.open_decoder(job.world, loader_plan), StopSignal()
     train_samples = 0 if request.eval_only else cfg.train.eval_train_samples
-    evaluations = Evaluations(job, cfg, loading, decoder, console.track, train_samples, stop_signal)
+    evaluations = Evaluations(job, cfg, loader_plan, decoder, console.track, train_samples, stop_signal)
     path: str | None = None
     journal: Journal = Journal(None, [])
     viewers: list[Viewer] = []
     if is_root and not request.eval_only:  # after all that may refuse the run
         path, journal, viewers = _open_folder(request, job, console, lock)
     output = Output(console, path, journal, Visualizer(job, cfg, viewers))
-    reading = Reading(loading, decoder, evaluations)
-    _describe(request, job, verdict, console, described, loading)
-    return Run(request, job, verdict, (first_step, last_step), described, reading, output, stop_signal)
+    readers = Readers(loader_plan, decoder, evaluations)
+    _describe(request, job, data_state, console, described, loader_plan)
+    return Run(request, job, data_state, (first_step, last_step), described, readers, output, stop_signal)
 
 
 def _open_folder(request: Request, job: Job, console: "Console", lock: FolderLock) -> tuple[str, Journal, list[Viewer]]:
@@ -142,16 +142,21 @@ def _open_logs(folder: str, request: Request, recipe: str, console: "Console") -
 
 
 def _describe(
-    request: Request, job: Job, verdict: Verdict, console: "Console", described: dict[str, Any], loading: Loading
+    request: Request,
+    job: Job,
+    data_state: DataState,
+    console: "Console",
+    described: dict[str, Any],
+    loader_plan: LoaderPlan,
 ) -> None:
     """Show what the run is. A collective call."""
     ranks = groups.describe_ranks(job.group, job.world.device, job.framework)
     if job.group.size > 1:
         for line in rank_lines(job.group.launch.launcher, ranks):
             console.print(line)
-    notes = (*job.train_set.notes, *job.data.check.lines, *verdict.lines, *cache.notes(request.config.data))
+    notes = (*job.train_set.notes, *job.data.check.lines, *data_state.lines, *cache.notes(request.config.data))
     console.describe(described, request.changed, notes)
-    for note in (*job.notes, *loading.notes):
+    for note in (*job.notes, *loader_plan.notes):
         console.print(note)
 
 

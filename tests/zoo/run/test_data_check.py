@@ -96,7 +96,7 @@ def test_rank_0_checks_and_the_others_wait_with_a_limit(tmp_path):
     ranks = [Group(0), Group(1)]
     found = dataset.audit_data(ranks[0], settings(), *layouts.load("image", tmp_path))
     assert found.lines == ("data: train 5 (2/2.5/3 per class: min/median/max), val 4 (2/2/2), 2 classes",)
-    assert dataset.audit_data(ranks[1], settings(), Unreadable(), Unreadable()) == dataset.DataCheck()
+    assert dataset.audit_data(ranks[1], settings(), Unreadable(), Unreadable()) == dataset.Audit()
     assert ranks[0].calls == ranks[1].calls == ["at most 600 s", "all_gather", "in time"]
 
 
@@ -113,7 +113,7 @@ def test_the_key_and_an_evaluation_alone_let_missing_classes_pass(tmp_path):
 
 
 def test_the_table_is_a_file_of_the_run(tmp_path):
-    dataset.write_table(dataset.DataCheck(), str(tmp_path))
+    dataset.write_table(dataset.Audit(), str(tmp_path))
     assert os.listdir(tmp_path) == []
-    dataset.write_table(dataset.DataCheck(("line",), "label,class,train\n0,a,2\n"), str(tmp_path))
+    dataset.write_table(dataset.Audit(("line",), "label,class,train\n0,a,2\n"), str(tmp_path))
     assert (tmp_path / "classes.csv").read_text() == "label,class,train\n0,a,2\n"

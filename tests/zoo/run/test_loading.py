@@ -54,9 +54,9 @@ def job(workers=2, group=None, loader="reference", cuda_index=None, dali_device=
     return SimpleNamespace(train_set=train_set, group=group or Ranks(0, [None]), world=world)
 
 
-def plan_loading(job, run=None, deterministic=False):
+def plan_loader(job, run=None, deterministic=False):
     kept = resume.begun(job.group, run).get("loader") if run else None
-    return pipeline.plan_loading(job.train_set, job.world, job.group, kept, deterministic)
+    return pipeline.plan_loader(job.train_set, job.world, job.group, kept, deterministic)
 
 
 @pytest.fixture(autouse=True)
@@ -70,11 +70,11 @@ def machine(monkeypatch):
 
 
 def test_numbers_of_workers():
-    assert plan_loading(job(3)) == ("reference", 3, 8, (), False)
-    plan = plan_loading(job("auto"))
+    assert plan_loader(job(3)) == ("reference", 3, 8, (), False)
+    plan = plan_loader(job("auto"))
     assert plan.workers == 7 and "data.workers: auto takes 7" in plan.notes[0]
     # Ranks of a host share its cores, and all ranks take the smallest number.
-    plan = plan_loading(job("auto", Ranks(2, [HERE, THERE, None, THERE], [3, 2, None, 1])))
+    plan = plan_loader(job("auto", Ranks(2, [HERE, THERE, None, THERE], [3, 2, None, 1])))
     assert (plan.workers, plan.cores) == (1, 4)
 
 
@@ -92,7 +92,7 @@ def test_numbers_of_workers():
     ],
 )
 def test_dali_decodes_on_the_device_of_the_run(loader, dali_device, cuda_index, expected):
-    plan = plan_loading(job(1, None, loader, cuda_index, dali_device))
+    plan = plan_loader(job(1, None, loader, cuda_index, dali_device))
     assert plan.stream_loader == expected and plan.on_device == (expected == "encoded")
     assert (pipeline.open_decoder(job(1, None, loader, cuda_index, dali_device).world, plan) is None) != plan.on_device
     notes = [note.partition(":")[0] for note in plan.notes]
@@ -100,32 +100,32 @@ def test_dali_decodes_on_the_device_of_the_run(loader, dali_device, cuda_index, 
 
 
 def test_samples_that_are_mixed_are_decoded_where_they_are_read():
-    assert plan_loading(job(loader="dali", cuda_index=0, mixup=0.2)).stream_loader == "dali"
-    assert plan_loading(job(loader="auto", cuda_index=0, mixup=0.2)).stream_loader == "reference"
+    assert plan_loader(job(loader="dali", cuda_index=0, mixup=0.2)).stream_loader == "dali"
+    assert plan_loader(job(loader="auto", cuda_index=0, mixup=0.2)).stream_loader == "reference"
 
 
 def test_a_deterministic_run():
-    assert plan_loading(job(loader="auto", cuda_index=0), deterministic=True).stream_loader == "reference"
-    plan = plan_loading(job(loader="dali", cuda_index=0), deterministic=True)
+    assert plan_loader(job(loader="auto", cuda_index=0), deterministic=True).stream_loader == "reference"
+    plan = plan_loader(job(loader="dali", cuda_index=0), deterministic=True)
     assert plan.stream_loader == "dali" and "train.deterministic" in plan.notes[0]
     with pytest.raises(UserError, match=r"data.dali_device: .*train.deterministic"):
-        plan_loading(job(loader="dali", cuda_index=0, dali_device="gpu"), deterministic=True)
+        plan_loader(job(loader="dali", cuda_index=0, dali_device="gpu"), deterministic=True)
 
 
 def test_no_gpu_for_dali_is_an_error_before_training():
     with pytest.raises(UserError, match=r"data.dali_device: gpu .* data.dali_device=auto"):
-        plan_loading(job(loader="dali", dali_device="gpu"))
+        plan_loader(job(loader="dali", dali_device="gpu"))
 
 
 def test_a_host_without_dali_decides_for_all():
     group = Ranks(0, [HERE, THERE], [None, "DALI is not installed"])
-    assert plan_loading(job(1, group, "auto", 0)).loader == "reference"
+    assert plan_loader(job(1, group, "auto", 0)).loader == "reference"
 
 
 def test_videos_are_not_left_to_dali():
     videos = job(loader="auto", cuda_index=0)
     videos.train_set.pending = False
-    assert plan_loading(videos).loader == "reference"
+    assert plan_loader(videos).loader == "reference"
 
 
 def write_record(run, values):
@@ -138,7 +138,7 @@ def write_record(run, values):
 def test_a_resumed_run_keeps_its_loader(tmp_path, loader):
     run = write_journal(tmp_path, [BEGIN])
     write_record(run, {"loader": loader})
-    assert plan_loading(job(loader="auto", cuda_index=0 if loader == "reference" else None), run).loader == loader
+    assert plan_loader(job(loader="auto", cuda_index=0 if loader == "reference" else None), run).loader == loader
 
 
 def test_a_run_that_needs_dali(tmp_path, monkeypatch):
@@ -147,8 +147,8 @@ def test_a_run_that_needs_dali(tmp_path, monkeypatch):
     write_record(run, {"loader": "dali"})
     for arguments in ((job(loader="auto"), run), (job(loader="dali"),)):
         with pytest.raises(UserError, match=r"data.loader: .*-o data.loader=reference"):
-            plan_loading(*arguments)
-    assert plan_loading(job(), run).notes == ()
+            plan_loader(*arguments)
+    assert plan_loader(job(), run).notes == ()
 
 
 def test_an_interval_is_a_difference():

@@ -25,7 +25,7 @@ from zoo.data.stages import measure as measure_stages
 from zoo.data.stream import open_training, training_samples
 from zoo.run import pipeline
 from zoo.run.job import Job, assemble, join
-from zoo.run.pipeline import Decoding, Loading, Prefetcher, open_decoder
+from zoo.run.pipeline import Decoding, LoaderPlan, Prefetcher, open_decoder
 from zoo.table import table
 
 EPILOG = """\
@@ -69,7 +69,7 @@ def measure(job: Job, count: int) -> Report:
 
     What was measured has JSON's types: seconds, samples per second, and milliseconds per sample.
     """
-    plan = pipeline.plan_loading(job.train_set, job.world, job.group)
+    plan = pipeline.plan_loader(job.train_set, job.world, job.group)
     samples = min(len(job.train_set), max(count, MIN_SAMPLES, job.batch_plan.batch))
     return {
         "dataset": type(job.train_set).__module__,
@@ -112,7 +112,7 @@ def describe(report: Report) -> list[str]:
     return lines
 
 
-def _open(job: Job, plan: Loading, batches: int) -> Any:
+def _open(job: Job, plan: LoaderPlan, batches: int) -> Any:
     """Open the stream of training up to a number of batches."""
     options: Any = {"dropout_masks": job.dropout_masks, "num_workers": plan.workers, "loader": plan.stream_loader}
     return open_training(job.train_set, 0, job.batch_plan.batch, 0, batches, **options)
@@ -133,7 +133,7 @@ def _take(batches: Iterator[Any], count: int) -> None:
         next(batches)
 
 
-def _measure_stream(job: Job, count: int, plan: Loading) -> Report:
+def _measure_stream(job: Job, count: int, plan: LoaderPlan) -> Report:
     dataset, batch = job.train_set, job.batch_plan.batch
     in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads)  # partly read at start and end
     start = time.perf_counter()
@@ -202,7 +202,7 @@ def _measure_in_turn(job: Job, samples: int, loader: str) -> Report:
     return report
 
 
-def measure_device(job: Job, count: int, plan: Loading) -> Report:
+def measure_device(job: Job, count: int, plan: LoaderPlan) -> Report:
     """Time the stream up to images that DALI has decoded on the device; count: batches per pass."""
     dataset, batch, threads = job.train_set, job.batch_plan.batch, pipeline.dali_threads(plan.cores)
     in_flight = max(plan.workers, 1) * batches_per_worker(dataset.settings.threads) + AT_A_TIME + 1  # at a pass's start

@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 from zoo.bench.matrix.cases import BASE, Case, recorded_matrix
 from zoo.bench.report import runs
 from zoo.bench.report.runs import COMPLETE, Run
-from zoo.bench.statistics import CONFIDENCE, LEAST_RUNS, Verdict, holm, interval, judge, log_ratio, rank_test, summarize
+from zoo.bench.statistics import (
+    CONFIDENCE,
+    LEAST_RUNS,
+    SpeedChange,
+    holm,
+    interval,
+    judge,
+    log_ratio,
+    rank_test,
+    summarize,
+)
 from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.table import csv_text, table
@@ -168,7 +178,7 @@ def compare(old: Runs, new: Runs, margin: float, paired: bool) -> Row:
     adjusted = holm([ratio.p if ratio else 1.0 for ratio in ratios])
     rows: list[Row] = []
     for title, pair, ratio, p in zip(titles, pairs, ratios, adjusted):
-        rank_p, verdict = None, Verdict("cannot tell", LEAST_RUNS[paired])
+        rank_p, verdict = None, SpeedChange("cannot tell", LEAST_RUNS[paired])
         if ratio:
             rank_p = rank_test(*pair, paired)
             verdict = judge(ratio, p, rank_p, min(map(len, pair)), paired, margin)

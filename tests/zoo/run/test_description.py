@@ -1,4 +1,4 @@
-"""Facts of a run: the digest of its recipe, the state of its code, and what a run records of itself."""
+"""Description of a run: the digest of its recipe, the state of its code, and what a run records of itself."""
 
 import json
 import os
@@ -12,14 +12,14 @@ import torch
 from tests.helpers import processes
 from tests.helpers.training import command, events
 from tests.helpers.training import run_here as run
-from zoo.run import facts
+from zoo.run import description
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
 
 
 def test_the_digest_depends_on_keys_and_values_alone_and_on_the_contents_of_weights():
     def digest(*changes, weights="initialized from seed 1"):
-        return facts.recipe_digest(resolve_recipe(Options("deeplabv3plus_cityscapes", changes)).resolved, weights)
+        return description.recipe_digest(resolve_recipe(Options("deeplabv3plus_cityscapes", changes)).resolved, weights)
 
     first = digest()
     assert re.fullmatch("[0-9a-f]{64}", first)
@@ -51,36 +51,36 @@ def make_checkout(folder):
 
 def test_the_state_of_a_checkout(tmp_path):
     clean = make_checkout(tmp_path)
-    assert facts.git_state(tmp_path) == clean
+    assert description.git_state(tmp_path) == clean
     (tmp_path / "zoo" / "a.py").write_text("2")
-    assert facts.git_state(tmp_path) == {**clean, "dirty": True}
+    assert description.git_state(tmp_path) == {**clean, "dirty": True}
     (tmp_path / "zoo" / "a.py").unlink()
-    assert facts.git_state(tmp_path) == {**clean, "dirty": True}
+    assert description.git_state(tmp_path) == {**clean, "dirty": True}
     (tmp_path / "zoo" / "a.py").write_text("1")
     others = ["runs/b.py", "b.yaml", "tests/b.py", "zoo/b.txt", "zoo/ignored.py", "README.md"]
     for path in others:
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text("2")
-    assert facts.git_state(tmp_path) == clean
+    assert description.git_state(tmp_path) == clean
     for path in ("zoo/data/new/b.py", "zoo/configs/ä b.yaml", b"zoo/\xff.py"):
         file = os.path.join(os.fsencode(tmp_path), os.fsencode(path))
         os.makedirs(os.path.dirname(file), exist_ok=True)
         with open(file, "w"):
-            assert facts.git_state(tmp_path) == {**clean, "dirty": True}, path
+            assert description.git_state(tmp_path) == {**clean, "dirty": True}, path
         os.remove(file)
 
 
 def test_code_that_is_no_checkout(tmp_path, monkeypatch):
-    assert facts.git_state(tmp_path) is None
+    assert description.git_state(tmp_path) is None
     git(tmp_path, "init", "-q")
-    assert facts.git_state(tmp_path) is None  # no commit yet
+    assert description.git_state(tmp_path) is None  # no commit yet
     (tmp_path / "site-packages").mkdir()
     (tmp_path / "a.py").write_text("1")
     git(tmp_path, "add", "a.py")
     git(tmp_path, "commit", "-qm", "one")
-    assert facts.git_state(tmp_path / "site-packages") is None  # somebody else's checkout around it
+    assert description.git_state(tmp_path / "site-packages") is None  # somebody else's checkout around it
     monkeypatch.setenv("PATH", "")  # git is not installed
-    assert facts.git_state(tmp_path) is None
+    assert description.git_state(tmp_path) is None
 
 
 def test_a_run_records_what_it_is_and_goes_on_to_record_what_changes(tmp_path):

@@ -1,4 +1,4 @@
-"""Facts of a run for its logs and checkpoints: most fields of the events `begin` and `resume`."""
+"""Description of a run for its logs and checkpoints: most fields of the events `begin` and `resume`."""
 
 import hashlib
 import json
@@ -17,11 +17,11 @@ from zoo.distributed import machine
 from zoo.distributed.group import RANK_SPECIFIC_KEYS
 from zoo.run import schedule
 from zoo.run.job import Job
-from zoo.run.pipeline import Loading
+from zoo.run.pipeline import LoaderPlan
 from zoo.run.request import FIND, Request
 
 GIT_TIMEOUT = 10.0  # seconds
-CODE = ("train.py", "zoo", "tools")  # what a run consists of
+CODE = ("train.py", "zoo")  # what a run consists of
 CODE_FILES = (".py", ".yaml")
 
 
@@ -54,7 +54,7 @@ def describe(job: Job, cfg: Config, weights: str) -> dict[str, Any]:
     }
 
 
-def begin(job: Job, request: Request, loading: Loading, weights: str) -> dict[str, Any]:
+def begin(job: Job, request: Request, loader_plan: LoaderPlan, weights: str) -> dict[str, Any]:
     """Return what the event `begin` records beside `describe` and `place`: recipe, task, evaluation and optimizer."""
     cfg, settings = request.config, request.config.train
     return {
@@ -72,11 +72,11 @@ def begin(job: Job, request: Request, loading: Loading, weights: str) -> dict[st
         "warmup_epochs": cfg.warmup_epochs,
         "eval_every": str(settings.eval_every),
         "command": sys.argv,
-        **_changeable(job, request, loading, weights),
+        **_changeable(job, request, loader_plan, weights),
     }
 
 
-def resume(job: Job, request: Request, loading: Loading, weights: str) -> dict[str, Any]:
+def resume(job: Job, request: Request, loader_plan: LoaderPlan, weights: str) -> dict[str, Any]:
     """Return what the event `resume` records beside `place`: what may differ from the run's begin."""
     return {
         "framework": request.config.framework,
@@ -84,7 +84,7 @@ def resume(job: Job, request: Request, loading: Loading, weights: str) -> dict[s
         **job.plan.mode._asdict(),
         **job.batch_plan._asdict(),
         "global_batch": job.clock.global_batch,
-        **_changeable(job, request, loading, weights),
+        **_changeable(job, request, loader_plan, weights),
     }
 
 
@@ -138,7 +138,7 @@ def _git(root: Path, *arguments: str) -> str:
     return os.fsdecode(done.stdout).strip()
 
 
-def _changeable(job: Job, request: Request, loading: Loading, weights: str) -> dict[str, Any]:
+def _changeable(job: Job, request: Request, loader_plan: LoaderPlan, weights: str) -> dict[str, Any]:
     """Return what `begin` and `resume` have in common of recipe, precision, optimizer and reading of data."""
     cfg = request.config
     return {
@@ -150,8 +150,8 @@ def _changeable(job: Job, request: Request, loading: Loading, weights: str) -> d
         "loss_scale": _loss_scale(job),
         "optimizer": _optimizer(job, cfg),
         "eval_batch": cfg.train.eval_batch,
-        "loader": loading.loader,
-        "workers": loading.workers,
+        "loader": loader_plan.loader,
+        "workers": loader_plan.workers,
         "threads": job.train_set.settings.threads,
     }
 
