@@ -12,6 +12,7 @@ from tests.zoo import api_cases
 from zoo.run.checkpoint import load_checkpoint
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
+from zoo.trainer.torch import Trainer
 from zoo.weights.recorded import has_averages
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
@@ -58,6 +59,19 @@ def test_switched_on_and_off_at_a_resume(run, capfd):
         assert np.array_equal(average, before[name] - rate * (before[name] - after[name])), name
     path = run("switched", resume=True, max_steps=5)
     assert "train.ema is off: the moving average" in capfd.readouterr().out and not has_averages(path)
+
+
+def test_statistics_are_averaged_over_ranks_before_they_are_saved(run, monkeypatch):
+    """Here of one rank, whose trainer would average nothing."""
+
+    def sync_batch_stats(trainer):
+        for name, tensor in [*trainer.tensors.items(), *trainer.ema.averages.items()]:
+            if ".running_" in name:
+                tensor.detach().fill_(7.0)
+
+    monkeypatch.setattr(Trainer, "sync_batch_stats", sync_batch_stats)
+    saved = load_checkpoint(run("averaged", max_steps=1, **EMA))[0]
+    assert all((array == 7.0).all() == (".running_" in name) for name, array in saved.items() if array.ndim)
 
 
 def test_both_are_evaluated_and_the_average_selects_the_best(whole):

@@ -54,14 +54,15 @@ class Trainer:
 class Metric:
     def __init__(self):
         self.seen = []
-        self.state = {}
+        self.state = {"samples": 0}
 
     def update(self, predictions, batch):
         assert batch["label"].shape == (2,)
         self.seen.append(predictions.tolist())
+        self.state["samples"] += 2
 
     def result(self, state):
-        return {"seen": self.seen}
+        return {"seen": self.seen, **state}
 
 
 class Group:
@@ -79,7 +80,7 @@ class Group:
         return [value, value]  # of two ranks
 
     def sum(self, state):
-        return state
+        return {name: 2 * value for name, value in state.items()}
 
 
 def run(stream, eval_bad, reported, metric=None, **options):
@@ -92,7 +93,7 @@ def run(stream, eval_bad, reported, metric=None, **options):
 def test_every_batch_counts_once_and_views_are_rows(views):
     stream, reported = Stream(views), []
     result = run(stream, "wrong", reported)
-    assert result == {"seen": [[[number]] * 2 * views for number in (1, 2, 3)], "bad": 2}
+    assert result == {"seen": [[[number]] * 2 * views for number in (1, 2, 3)], "samples": 12, "bad": 2}
     assert reported == [BAD, BAD] and stream.closed == 1
 
 
@@ -119,6 +120,7 @@ def test_an_unreadable_sample_of_another_rank_ends_the_evaluation_here(monkeypat
 def test_the_moving_average_predicts_the_same_batches():
     result = run(Stream(), "wrong", [], averaged=Metric())
     assert result["bad"] == 2 and "bad" not in result["ema"]
+    assert result["samples"] == result["ema"]["samples"] == 12  # of both ranks
     assert result["seen"] == [[[number]] * 2 for number in (1, 2, 3)]
     assert result["ema"]["seen"] == [[[-number]] * 2 for number in (1, 2, 3)]
 

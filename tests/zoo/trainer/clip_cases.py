@@ -18,14 +18,16 @@ def case_a_gradient_within_the_limit_is_not_changed(backend):
 
 
 def case_the_loss_scale_is_divided_out_of_an_update_that_is_not_clipped(backend):
-    plain, scaled = make(backend), make(backend)
-    scaled.load_state_dict({"scaler/scale": np.array(1024, np.float32)})  # a power of two: exact
-    for trainer in (plain, scaled):
-        update(trainer, random_batch())
-    state = plain.state_dict()
-    for name, value in scaled.state_dict().items():
-        if not name.startswith("scaler/"):
-            np.testing.assert_allclose(value, state[name], rtol=1e-6, atol=1e-8, err_msg=name)
+    """Without a limit, and with one that only the scaled gradient exceeds."""
+    for clip_norm in (None, 64.0):
+        plain, scaled = make(backend, clip_norm=clip_norm), make(backend, clip_norm=clip_norm)
+        scaled.load_state_dict({"scaler/scale": np.array(1024, np.float32)})  # a power of two: exact
+        for trainer in (plain, scaled):
+            update(trainer, random_batch())
+        state = plain.state_dict()
+        for name, value in scaled.state_dict().items():
+            if not name.startswith("scaler/"):
+                np.testing.assert_allclose(value, state[name], rtol=1e-6, atol=1e-8, err_msg=name)
 
 
 def case_the_drawn_rows_are_clipped_with_the_model(backend):

@@ -319,13 +319,15 @@ def case_micro_batches_compiling_and_loss_scale_change_nothing(backend):
 
 
 def case_the_loss_scale_is_divided_out_of_both_gradients(backend):
-    plain, scaled = make(backend, clip_norm=0.5), make(backend, clip_norm=0.5)
-    scaled.load_state_dict({"scaler/scale": np.array(1024, np.float32)})
-    expected, numbers = update(plain, random_batch()), update(scaled, random_batch())
-    assert numbers["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-6)
-    state = plain.state_dict()
-    for name in (HEAD, MOMENTUM, "fc.weight"):
-        np.testing.assert_allclose(scaled.state_dict()[name], state[name], rtol=1e-5, atol=1e-7, err_msg=name)
+    """Clipped, with a limit that only the scaled gradients exceed, and with the class matrix left out of it."""
+    for clip_norm, clip_sharded in ((0.5, True), (64.0, True), (64.0, False)):
+        plain, scaled = (make(backend, clip_norm=clip_norm, clip_sharded=clip_sharded) for _ in range(2))
+        scaled.load_state_dict({"scaler/scale": np.array(1024, np.float32)})
+        expected, numbers = update(plain, random_batch()), update(scaled, random_batch())
+        assert numbers["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-6) and numbers["grad_norm"] < 32
+        state = plain.state_dict()
+        for name in (HEAD, MOMENTUM, "fc.weight"):
+            np.testing.assert_allclose(scaled.state_dict()[name], state[name], rtol=1e-5, atol=1e-7, err_msg=name)
 
 
 def case_partial_fc_updates_the_drawn_rows_alone(backend):
@@ -371,6 +373,20 @@ def case_a_skipped_update_changes_nothing(backend):
             assert update(trainer, batch, lr=0.0, step=1)["consecutive_skips"] == 0
             assert trainer.nonfinite_report() == "all finite"
             trainer.load_state_dict(before)
+
+
+def case_an_update_with_an_overflow_in_the_class_matrix_alone_is_skipped(backend):
+    """Samples that are all alike add up to an infinite row; the model's gradient is small, as embeddings are long."""
+    batch = {"x": np.zeros((40, INPUTS), np.float32), "label": np.zeros(40, np.int64), "valid": np.ones(40, np.uint8)}
+    bias = np.array([1e18] + [0] * (WIDTH - 1), np.float32)
+    for mode in backend.FP32_MODES[:1]:
+        trainer = make(backend, mode)
+        rows = 1e-5 * trainer.state_dict()[HEAD]
+        trainer.load_state_dict({HEAD: rows, "fc.bias": bias, "scaler/scale": np.array(5e32, np.float32)})
+        before = copied_state(trainer)
+        assert update(trainer, batch)["consecutive_skips"] == 1
+        assert trainer.nonfinite_report() == f"not finite: gradients of {HEAD}"
+        assert_unchanged(trainer.state_dict(), before)
 
 
 def case_a_loaded_state_continues_bit_for_bit(backend):

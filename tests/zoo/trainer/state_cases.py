@@ -26,13 +26,14 @@ SCALER_STATE = ("scale", "good", "skipped")
 
 
 def case_the_loss_scale_halves_and_doubles(backend):
-    """It halves after a skipped update, and doubles after 2000 in a row that were not."""
+    """It halves after a skipped update, and doubles after 2000 in a row that were not: the count begins anew."""
     mode = next((mode for mode in backend.SIXTEEN_BIT_MODES if mode.compute == "fp16"), backend.FP32_MODES[0])
     trainer = make(backend, mode, loss_scale=8.0)
     backend.make_loss_scale_dynamic(trainer, 8.0)
     head = np.array(trainer.state_dict()["fc.weight"])
-    trainer.load_state_dict({"fc.weight": np.full_like(head, np.nan)})
-    assert update(trainer, random_batch())["scale"] == 8.0 and trainer.state_dict()["scaler/scale"] == 4.0
+    trainer.load_state_dict({"fc.weight": np.full_like(head, np.nan), "scaler/good": np.array(1998, np.float32)})
+    assert update(trainer, random_batch())["scale"] == 8.0
+    assert [float(trainer.state_dict()[f"scaler/{name}"]) for name in SCALER_STATE] == [4.0, 0, 1]
     assert trainer.nonfinite_report().startswith("not finite: weights fc.weight")
     trainer.load_state_dict({"fc.weight": head, "scaler/good": np.array(1998, np.float32)})
     for scale, *after in ((4.0, 4.0, 1999, 1), (4.0, 8.0, 0, 1), (8.0, 8.0, 1, 1)):
@@ -117,6 +118,17 @@ def case_sixteen_bits_stay_out_of_state_and_evaluation(backend):
         predictions, expected = (each.predict(each.to_device({"image": batch["image"]})) for each in (trainer, plain))
         np.testing.assert_allclose(predictions, expected, rtol=1e-6, atol=1e-6)
     assert len(losses) == len(backend.SIXTEEN_BIT_MODES)  # every mode rounds in places of its own
+
+
+def case_every_module_of_fp32_computes_in_fp32(backend):
+    """16 bits change nothing where all layers that they would reach are named."""
+    batch = random_batch(64)
+    exact = update(make(backend), batch, lr=0.0)["loss"]
+    for mode in backend.SIXTEEN_BIT_MODES[:1]:
+        for names in (("conv", "fc"), ("fc",)):
+            trainer = make(backend, mode, loss_scale=8.0, fp32_modules=names)
+            difference = abs(update(trainer, batch, lr=0.0)["loss"] - exact)
+            assert difference < 1e-6 if len(names) == 2 else 1e-6 < difference < 1e-2, (names, difference)
 
 
 def case_the_nonfinite_report_names_weights_statistics_and_gradients(backend):

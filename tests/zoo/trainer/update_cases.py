@@ -181,14 +181,34 @@ def case_an_update_without_finite_gradient_is_skipped(backend):
                 assert numbers["skipped"] == before["scaler/skipped"] + skips
                 assert not np.isfinite(numbers["grad_norm"])
             after = trainer.state_dict()
-            trained = [name for name in before if "/" not in name and ".running_" not in name]
-            for name in (*trained, *(f"optimizer/momentum/{name}" for name in trained)):
-                np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+            assert_not_updated(after, before)
             assert not np.array_equal(after["bn.running_mean"], before["bn.running_mean"])
             trainer.load_state_dict({"scaler/scale": np.array(1, np.float32)})
             numbers = update(trainer, random_batch(seed=seed))
             assert numbers["consecutive_skips"] == 0 and numbers["skipped"] == before["scaler/skipped"] + 2
             assert not np.array_equal(trainer.state_dict()["fc.weight"], before["fc.weight"])
+
+
+def assert_not_updated(state, before):
+    """Compare weights and momentum."""
+    trained = [name for name in before if "/" not in name and ".running_" not in name]
+    for name in (*trained, *(f"optimizer/momentum/{name}" for name in trained)):
+        np.testing.assert_array_equal(state[name], before[name], err_msg=name)
+
+
+def case_an_update_with_an_infinite_gradient_is_skipped(backend):
+    """Infinite and not NaN, as in fp16 at the first loss scales: of weights behind a large feature."""
+    batch = {**random_batch(), "label": np.zeros(4, np.int64)}  # no infinities of opposite signs are added
+    state = {**tiny.initial_state(), "scaler/scale": np.array(2.0**16, np.float32)}
+    state["bn.bias"][0], state["fc.weight"][:, 0] = 1e36, 0
+    for mode, clip_norm in zip(backend.FP32_MODES, (None, 1.0)):
+        trainer = make(backend, mode, clip_norm=clip_norm)
+        trainer.load_state_dict(state)
+        before = copied_state(trainer)
+        numbers = update(trainer, batch)
+        assert numbers["grad_norm"] == np.inf and np.isfinite(numbers["loss"])
+        assert numbers["consecutive_skips"] == numbers["skipped"] == 1
+        assert_not_updated(trainer.state_dict(), before)
 
 
 def case_compiled_and_eager_updates_agree(backend):

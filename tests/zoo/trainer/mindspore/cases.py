@@ -17,7 +17,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from tests.zoo.trainer import checkpointing_cases, head_cases, margin_cases, optimizer_cases
-from tests.zoo.trainer.mindspore.ranks import two_equal_ranks
+from tests.zoo.trainer.mindspore.ranks import two_ranks
 from tests.zoo.trainer.mindspore.tiny import Double, PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import IMAGE, LABEL, frozen_norm, make, make_tsm, random_clips, update
@@ -222,7 +222,7 @@ def case_means_of_buckets_are_those_of_their_gradients(backend):
     rng = np.random.default_rng(0)
     gradients = tuple(Tensor(rng.standard_normal(shape, np.float32)) for shape in shapes)
     for bucket_bytes, count in ((1 << 20, 1), (160, 3), (4, 10)):
-        with two_equal_ranks():
+        with two_ranks():
             means = AllReduceMean(2, shapes, False, bucket_bytes)
         means.all_reduce = Double()
         assert len(means.buckets) == count

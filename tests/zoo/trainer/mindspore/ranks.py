@@ -1,4 +1,4 @@
-"""Two ranks that hold the same samples, in one process: MindSpore's collectives are replaced, in pynative mode."""
+"""The first of two ranks, in one process: MindSpore's collectives are replaced, in pynative mode."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +10,8 @@ from zoo.trainer.mindspore.world import World
 
 
 @contextmanager
-def two_equal_ranks() -> Iterator[World]:
-    """Yield the world of the first rank."""
-    replaced = dict(AllReduce=lambda: lambda x: x + x, AllGather=lambda: lambda x: ops.cat((x, x)))
+def two_ranks(other: float = 1.0) -> Iterator[World]:
+    """Yield the world of the first rank. other: factor of its tensors that gives those of the other rank, in sums."""
+    replaced = dict(AllReduce=lambda: lambda x: x * (1 + other), AllGather=lambda: lambda x: ops.cat((x, x)))
     with mock.patch.multiple(ops, **replaced):
         yield World(0, 2, "cpu", 0)

@@ -1,7 +1,7 @@
-"""Two ranks that hold the same samples, in one process: Paddle's collectives are replaced."""
+"""The first of two ranks, in one process: Paddle's collectives are replaced."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from unittest import mock
 
 import paddle
@@ -12,21 +12,24 @@ from zoo.trainer.paddle.world import World
 
 
 class EqualGradients:
-    """A model as DataParallel returns it, for gradients that are the same on all ranks: so is their mean."""
+    """A model as DataParallel returns it, for gradients that are the same on all ranks: so is their mean.
+
+    `reduced` tells of each forward pass whether gradients of its backward pass would be all-reduced.
+    """
 
     def __init__(self, model):
-        self.model = model
+        self.model, self.reduces = model, True
+        self.reduced: list[bool] = []
 
     def __call__(self, *inputs):
+        self.reduced.append(self.reduces)
         return self.model(*inputs)
 
+    @contextmanager
     def no_sync(self):
-        return nullcontext()
-
-
-def all_reduce(x, op=dist.ReduceOp.SUM):
-    if op == dist.ReduceOp.SUM:
-        paddle.assign(x + x, x)
+        self.reduces = False
+        yield
+        self.reduces = True
 
 
 def all_gather(parts, x):
@@ -34,8 +37,13 @@ def all_gather(parts, x):
 
 
 @contextmanager
-def two_equal_ranks() -> Iterator[World]:
-    """Yield the world of the first rank."""
+def two_ranks(other: float = 1.0) -> Iterator[World]:
+    """Yield the world of the first rank. other: factor of its tensors that gives those of the other rank, in sums."""
+
+    def all_reduce(x, op=dist.ReduceOp.SUM):
+        if op == dist.ReduceOp.SUM:
+            paddle.assign(x * (1 + other), x)
+
     replaced = dict(get_world_size=lambda: 2, get_rank=lambda: 0, all_reduce=all_reduce, all_gather=all_gather)
     with mock.patch.multiple(dist, **replaced), mock.patch.object(paddle, "DataParallel", EqualGradients):
         yield World(0, 2, WORLD.name, WORLD.place)
