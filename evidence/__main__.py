@@ -9,6 +9,7 @@ COMMANDS = {
     "peers-updates": ("evidence.commands.peers_updates", "compare updates with those of other projects"),
     "peers-curves": ("evidence.commands.peers_curves", "lay a training curve on that of the upstream project"),
     "scale": ("evidence.commands.scale", "throughput at more cards than there are"),
+    "amp": ("evidence.commands.amp", "time updates with --amp beside those in fp32 on a CPU"),
     "dlperf": ("evidence.dlperf", "speeds from logs of DLPerf"),
 }
 

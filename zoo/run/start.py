@@ -27,6 +27,7 @@ from zoo.run.resume import DataState
 from zoo.run.session import Output, Readers, Run
 from zoo.run.stopping import StopSignal
 from zoo.run.visualizer import Visualizer
+from zoo.trainer import device
 
 if TYPE_CHECKING:
     from zoo.logs.console import Console
@@ -53,6 +54,8 @@ def start(request: Request) -> Iterator["Run"]:
         job = assemble(request, group, data, kept)
         if job.world.device.startswith("cpu"):
             request.notes.append(environment.describe_threads(threads, os.environ))
+            if device.is_slower_than_fp32(compute := job.plan.mode.compute):
+                request.notes.append(f"train.precision: {compute} takes longer than fp32 on this processor")
         run = _open(request, job, data_state, kept, lock)
         with run.journal:
             yield run

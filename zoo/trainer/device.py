@@ -22,6 +22,9 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 CPU_INFO = Path("/proc/cpuinfo")
 VARIABLE = "MKL_DEBUG_CPU_TYPE"  # MKL from 2020.1 on ignores it and does not need it
 AVX2 = "5"
+BF16_FLAGS = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16")  # of a processor with bf16 instructions; last: ARM
+ISA_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")  # the first that is set counts
+ISAS_WITHOUT_BF16 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI")
 
 
 @dataclass(frozen=True)
@@ -105,17 +108,35 @@ def prepare_mkl(environ: MutableMapping[str, str]) -> None:
     Args:
         environ: variables of this process; a value that is set remains.
     """
-    try:
-        text = CPU_INFO.read_text()
-    except OSError:  # not Linux
-        return
-    if needs_variable(text):
+    if needs_variable():
         environ.setdefault(VARIABLE, AVX2)
 
 
-def needs_variable(cpu_info: str) -> bool:
-    """Return whether /proc/cpuinfo describes a processor that has AVX2, and on which MKL does not use it."""
-    first, _, _ = cpu_info.partition("\n\n")
+def needs_variable() -> bool:
+    """Return whether the processor has AVX2, and MKL does not use it."""
+    vendor, flags = processor()
+    return {"avx2", "fma"} <= flags and vendor in ("AuthenticAMD", "HygonGenuine")
+
+
+def has_bf16_instructions(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the processor has bf16 instructions, and oneDNN may use them.
+
+    With AVX-512 alone oneDNN computes bf16, too, in two to three times the time of fp32.
+    """
+    limit = next(filter(None, map(environ.get, ISA_VARIABLES)), "")
+    return limit.upper() not in ISAS_WITHOUT_BF16 and not processor()[1].isdisjoint(BF16_FLAGS)
+
+
+def is_slower_than_fp32(compute: str) -> bool:
+    """Return whether a CPU takes longer for updates in a 16-bit type: for all but bf16 with its own instructions."""
+    return compute == "fp16" or (compute == "bf16" and not has_bf16_instructions())
+
+
+def processor() -> tuple[str, set[str]]:
+    """Return vendor and flags of the processor; nothing where the system is not Linux."""
+    try:
+        first, _, _ = CPU_INFO.read_text().partition("\n\n")
+    except OSError:
+        return "", set()
     fields = dict(line.replace("\t", "").split(":", 1) for line in first.splitlines() if ":" in line)
-    has_avx2 = {"avx2", "fma"} <= set(fields.get("flags", "").split())
-    return has_avx2 and fields.get("vendor_id", "").strip() in ("AuthenticAMD", "HygonGenuine")
+    return fields.get("vendor_id", "").strip(), {*fields.get("flags", fields.get("Features", "")).split()}

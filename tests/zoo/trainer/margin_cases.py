@@ -14,9 +14,10 @@ from tests.zoo.trainer.margin_reference import loss_and_gradients, moved, target
 from zoo.data.batch import LABEL, Field
 from zoo.losses import load_loss
 from zoo.tasks import face
-from zoo.trainer import sharding
+from zoo.trainer import numpy_ops, sharding
 from zoo.trainer.plan import ParamGroup, Plan
 from zoo.trainer.protocol import Param
+from zoo.trainer.update import round_gradients
 
 VARIANTS = {
     "arcface": {},
@@ -294,6 +295,22 @@ def case_gradients_are_those_of_the_mean_loss(backend):
         for name, value in expected.items():
             atol = 2e-6 * np.abs(value).max()
             np.testing.assert_allclose(gradients[name], value, rtol=2e-5, atol=atol, err_msg=name)
+
+
+def case_gradients_of_an_exact_run_are_rounded(backend):
+    """Those of the class matrix with the floor of the model's; the first momentum shows them."""
+    mode = backend.FP64_MODES[0]
+    plain, exact = (make(backend, each) for each in (mode, mode._replace(rounds_gradients=True)))
+    before = copied_state(exact)
+    for trainer in (plain, exact):
+        update(trainer, random_batch())
+    gradients, after = plain.gradients(), exact.state_dict()
+    of_matrix = gradients.pop(HEAD)
+    rounded = dict(zip([*gradients, HEAD], round_gradients(numpy_ops, list(gradients.values()), [of_matrix])))
+    for name, gradient in rounded.items():
+        momentum = gradient + param_group(name)[1] * before[name]
+        np.testing.assert_allclose(after[f"optimizer/momentum/{name}"], momentum, rtol=1e-12, atol=1e-14, err_msg=name)
+    assert np.abs(rounded[HEAD] - of_matrix).max() > 1e-9
 
 
 def case_micro_batches_compiling_and_loss_scale_change_nothing(backend):

@@ -1,4 +1,4 @@
-"""Freed memory that stays with the process, and the variable that lets the MKL of Paddle's packages use AVX2."""
+"""Freed memory that stays with the process, and the instructions of the processor: bf16, and AVX2 in MKL."""
 
 import subprocess
 import sys
@@ -75,3 +75,40 @@ def test_other_processors_and_systems(text, tmp_path, monkeypatch):
     environ = {}
     device.prepare_mkl(environ)
     assert environ == {}
+
+
+ARM = "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd {}\nCPU implementer\t: 0x41\n\n"
+AVX512 = "avx2 avx512f avx512bw avx512vl avx512dq avx512_vnni"
+BF16 = {  # /proc/cpuinfo, variables: whether bf16 has instructions
+    (PROCESSOR.format(0, "GenuineIntel", "avx2"), ""): False,
+    (PROCESSOR.format(0, "GenuineIntel", AVX512), ""): False,
+    (PROCESSOR.format(0, "AuthenticAMD", f"{AVX512} avx512_bf16"), ""): True,
+    (PROCESSOR.format(0, "GenuineIntel", f"{AVX512} amx_bf16 amx_tile"), ""): True,
+    (PROCESSOR.format(0, "GenuineIntel", "avx2 avx_vnni avx_ne_convert"), ""): True,
+    (ARM.format("bf16"), ""): True,
+    (ARM.format("sve"), ""): False,
+    (None, ""): False,
+    ("", ""): False,
+    (PROCESSOR.format(0, "AuthenticAMD", "avx512_bf16"), "ONEDNN_MAX_CPU_ISA=AVX512_CORE"): False,
+    (PROCESSOR.format(0, "AuthenticAMD", "avx512_bf16"), "ONEDNN_MAX_CPU_ISA=avx2"): False,
+    (PROCESSOR.format(0, "AuthenticAMD", "avx512_bf16"), "DNNL_MAX_CPU_ISA=AVX512_CORE_VNNI"): False,
+    (PROCESSOR.format(0, "AuthenticAMD", "avx512_bf16"), "ONEDNN_MAX_CPU_ISA=DEFAULT DNNL_MAX_CPU_ISA=AVX2"): True,
+    (PROCESSOR.format(0, "AuthenticAMD", "avx512_bf16"), "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"): True,
+    (PROCESSOR.format(0, "AuthenticAMD", "avx512_bf16"), "ONEDNN_MAX_CPU_ISA= DNNL_MAX_CPU_ISA=AVX2"): False,
+}
+
+
+@pytest.mark.parametrize("text, variables", BF16)
+def test_instructions_of_bf16(text, variables, tmp_path, monkeypatch):
+    """Those that the processor has and oneDNN may use."""
+    if text is not None:
+        (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(device, "CPU_INFO", tmp_path / "cpuinfo")
+    for name in device.ISA_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (each.split("=") for each in variables.split()):
+        monkeypatch.setenv(name, value)
+    has_bf16 = BF16[text, variables]
+    assert device.has_bf16_instructions() == has_bf16
+    slower = {"fp32": False, "fp64": False, "fp16": True, "bf16": not has_bf16}
+    assert {compute: device.is_slower_than_fp32(compute) for compute in slower} == slower

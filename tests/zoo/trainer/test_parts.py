@@ -120,6 +120,8 @@ def test_gradients_that_are_noise_become_zero():
     assert not second.any()
     np.testing.assert_allclose(first, gradient, atol=5e-5)
     np.testing.assert_allclose(third, rows, atol=5e-8)
+    np.testing.assert_array_equal(third, round_gradients([rows])[0])
+    assert not np.array_equal(third, rows)
 
 
 def test_zeros_and_infinities():

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from zoo.data.errors import UserError
-from zoo.trainer.device import dotted_cudnn, keep_freed_memory, select_device
+from zoo.trainer.device import dotted_cudnn, has_bf16_instructions, keep_freed_memory, select_device
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.world import Launch, Profiler, exit_now
 
@@ -74,10 +74,10 @@ class World:
 
     @property
     def has_bf16(self) -> bool:
-        """Whether the device has bf16 instructions."""
+        """Whether the device has bf16 instructions, and PyTorch uses them."""
         if self.torch_device.type == "cuda":
             return torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported() and has_bf16_instructions()
 
     def profiler(self) -> Profiler:
         from zoo.trainer.torch import profiling  # which most runs do without
