@@ -2,28 +2,18 @@
 
 import json
 import os
-import re
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import yaml
-
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.logs.journal import Event, best_evaluation
 from zoo.run import training
 from zoo.run.checkpoint import FOLDER
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
-
-OVERRIDE = re.compile(r"-o ('?)(?P<key>[\w.]+)=(?P<value>[^';,)]+?)\1(?=[\s;,)]|\.?(?:\s|$))")
-# A flag that is an argument, too, and its value, if any: a path or a placeholder.
-FLAG = re.compile(
-    r"--(amp|accept-changed-data|raw|out|resume|weights|framework|device|seed|max-steps)\b"
-    r"(?: (?=[A-Z]+\b|\S*/)(?P<value>[^\s;,:)]+))?"
-)
 
 
 @contextmanager
@@ -32,24 +22,16 @@ def argument_names() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        text = OVERRIDE.sub(_as_override, str(error))
-        error.args = (FLAG.sub(_as_argument, re.sub(r"-o (?=[\w.]+:)", "overrides: ", text)),)
+        error.words = _as_argument
         raise
 
 
-def _as_override(match: re.Match[str]) -> str:
-    try:
-        value = yaml.safe_load(match["value"])
-    except yaml.YAMLError:
-        value = match["value"]
-    return f"overrides={ {match['key']: value} }"
-
-
-def _as_argument(match: re.Match[str]) -> str:
-    name = match[1].replace("-", "_")
-    if name in ("amp", "accept_changed_data", "raw"):
-        return f"{name}=True"
-    return f"{name}={match['value']}" if match["value"] else name
+def _as_argument(option: Option) -> str:
+    name, value = option
+    if not name.startswith("--"):
+        return f"overrides: {name}" if value == "" else f"overrides={ {name: value} }"
+    name = name[2:].replace("-", "_")
+    return name if value == "" else f"{name}={value}"
 
 
 def _metrics(event: Event | None) -> dict[str, Any] | None:

@@ -23,11 +23,16 @@ title = "zoo"  # what the user typed before the options: zoo predict, or predict
 class Parser(argparse.ArgumentParser):
     """Parser whose errors are those of the user, with the nearest option."""
 
-    def error(self, message: str) -> NoReturn:
-        """Raise UserError."""
-        unknown = message.split()[2].partition("=")[0] if message.startswith("unrecognized arguments: ") else ""
+    def error(self, message: str, unknown: str = "") -> NoReturn:
+        """Raise UserError. unknown: an option that there is not."""
         hint = similar_name(unknown, self._option_string_actions) or f"; {self.prog} --help shows the options"
         raise UserError(f"{message}{hint}")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}", unknown[0].partition("=")[0])
+        return found
 
 
 class Output(io.RawIOBase):

@@ -261,7 +261,7 @@ def compare(ours: Curve, theirs: Curve) -> Differences:
 def print_purposes(case: Case, config: str, found: Differences) -> None:
     """Print what differs on purpose, in the words of the headers of the recipe and its bases, and its size."""
     own, header = loader.find_recipe(config), dict[str, str]()
-    files = {entry.origin.rpartition(":")[0] for entry in loader.read(own).values()}
+    files = {str(entry.origin).rpartition(":")[0] for entry in loader.read(own).values()}
     for path in (*sorted(files - {own}), own):
         header |= read_header(path)
     print("differs on purpose, and is then taken out of upstream:")

@@ -13,9 +13,9 @@ from tests.helpers import clips
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.test_docs import commands
-from zoo.data.errors import UserError
 from zoo.run.session import Run
 from zoo.weights import imagenet
+from zoo.weights.download import NotDownloaded
 
 pytestmark = pytest.mark.slow
 SHORT = ("--epochs", 1, "-o", "train.batch=4", "-o", "train.eval_batch=4")
@@ -45,9 +45,7 @@ def here(tmp_path, monkeypatch):
             write(f"faces/p{person}/{number}.png", rng.integers(50 * person, 50 * person + 40, (112, 112, 3), np.uint8))
 
     def refuse(*_):
-        raise UserError(
-            "x.pth cannot be downloaded (no network). Place it as weights/x.pth, or start from random weights"
-        )
+        raise NotDownloaded("x.pth cannot be downloaded (no network). Place it as weights/x.pth")
 
     monkeypatch.setattr(imagenet, "find_weights", refuse)
     return tmp_path

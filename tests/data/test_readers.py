@@ -156,7 +156,8 @@ def fail(error, number):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_errors_come_in_order(workers, open_readers):
-    elements = open_readers(partial(fail, UnreadableData("a.jpg is empty", {"a.jpg": "empty"})), workers).read(0, 9)
+    error = UnreadableData("a.jpg is empty", unreadable={"a.jpg": "empty"})
+    elements = open_readers(partial(fail, error), workers).read(0, 9)
     assert [next(elements), next(elements)] == [0, 1]
     with pytest.raises(UnreadableData, match="a.jpg is empty") as caught:
         next(elements)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from tests.helpers import frameworks
 from tests.helpers.exported import export
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.logs.journal import Journal
 from zoo.notebook import argument_names
 from zoo.run import training
@@ -122,28 +123,29 @@ def test_arguments_of_a_run():
 
 
 @pytest.mark.parametrize(
-    "message, expected",
+    "option, command, argument",
     [
-        ("-o optim.lrr: unknown key", "overrides: optim.lrr: unknown key"),
-        ("or give -o data.num_classes=10.", "or give overrides={'data.num_classes': 10}."),
+        (Option("optim.lrr"), "-o optim.lrr", "overrides: optim.lrr"),
+        (Option("data.num_classes", 10), "-o data.num_classes=10", "overrides={'data.num_classes': 10}"),
+        (Option("data.names", "a b;c.txt"), "-o 'data.names=a b;c.txt'", "overrides={'data.names': 'a b;c.txt'}"),
         (
-            "name one with -o data.verification=[a.bin], or",
-            "name one with overrides={'data.verification': ['a.bin']}, or",
+            Option("data.verification", ["a.bin", "b.bin"]),
+            "-o 'data.verification=[a.bin, b.bin]'",
+            "overrides={'data.verification': ['a.bin', 'b.bin']}",
         ),
-        ("with -o 'optim.warmup=0 epochs', or", "with overrides={'optim.warmup': '0 epochs'}, or"),
-        (
-            "with --resume runs/a, or another folder with --out DIR",
-            "with resume=runs/a, or another folder with out=DIR",
-        ),
-        ("go on with --resume", "go on with resume"),
-        ("give --amp; --accept-changed-data takes them", "give amp=True; accept_changed_data=True takes them"),
-        ("zoo data check --deep, --outer", "zoo data check --deep, --outer"),  # no arguments of the API
+        (Option("model.pretrained", None), "-o model.pretrained=null", "overrides={'model.pretrained': None}"),
+        (Option("data.void_masks", True), "-o data.void_masks=true", "overrides={'data.void_masks': True}"),
+        (Option("--out", "DIR"), "--out DIR", "out=DIR"),
+        (Option("--resume"), "--resume", "resume"),
+        (Option("--accept-changed-data", True), "--accept-changed-data", "accept_changed_data=True"),
     ],
 )
-def test_messages_name_the_arguments_of_the_api(message, expected):
+def test_the_command_line_and_the_api_word_the_options_of_a_message(option, command, argument):
+    error = UserError("a.yaml: ", UserError("it is wrong; give ", option), "; --deep is no argument")
+    assert str(error) == f"a.yaml: it is wrong; give {command}; --deep is no argument"
     with pytest.raises(UserError) as caught, argument_names():
-        raise UserError(message)
-    assert str(caught.value) == expected
+        raise pickle.loads(pickle.dumps(error))
+    assert str(caught.value) == f"a.yaml: it is wrong; give {argument}; --deep is no argument"
 
 
 def test_the_metrics_of_a_result_are_those_of_its_checkpoint(monkeypatch, tmp_path):

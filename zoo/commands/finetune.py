@@ -8,7 +8,7 @@ from zoo import program
 from zoo.commands.options import add_override_argument
 from zoo.config import loader
 from zoo.config.convert import plain
-from zoo.data.errors import UserError, printable
+from zoo.data.errors import Option, UserError, printable
 from zoo.finetune import folder, recipe
 from zoo.frameworks import FRAMEWORKS
 from zoo.run.folder import numbered, require_new
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     arguments = parse(argv)
     found = folder.examine(arguments.folder, arguments.task)
     changes = {"framework": arguments.framework, "train.epochs": arguments.epochs}
-    flags = {key: loader.Entry(value, f"--{key.rpartition('.')[2]}") for key, value in changes.items() if value}
+    flags = {key: loader.Entry(value, Option(f"--{key.rpartition('.')[2]}")) for key, value in changes.items() if value}
     plan = recipe.plan(found, {**flags, **loader.overrides(arguments.override)}, arguments.weights)
     chosen = {key: entry for key, entry in plan.chosen.items() if entry.value is not None}
     rows = [(key, plain(entry.value), entry.origin) for key, entry in chosen.items()]

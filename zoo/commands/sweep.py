@@ -208,11 +208,12 @@ def with_setting(arguments: argparse.Namespace, setting: Setting) -> argparse.Na
 
 
 def request_of(arguments: argparse.Namespace, setting: Setting) -> Request:
+    swept = [pair.partition("=")[0] for pair in setting]
     try:
         return options.request_of(with_setting(arguments, setting))
     except UserError as error:
-        keys = "|".join(re.escape(pair.partition("=")[0]) for pair in setting)
-        raise UserError(re.sub(rf"^-o (?=({keys})\b)", "-p ", str(error))) from None
+        error.words = lambda option: str(option).replace("-o", "-p", 1) if option.name in swept else str(option)
+        raise
 
 
 def run_setting(arguments: argparse.Namespace, setting: Setting, request: Request, out: str, metric: str) -> Row:

@@ -93,7 +93,7 @@ def optimizer_findings(title: str, record: Record) -> list[Finding]:
         f"by the optimizer's formula, by up to {largest:.1e} of the update, in {record.precision}"
     )
     # When momentum counts, more causes can be told apart.
-    clearest = later[0] if later and later[0]["title"].startswith("update") else step
+    clearest = later[0] if later and later[0]["title"] != CLIPPED else step
     return [Finding((title,), what, places, causes.of_update(clearest["deviations"], record.settings["momentum"]))]
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo import templates
-from zoo.compare.differences import AFTER, Difference, Event
+from zoo.compare.differences import Difference, Event
 from zoo.compare.findings import Verdict
 from zoo.data.errors import UserError
 from zoo.data.parsing import parsing
@@ -214,7 +214,7 @@ def _cell(difference: Difference | None) -> dict[str, str] | None:
 def _column(event: Event) -> str:
     if event.stage in ("training", "evaluation") and event.part in ("input", "output"):
         return f"{event.stage} {event.part}"
-    if event.stage.endswith(AFTER) or not event.stage.startswith("update 1"):
+    if event.stage != "update 1":
         return "later"
     return {"loss": "training output", "grad_norm": "gradient"}.get(event.part, event.part)
 

@@ -16,7 +16,7 @@ from zoo.config import budgeted_yaml
 from zoo.config.convert import convert, plain, yaml_text
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
 from zoo.config.suggestions import suggestion
-from zoo.data.errors import UserError, similar_name, similar_path
+from zoo.data.errors import Option, Part, UserError, similar_name, similar_path
 from zoo.data.fields import is_path
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
@@ -28,7 +28,7 @@ SHIPPED_RECIPES = PACKAGE / "configs"
 
 
 class Entry(NamedTuple):
-    """Value of a key and where it comes from: "configs/tsm_demo.yaml:7", "-o data.root" or "default".
+    """Value of a key and where it comes from: "configs/tsm_demo.yaml:7", an option of the user or "default".
 
     Attributes:
         outdated: whether it was written for another data set or model than the recipe names now.
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     """
 
     value: Any
-    origin: str
+    origin: str | Option
     outdated: bool = False
     written_for: str = ""
 
@@ -136,18 +136,18 @@ def overrides(pairs: Sequence[str]) -> Entries:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"-o {pair}: expected key=value, for example -o optim.lr=0.01")
+            raise UserError(Option(pair), ": expected key=value, for example ", Option("optim.lr", 0.01))
         if key.strip() == "base":
-            raise UserError(f"-o {pair}: base is a key of recipes in files; another recipe is named by -c")
+            raise UserError(Option(pair), ": base is a key of recipes in files; another recipe is named by -c")
         try:
             value = budgeted_yaml.safe_load(text) if text.strip() else ""
         except yaml.YAMLError as error:
             raise UserError(
-                f"-o {_shortened(pair)}: the value is not valid YAML; quote it ({_reason(error)})"
+                Option(key, _shortened(text)), f": the value is not valid YAML; quote it ({_reason(error)})"
             ) from None
         if isinstance(value, dict):
-            raise UserError(f"-o {pair}: give the keys below {key} one by one, -o {key}.NAME=VALUE")
-        entries[key.strip()] = Entry(value, f"-o {key.strip()}")
+            raise UserError(Option(pair), f": give the keys below {key} one by one, ", Option(f"{key}.NAME", "VALUE"))
+        entries[key.strip()] = Entry(value, Option(key.strip()))
     return entries
 
 
@@ -298,7 +298,7 @@ def _sections(entries: Entries, lookups: Mapping[str, Lookup]) -> dict[str, type
                 try:
                     sections[field.name] = settings_class(*values[:count])
                 except UserError as error:
-                    raise UserError(f"{_location(name, entries[name])}{error}") from None
+                    raise UserError(*_location(name, entries[name]), error) from None
         elif is_dataclass(hints[field.name]) and hints[field.name] is not Duration:
             sections[field.name] = hints[field.name]
         elif any(key.startswith(f"{field.name}.") for key in entries):  # an optional section, or a value
@@ -334,7 +334,7 @@ def _check_keys(
         owner = lookups[section][2:] if section in sections and section in lookups else ()
         other = owner[0](sections[section], name) if owner else ""
         hint = f"; it belongs to {other}" if other else suggestion(key, known)
-        raise UserError(f"{_location(key, entry)}unknown key{of_owner}{hint}")
+        raise UserError(*_location(key, entry), f"unknown key{of_owner}{hint}")
 
 
 def _check_inherited(entries: Entries, lookups: Mapping[str, Lookup], sections: Mapping[str, type]) -> None:
@@ -347,8 +347,10 @@ def _check_inherited(entries: Entries, lookups: Mapping[str, Lookup], sections: 
         usual = getattr(sections[section], name)
         if usual != getattr(settings_class(entry.written_for), name):
             raise UserError(
-                f"{_location(key, entry)}{entry.value} was chosen for {owner}={entry.written_for}; give {key} for "
-                f"{entries[owner].value}, for example -o {key}={usual:g}"
+                *_location(key, entry),
+                f"{entry.value} was chosen for {owner}={entry.written_for}; give {key} for {entries[owner].value}, "
+                "for example ",
+                Option(key, usual),
             )
 
 
@@ -376,7 +378,7 @@ def _settings(
             try:
                 values[field.name] = convert(entry.value, hints[field.name])
             except ValueError as error:
-                raise UserError(f"{_location(key, entry)}{error}") from None
+                raise UserError(*_location(key, entry), error) from None
             resolved[key] = Entry(values[field.name], entry.origin)
         elif field.default is MISSING:
             raise UserError(f"{key}: the recipe must give this key")
@@ -388,9 +390,10 @@ def _settings(
         key = prefix + str(error).split(":")[0]
         entry = resolved.get(key, Entry(None, DEFAULT))
         reason = str(error).partition(": ")[2]
-        raise UserError(f"{_location(key, entry)}{reason}") from None
+        raise UserError(*_location(key, entry), reason) from None
 
 
-def _location(key: str, entry: Entry) -> str:
-    """Return the start of an error message: origin and key, once if the origin is the override of this key."""
-    return f"{entry.origin}: " if entry.origin == f"-o {key}" else f"{entry.origin}: {key}: "
+def _location(key: str, entry: Entry) -> tuple[Part, str]:
+    """Return the start of an error message: origin and key, once if the origin is the option of this key."""
+    is_own = entry.origin in (Option(key), Option(f"--{key}"))
+    return entry.origin, ": " if is_own else f": {key}: "

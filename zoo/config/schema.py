@@ -195,9 +195,9 @@ class Train(Checked):
         if self.fp16_allreduce and self.precision in ("fp64", "exact"):
             raise ValueError("fp16_allreduce: would round the gradients of precision fp64; leave one of them out")
         if self.amp_level is not None and self.precision in ("fp32", "fp64", "exact"):
-            raise ValueError("amp_level: needs 16-bit precision; give --amp or train.precision")
+            raise ValueError("amp_level: needs 16-bit precision, such as train.precision=amp")
         if self.eval_precision == "amp" and self.precision in ("fp32", "fp64", "exact"):
-            raise ValueError("eval_precision: amp is the 16-bit type of the training; give --amp or train.precision")
+            raise ValueError("eval_precision: amp is the 16-bit type of the training, as with train.precision=amp")
         if self.tf32 and self.precision in ("fp64", "exact"):
             raise ValueError("tf32: would round the products of precision fp64; leave one of them out")
         self._check_determinism()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import BadSample, UserError, nearest
+from zoo.data.errors import BadSample, Option, UserError, nearest
 from zoo.data.formats import csv_files
 
 TITLE = "data"
@@ -147,7 +147,8 @@ def lines(report: Report, allowed_by: str = "") -> tuple[str, ...]:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise UserError(
             f"the classes of the data are not those of both splits (differences: {len(report.problems)}):\n{listed}\n"
-            f"  correct these names and labels, or let them pass with -o {KEY}=true"
+            "  correct these names and labels, or let them pass with ",
+            Option(KEY, True),
         )
     allowed = [f"{TITLE}: passed by {allowed_by}: {problem}" for problem in problems]
     return f"{TITLE}: {report.summary}", *allowed, *(f"{TITLE}: warning: {warning}" for warning in report.warnings)

@@ -1,11 +1,14 @@
 """The errors that are caused by the user's input rather than by this code, and what their messages say of names."""
 
 import difflib
+import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
+from typing import Any, NamedTuple
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but for tab and line feed: terminals obey them
 MAX_ENTRIES = 10_000  # of a folder that are compared with a name
@@ -48,13 +51,53 @@ def printable(text: str) -> str:
     return escaped.encode(errors="backslashreplace").decode()
 
 
+class Option(NamedTuple):
+    """An option that a message names; who shows the message words it.
+
+    Attributes:
+        name: `--out`, an option of `zoo train`, or a key of the recipe.
+        value: that the message proposes; "" for none, True of an option that takes none.
+    """
+
+    name: str
+    value: Any = ""
+
+    def __str__(self) -> str:
+        """Return the words of a command line: -o data.train=FILE, --out DIR."""
+        value = self.value if isinstance(self.value, str) else json.dumps(self.value).replace('"', "")
+        if self.name.startswith("--"):
+            return self.name if self.value == "" or self.value is True else f"{self.name} {value}"
+        return "-o " + (self.name if self.value == "" else shlex.quote(f"{self.name}={value}"))
+
+
+Part = str | Option | Exception  # of a message
+
+
 class UserError(Exception):
     """An error that the user can fix.
 
-    The message names the file, key or sample and the remedy. Programs print it without a traceback.
+    Its arguments are the parts of the message, which names the file, key or sample and the remedy: texts, options, and
+    errors that it quotes. Programs print it without a traceback.
+
+    Attributes:
+        words: returns an option as those who read the message write it.
     """
 
     exit_code = 2
+    words: Callable[[Option], str] = str
+
+    def __init__(self, *parts: Part):
+        super().__init__(*parts)
+
+    def __str__(self) -> str:
+        return "".join(self._said(self.words))
+
+    def _said(self, words: Callable[[Option], str]) -> Iterator[str]:
+        for part in self.args:
+            if isinstance(part, UserError):
+                yield from part._said(words)
+            else:
+                yield words(part) if isinstance(part, Option) else str(part)
 
 
 class Finding(UserError):
@@ -70,8 +113,8 @@ class UnreadableData(UserError):
         unreadable: why, by the name of the sample; at least those that the run has not named before.
     """
 
-    def __init__(self, message: str, unreadable: Mapping[str, str] | None = None):
-        super().__init__(message)
+    def __init__(self, *parts: Part, unreadable: Mapping[str, str] | None = None):
+        super().__init__(*parts)
         self.unreadable = dict(unreadable or {})  # pickling restores it without this argument
 
 

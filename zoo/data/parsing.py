@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, Part, UserError
 
 MAX_LENGTH = 160  # characters of a reason
 NATURAL = re.compile("[0-9]{1,9}")
@@ -16,7 +16,7 @@ PLACE = re.compile(r"^(\[[\d:]+\] \S+?:\d+: )+")  # time stamps and source locat
 
 
 @contextmanager
-def parsing(problem: str, remedy: str = "", kind: type[UserError] | type[BadSample] = UserError) -> Iterator[None]:
+def parsing(problem: str, *remedy: Part, kind: type[UserError] | type[BadSample] = UserError) -> Iterator[None]:
     """Turn every exception of the block into an error of the file, but KeyboardInterrupt, SystemExit and the like.
 
     Args:
@@ -28,7 +28,7 @@ def parsing(problem: str, remedy: str = "", kind: type[UserError] | type[BadSamp
     except (kind, UserError):
         raise
     except Exception as error:
-        raise kind(f"{problem} ({reason(error)}){'; ' if remedy else ''}{remedy}") from None
+        raise kind(f"{problem} ({reason(error)})", *(("; ", *remedy) if remedy else ())) from None
 
 
 def reason(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 
 Element = TypeVar("Element")
 
@@ -44,7 +44,7 @@ class DeadWorker(UserError):
     """A worker process has died; `cause` has the reason, and what helps."""
 
     def __init__(self, cause: str):
-        super().__init__(f"a data loading process {cause}. Continue the run with --resume")
+        super().__init__(f"a data loading process {cause}. Continue the run with ", Option("--resume"))
         self.cause = cause
 
 

@@ -334,7 +334,8 @@ def _read_or_replace(dataset: Dataset, seed: int, read: ReadSample, position: in
         return _Row(sample, index, [UnreadableSample(epoch, name, why, dataset.name(index)) for name, why in failures])
     reasons = "\n".join(f"  {name}: {reason}" for name, reason in failures)
     raise UnreadableData(
-        f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}", dict(failures)
+        f"{len(failures)} samples in a row cannot be read; check data.root and these files:\n{reasons}",
+        unreadable=dict(failures),
     )
 
 

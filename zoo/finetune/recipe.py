@@ -15,7 +15,7 @@ from zoo.config import loader
 from zoo.config.loader import Entries, Entry
 from zoo.config.schema import Config
 from zoo.data import host
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.finetune import folder
 from zoo.finetune.folder import Found
 from zoo.run import hub, recorded_recipe
@@ -23,6 +23,7 @@ from zoo.run.job import join
 from zoo.run.request import FIND, Request
 from zoo.trainer import load_backend
 from zoo.weights import imagenet, recorded
+from zoo.weights.download import NotDownloaded
 
 BASES = {  # by task: the recipe to begin with
     "classify": "resnet50_imagenet",
@@ -112,7 +113,7 @@ def plan(found: Found, overrides: Entries, path: str | None) -> Plan:
     own = {f"data.{key}": Entry(value, found.layout) for key, value in found.settings.items()}
     own["data.val_fraction"] = Entry(folder.HELD_OUT, "where there is no validation split")
     base = loader.read(str(loader.SHIPPED_RECIPES / f"{BASES[found.task]}.yaml"))
-    entries = {key: Entry(entry.value, os.path.basename(entry.origin)) for key, entry in base.items()}
+    entries = {key: Entry(entry.value, os.path.basename(str(entry.origin))) for key, entry in base.items()}
     length = {"train.steps": None, "train.epochs": None if "train.steps" in overrides else 1}
     own |= {key: Entry(value, "zoo finetune", outdated=True) for key, value in {**SETTLED, **length}.items()}
     entries = loader.merge(entries, own)
@@ -233,7 +234,7 @@ def _of_weights(task: str, path: str | None, entries: Entries) -> Entries:
     record = recorded.read(path)
     if record.model and record.model not in MODELS[task]:
         raise UserError(f"--weights: {path} holds the model {record.model}, which is not for the task {task}")
-    own = {"weights": Entry(named, "--weights"), "fresh_head": Entry(True, "other classes")}
+    own = {"weights": Entry(named, Option("--weights")), "fresh_head": Entry(True, "other classes")}
     if record.model:
         own["model.name"] = Entry(record.model, path)
     return {**own, **recorded_recipe.recorded_settings({**entries, **own}, {}, path, False)}
@@ -261,7 +262,8 @@ def _published(cfg: Config, fixed: Entries, is_fast: bool) -> tuple[str, int | N
     try:
         path, origin = imagenet.find_weights(depth, cfg.weights_dir, variant)
     except UserError as error:
-        return "initial", wanted, [f"initial weights: {str(error).partition(', or start')[0]} to start from it"]
+        purpose = " to start from it" if isinstance(error, NotDownloaded) else ""  # the error names the file's place
+        return "initial", wanted, [f"initial weights: {error}{purpose}"]
     return "imagenet", depth, [f"the run starts from {path} ({origin})"]
 
 

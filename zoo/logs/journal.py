@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
 from zoo.data import durable
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
@@ -188,8 +188,9 @@ def check(run: str) -> list[str]:
                 truncated = []  # by the end of an earlier process
             else:
                 raise UserError(
-                    f"--resume: line {truncated[0]} of {path} is not an event, and no kill has cut it off; restore "
-                    "the file from a copy, or delete the line, whose event is lost then"
+                    Option("--resume"),
+                    f": line {truncated[0]} of {path} is not an event, and no kill has cut it off; restore "
+                    "the file from a copy, or delete the line, whose event is lost then",
                 )
     return [f"line {number} of {path} was cut off; its event is lost" for number in truncated]
 

@@ -285,7 +285,7 @@ def _write(folder: str, step: int, tensors: Tensors, record: Mapping[str, Any]) 
 def _reading(path: str) -> Iterator[None]:
     """Turn exceptions into a DamagedFile, or into a UserError where the file may be whole."""
     problem = f"{path}: not a readable checkpoint"
-    with parsing(problem, "use another checkpoint, or copy this one again", DamagedFile):
+    with parsing(problem, "use another checkpoint, or copy this one again", kind=DamagedFile):
         try:
             yield
         except PermissionError as error:

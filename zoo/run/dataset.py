@@ -79,7 +79,7 @@ def _load_for_evaluation(dataset: Any, settings: Any, weights: str | None) -> tu
             train_set, val_set = dataset.load(settings, ("val",))
         except UserError:
             raise error from None
-        train_set.notes += (f"without a training split: {str(error).partition(';')[0]}",)
+        train_set.notes += (f"without a training split: {error}",)
     classes, trained = val_set.classes, recorded.read(weights).classes if weights else ()
     if isinstance(classes, range) or not trained or tuple(classes) == trained:
         return train_set, val_set

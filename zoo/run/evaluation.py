@@ -10,7 +10,7 @@ from typing import Any
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.dataset import Dataset, TrainingSubset
-from zoo.data.errors import UnreadableData
+from zoo.data.errors import Option, UnreadableData
 from zoo.data.loaders.dali_graph import DeviceDecoder, DeviceImages
 from zoo.data.stream import BatchStream, EvaluationBatches, EvaluationReader, LoadedBatch, UnreadableSample
 from zoo.distributed.group import Group
@@ -195,8 +195,9 @@ class _EarlyEnd:
             others = f" (and {len(samples) - 1} more)" if len(samples) > 1 else ""
             raise UnreadableData(
                 f"evaluation: {samples[0].name}: {samples[0].reason}{others}; repair or remove it, or count it as "
-                "wrong with -o data.eval_bad=wrong",
-                {sample.name: sample.reason for sample in samples},
+                "wrong with ",
+                Option("data.eval_bad", "wrong"),
+                unreadable={sample.name: sample.reason for sample in samples},
             )
         if self._signal:
             raise EvaluationStopped(self._signal)

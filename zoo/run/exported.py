@@ -9,7 +9,7 @@ from zoo.config.convert import plain
 from zoo.config.loader import Entry
 from zoo.config.schema import Config
 from zoo.data.batch import Field
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.models import load_spec
 from zoo.trainer import load_onnx_backend
 from zoo.trainer.plan import Mode, ParamGroup, Plan
@@ -19,8 +19,8 @@ from zoo.weights.recorded import MODEL_TRAINING_KEYS
 
 ONNX = "onnx"  # of the back end, where that of a framework stands in records and messages
 FIXED_BY_EXPORT = {  # key -> its flags
-    "framework": ("--framework",),
-    "train.precision": ("--amp", "--exact"),
+    "framework": (Option("--framework"),),
+    "train.precision": (Option("--amp", True), Option("--exact", True)),
     "train.eval_precision": (),
     "train.ema": (),
 }
@@ -36,7 +36,12 @@ def check_use(path: str | None, evaluates: bool, resume: str | None) -> None:
             "from the checkpoint that it was exported from"
         )
     if resume:
-        raise UserError(f"--resume: evaluates the last checkpoint of {resume}, and --weights {path}; leave one out")
+        raise UserError(
+            Option("--resume"),
+            f": evaluates the last checkpoint of {resume}, and ",
+            Option("--weights", path),
+            "; leave one out",
+        )
 
 
 def check_settings(path: str | None, resolved: Mapping[str, Entry]) -> None:
@@ -45,10 +50,11 @@ def check_settings(path: str | None, resolved: Mapping[str, Entry]) -> None:
         return
     for key, flags in FIXED_BY_EXPORT.items():
         origin = resolved[key].origin
-        if origin in (f"-o {key}", *flags):
+        if origin in (Option(key), *flags):
             raise UserError(
-                f"{origin}: {path} is computed by ONNX Runtime, in the precision and with the weights that it was "
-                "exported with; leave it out"
+                origin,
+                f": {path} is computed by ONNX Runtime, in the precision and with the weights that it was "
+                "exported with; leave it out",
             )
 
 

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from zoo.config import loader
 from zoo.data import durable
-from zoo.data.errors import UserError, similar_path
+from zoo.data.errors import Option, UserError, similar_path
 from zoo.logs import journal
 
 RECIPE = "config.yaml"
@@ -38,7 +38,8 @@ class FolderLock:
         except BlockingIOError as error:
             raise UserError(
                 f"{folder} is being written by {error.strerror}: wait for its end, or stop it, before going on "
-                "there; or choose another folder with --out DIR"
+                "there; or choose another folder with ",
+                Option("--out", "DIR"),
             ) from None
         except OSError as error:
             raise UserError(f"out: cannot write to {folder}: {error.strerror}") from None
@@ -69,8 +70,10 @@ def require_new(folder: str) -> None:
     """Raise UserError if a folder holds a run."""
     if is_run(folder):
         raise UserError(
-            f"out: {folder} holds a run already; continue it with --resume {folder}, "
-            "or choose another folder with --out DIR"
+            f"out: {folder} holds a run already; continue it with ",
+            Option("--resume", folder),
+            ", or choose another folder with ",
+            Option("--out", "DIR"),
         )
 
 
@@ -78,19 +81,22 @@ def existing(requested: str | None, recipe: str) -> str:
     """Return the folder of the run to resume: the requested one, or that of runs/<recipe>* with the newest event."""
     if requested:
         if not has_begun(requested):
-            exists, start = os.path.isdir(requested), f"to start one there: -c RECIPE --out {requested} --resume"
+            exists = os.path.isdir(requested)
+            start = "to start one there: -c RECIPE ", Option("--out", requested), " ", Option("--resume")
             problem = f"{requested} holds no run" if exists else f"there is no folder {requested}"
             above = os.path.dirname(os.path.dirname(os.path.normpath(requested)))  # of a checkpoint
             hint = "" if exists else similar_path(requested)
             if above and has_begun(above):
                 hint = f"; did you mean {above}?"
-            raise UserError(f"--resume: {problem} ({start}){hint}")
+            raise UserError(Option("--resume"), f": {problem} (", *start, f"){hint}")
         return requested
     stem = os.path.join("runs", recipe)
     numbered = re.compile(re.escape(stem) + r"(-\d+)?")
     found = [path for path in glob.glob(f"{glob.escape(stem)}*") if numbered.fullmatch(path) and has_begun(path)]
     if not found:
-        raise UserError(f"--resume: there is no run {stem} to continue; name its folder: --resume DIR")
+        raise UserError(
+            Option("--resume"), f": there is no run {stem} to continue; name its folder: ", Option("--resume", "DIR")
+        )
     return max(found, key=lambda path: (_last_written(path), len(path), path))
 
 
@@ -125,7 +131,7 @@ def check_same(recorded: loader.Entries, current: loader.Entries) -> list[str]:
     changed = loader.differences(recorded, known)  # without the defaults of keys that are younger than the run
     forbidden = [line for key, line in changed.items() if key.startswith("model.") or key in FIXED_KEYS]
     if forbidden:
-        raise UserError("--resume: this is not the same run any more:\n  " + "\n  ".join(forbidden))
+        raise UserError(Option("--resume"), ": this is not the same run any more:\n  " + "\n  ".join(forbidden))
     return [line for key, line in changed.items() if key not in PLACES]
 
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from zoo.data import extras, host, loaders, mixing, order
 from zoo.data.batch import Batch
 from zoo.data.dataset import Pending
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, Option, UserError
 from zoo.data.loaders import dali_graph
 from zoo.data.loaders.dali_graph import AT_A_TIME, DeviceDecoder, DeviceImages, Failure
 from zoo.data.stream import (
@@ -75,7 +75,8 @@ class Decoding:
         except Failure as error:
             raise UserError(
                 f"DALI decodes the images of a batch one by one, but not all at once ({error}); if memory is short, "
-                "lower train.batch, or decode on the CPU with -o data.dali_device=cpu"
+                "lower train.batch, or decode on the CPU with ",
+                Option("data.dali_device", "cpu"),
             ) from None
         return Decoded(batch, loaded[1], images)
 
@@ -309,8 +310,9 @@ def uses_gpu(train_set: Any, world: World) -> bool:
     setting, device = train_set.settings.dali_device, world.cuda_index
     if setting == "gpu" and device is None:
         raise UserError(
-            f"data.dali_device: gpu needs a CUDA device, and this process trains on {world.device}; set "
-            "-o data.dali_device=auto, with which DALI decodes on the CPU here"
+            f"data.dali_device: gpu needs a CUDA device, and this process trains on {world.device}; set ",
+            Option("data.dali_device", "auto"),
+            ", with which DALI decodes on the CPU here",
         )
     if setting == "cpu" or device is None or mixing.is_on(train_set.settings):
         return False
@@ -330,7 +332,8 @@ def _choose_loader(
         if not loaders.is_installed(kept):
             raise UserError(
                 f"data.loader: auto took {kept} when this run began, which is not installed here; "
-                f"{extras.install_command('dali')}, or set -o data.loader=reference"
+                f"{extras.install_command('dali')}, or set ",
+                Option("data.loader", "reference"),
             )
         return kept, (f"data.loader: auto takes {kept}, as this run did before",)
     obstacle = "train.deterministic" if deterministic else _obstacle_to_dali(train_set, world)

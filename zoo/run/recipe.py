@@ -6,7 +6,7 @@ from dataclasses import replace
 from zoo.config import loader
 from zoo.config.loader import Entry
 from zoo.config.schema import Optim
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.data.parsing import natural
 from zoo.logs import listeners
 from zoo.run import exported, folder, hub, recorded_recipe
@@ -20,9 +20,10 @@ def resolve_recipe(options: Options) -> Request:
     entries = loader.merge(entries, _changes(options))
     run = _run_to_resume(options.resume, options.out, entries, recipe)
     if run:
-        entries["out"] = Entry(run, "--resume")
+        entries["out"] = Entry(run, Option("--resume"))
     if options.global_batch is not None:
-        entries["train.global_batch"] = Entry(_global_batch(options.global_batch, entries, run), "--global-batch")
+        samples = _global_batch(options.global_batch, entries, run)
+        entries["train.global_batch"] = Entry(samples, Option("--global-batch"))
     began = _recorded_recipe(run) if run else {}
     named = entries["weights"].value if "weights" in entries else None
     if named != options.weights:  # a run that goes on has its weights in its checkpoint
@@ -40,16 +41,15 @@ def resolve_recipe(options: Options) -> Request:
 def _changes(options: Options) -> loader.Entries:
     if options.amp and options.exact:
         raise UserError("--exact: computes in fp64, and --amp in 16 bits; leave one of them out")
-    flags = {
-        "framework": ("--framework", options.framework),
-        "device": ("--device", options.device),
-        "seed": ("--seed", options.seed),
-        "out": ("--out", options.out),
-        "weights": ("--weights", options.weights),
-        "train.precision": ("--exact", "exact") if options.exact else ("--amp", "amp" if options.amp else None),
-        "train.deterministic": ("--deterministic", options.deterministic or None),
-    }
-    changes = {key: Entry(value, flag) for key, (flag, value) in flags.items() if value is not None}
+    given = {key: getattr(options, key) for key in ("framework", "device", "seed", "out", "weights")}
+    changes = {key: Entry(value, Option(f"--{key}")) for key, value in given.items() if value is not None}
+    for name, key, value in (
+        ("amp", "train.precision", "amp"),
+        ("exact", "train.precision", "exact"),
+        ("deterministic", "train.deterministic", True),
+    ):
+        if getattr(options, name):
+            changes[key] = Entry(value, Option(f"--{name}", True))
     return {**changes, **loader.overrides(options.overrides)}
 
 
@@ -98,7 +98,7 @@ def _run_to_resume(resume: str | None, out: str | None, entries: loader.Entries,
     named = entries["out"].value if "out" in entries else None
     if resume != NEWEST:
         if out and os.path.realpath(out) != os.path.realpath(resume):
-            raise UserError("--resume DIR continues in DIR; leave out --out")
+            raise UserError(Option("--resume", "DIR"), " continues in DIR; leave out ", Option("--out"))
         return folder.existing(resume, recipe)
     if named:
         return named if folder.is_run(named) else None

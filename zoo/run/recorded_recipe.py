@@ -8,7 +8,7 @@ from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.loader import Entry
 from zoo.config.schema import Config
-from zoo.data.errors import UserError, similar_path
+from zoo.data.errors import Option, UserError, similar_path
 from zoo.data.parsing import parsing
 from zoo.run.checkpoint import load_record
 from zoo.weights import onnx_file, recorded
@@ -17,7 +17,7 @@ from zoo.weights.recorded import FOLDER, has_averages
 
 EXAMPLE = "runs/tsm_demo/checkpoints/best"
 OF_THE_RUN = ("out", "weights", "fresh_head")  # keys that another run does not repeat
-GIVEN = ("--weights", "-o weights")  # origins of weights that are younger than the recipe's file
+GIVEN = (Option("--weights"), Option("weights"))  # origins of weights that are younger than the recipe's file
 
 
 def is_checkpoint(path: str) -> bool:
@@ -78,10 +78,11 @@ def recorded_settings(
     name = entries.get("model.name", Entry(record.model, origin)).value
     fresh_head = "fresh_head" in entries and entries["fresh_head"].value
     if record.model not in (None, name) and not fresh_head:
-        remedy = "none" if eval_only else "-o fresh_head=true if only the classifiers differ"
+        remedy = ("none",) if eval_only else (Option("fresh_head", True), " if only the classifiers differ")
         raise UserError(
             f"{origin} holds the model {record.model}, this recipe trains {name}: give a recipe of {record.model} with "
-            f"-c, or {remedy}"
+            "-c, or ",
+            *remedy,
         )
     found = {f"model.{key}": value for key, value in record.arch.items() if key != "num_classes"}
     found |= {f"data.{key}": value for key, value in record.data.items()}
@@ -94,7 +95,7 @@ def recorded_settings(
     precede = weights.origin in GIVEN or weights is not entries.get("weights")
 
     def is_open(key: str) -> bool:
-        return key not in entries or (precede and entries[key].origin != f"-o {key}")
+        return key not in entries or (precede and entries[key].origin != Option(key))
 
     # `outdated`: a key that this model or data set does not have is left out.
     return {key: Entry(value, origin, outdated=True) for key, value in found.items() if is_open(key)}

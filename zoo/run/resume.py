@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from zoo.config.schema import Config
 from zoo.data import record as records
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 from zoo.data.record import DataRecord, SplitChange, SplitRecord
@@ -39,7 +39,6 @@ from zoo.weights.match import require_match
 KEPT = ("framework", "channels_last", "loader")  # which a run keeps where its recipe leaves them open
 DATA_FORMAT = "1"
 SPLITS = {"train": "training", "val": "validation"}
-ACCEPT = "--accept-changed-data"
 
 
 def claim(run: str, lock: FolderLock) -> list[str]:
@@ -88,10 +87,10 @@ def check_data(group: Group, run: str | None, data: Data, accept: bool) -> DataS
         try:
             data_state = _compare_data(run, data, accept)
         except UserError as error:
-            refusal = str(error)
-    refusal = group.all_gather(refusal)[0]
-    if refusal:
-        raise UserError(refusal)
+            refusal = error
+    message = group.all_gather(refusal and str(refusal))[0]
+    if message:
+        raise refusal or UserError(message)
     return data_state
 
 
@@ -140,10 +139,11 @@ def load(
     require_match(tensors, shapes, path)
     if record["global_batch"] != global_batch:
         raise UserError(
-            f"--resume: {path} was written with a global batch of {record['global_batch']}, now it "
+            Option("--resume"),
+            f": {path} was written with a global batch of {record['global_batch']}, now it "
             f"is {global_batch}: the samples would not continue where they stopped; set "
             "train.batch and train.accumulate so that batch x accumulate x processes is the same, or give "
-            "--global-batch keep"
+            "--global-batch keep",
         )
     recorded.warn_of_other_classes(record["classes"], classes, path, print_line)
     if not plan.adapts_scale:
@@ -286,15 +286,10 @@ def _compare_data(run: str, data: Data, accept: bool) -> DataState:
 
 
 def _refusal(lines: Sequence[str]) -> UserError:
-    return UserError(
-        "\n  ".join(
-            [
-                "--resume: the data are not those of this run any more:",
-                *lines,
-                f"restore them, or go on with them as they are by {ACCEPT}, which is recorded",
-            ]
-        )
+    listed = "\n  ".join(
+        [": the data are not those of this run any more:", *lines, "restore them, or go on with them as they are by "]
     )
+    return UserError(Option("--resume"), listed, Option("--accept-changed-data", True), ", which is recorded")
 
 
 def _event(current: DataRecord, changes: dict[str, SplitChange], accepted: bool) -> dict[str, Any]:

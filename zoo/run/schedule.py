@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from zoo.config.schema import Duration, Optim, Train
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.optim.schedules import SCHEDULES, Position
 
 
@@ -140,7 +140,9 @@ def warmup_offset(optim: Optim) -> int:
     if is_lost and optim.warmup_offset == 0:
         raise UserError(
             "optim.warmup_offset: with 0, optim.update=epoch has a learning rate of 0 throughout the first epoch; "
-            "give -o optim.warmup_offset=1, or an optim.warmup_start above 0"
+            "give ",
+            Option("optim.warmup_offset", 1),
+            ", or an optim.warmup_start above 0",
         )
     return int(is_lost) if optim.warmup_offset is None else optim.warmup_offset
 
@@ -151,7 +153,9 @@ def _steps(optim: Optim, clock: Clock) -> tuple[int, int]:
     if warmup >= clock.steps:
         raise UserError(
             f"optim.warmup: {optim.warmup} are {warmup} steps, but the run has only {clock.steps}; shorten it, for "
-            "example with -o 'optim.warmup=0 epochs', or raise train.epochs or train.steps"
+            "example with ",
+            Option("optim.warmup", "0 epochs"),
+            ", or raise train.epochs or train.steps",
         )
     return clock.steps, warmup
 
@@ -171,7 +175,8 @@ def _whole_epochs(optim: Optim, train: Train) -> tuple[int, int]:
         )
     if warmup >= train.epochs:
         raise UserError(
-            f"optim.warmup: {optim.warmup} of a run of {train.epochs}; shorten it, for example with "
-            "-o 'optim.warmup=0 epochs', or raise train.epochs"
+            f"optim.warmup: {optim.warmup} of a run of {train.epochs}; shorten it, for example with ",
+            Option("optim.warmup", "0 epochs"),
+            ", or raise train.epochs",
         )
     return train.epochs, int(warmup)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.data import cache
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.distributed import environment
 from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
@@ -66,12 +66,15 @@ def start(request: Request) -> Iterator["Run"]:
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             error = UserError(
                 f"the run's folder cannot be written to: {error.strerror}. What was saved before is complete; make "
-                "room and continue with --resume"
+                "room and continue with ",
+                Option("--resume"),
             )
         elif OUT_OF_MEMORY.search(str(error)):
             error = UserError(
                 "the device has too little memory for this recipe: take a smaller train.batch and a larger "
-                "train.accumulate, --amp, or train.checkpoint_activations=true; see `zoo bench estimate`"
+                "train.accumulate, ",
+                Option("--amp", True),
+                ", or train.checkpoint_activations=true; see `zoo bench estimate`",
             )
         if group:
             reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
@@ -123,7 +126,9 @@ def _open_folder(request: Request, job: Job, console: "Console", lock: FolderLoc
     journal, viewers = _open_logs(path, request, recipe, console)
     begin = journal.last("begin")
     if begin and begin.get("speed"):
-        raise UserError(f"--resume: {path} is a run of --speed, which leaves no checkpoint to go on from; start anew")
+        raise UserError(
+            Option("--resume"), f": {path} is a run of --speed, which leaves no checkpoint to go on from; start anew"
+        )
     write_table(job.data.check, path)
     return path, journal, viewers
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from zoo.data.errors import UnreadableData, UserError
+from zoo.data.errors import Option, UnreadableData, UserError
 from zoo.data.stream import Dataset, UnreadableSample, find_bad
 from zoo.distributed.group import Group, Polling
 from zoo.logs.journal import Event
@@ -89,10 +89,10 @@ class BadSampleTracker:
             f"{epoch + 1}, data.max_bad is {self.dataset.settings.max_bad}",
             f"  known so far ({opened} of {total} files opened):",
             *(f"  {name}: {reason}" for name, reason in reasons.items()),
-            "  repair or remove them, or continue without them with -o data.max_bad=FRACTION; "
-            "zoo data check -c RECIPE --deep reads the whole set",
+            "  repair or remove them, or continue without them with ",
         ]
-        return UnreadableData("\n".join(lines), reasons)
+        rest = "; zoo data check -c RECIPE --deep reads the whole set"
+        return UnreadableData("\n".join(lines), Option("data.max_bad", "FRACTION"), rest, unreadable=reasons)
 
 
 class Stop(NamedTuple):
@@ -138,10 +138,14 @@ class Reports:
         """
         mine: list[dict[str, Any]] = [{"signal": self._signal.received}] if self._signal.received else []
         mine += [{"sample": vars(sample)} for sample in unreadable]
+        errors: list[UnreadableData] = []
         if failure:
-            mine.append({"error": str(failure), "unreadable": getattr(failure, "unreadable", {})})
+            errors.append(UnreadableData(failure, unreadable=getattr(failure, "unreadable", {})))
+            mine.append({"error": str(failure), "unreadable": errors[0].unreadable})
         reports = self._polling.exchange(done, mine)
-        errors = [UnreadableData(report["error"], report["unreadable"]) for report in reports if "error" in report]
+        errors += [
+            UnreadableData(report["error"], unreadable=report["unreadable"]) for report in reports if "error" in report
+        ]
         try:
             count([UnreadableSample(**report["sample"]) for report in reports if "sample" in report])
         except UnreadableData as too_many:

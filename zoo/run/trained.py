@@ -10,7 +10,7 @@ import numpy as np
 from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.data.batch import Field
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.models import Spec, load_spec, resolve_arch
 from zoo.predict.predictors import Predictor, find_predictor
 from zoo.predict.results import TrainedModel
@@ -87,7 +87,7 @@ class Trained:
         cfg, head = self.cfg, {}
         if onnx_file.is_onnx(self.path):
             if self.raw:
-                raise UserError(f"--raw: {self.path} has one kind of weights; leave it out")
+                raise UserError(Option("--raw", True), f": {self.path} has one kind of weights; leave it out")
             world = exported.start(Launch(), cfg.device)
             _, inference, file = exported.build(self.path, cfg, self.model, self.arch, self.fields, world)
             facts = {"framework": exported.ONNX, "precision": file.metadata.precision, "device": world.device}
@@ -119,9 +119,9 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
     """
     path = recorded.resolve_pointer(hub.resolve(path))
     record, entries = read_recipe(path)
-    flags = {"device": loader.Entry(device, "--device")}
+    flags = {"device": loader.Entry(device, Option("--device"))}
     if framework or not onnx_file.is_onnx(path):
-        flags["framework"] = loader.Entry(framework or "torch", "--framework")
+        flags["framework"] = loader.Entry(framework or "torch", Option("--framework"))
     cfg, resolved = loader.build({**entries, **flags, **loader.overrides(overrides)}, FIND)
     exported.check_settings(path, resolved)
     model, dataset, classes = resolved["model.name"].value, resolved["data.name"].value, record["classes"]

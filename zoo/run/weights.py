@@ -7,7 +7,7 @@ import numpy as np
 
 from zoo.config.convert import plain
 from zoo.config.schema import Config
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.models import Spec, initializers, load_spec
 from zoo.trainer.protocol import Param
 from zoo.weights import files, recorded
@@ -61,7 +61,10 @@ def initial(
         depth = getattr(cfg.model, "depth", None)
         from zoo.weights import imagenet  # which most runs do without
 
-        path, origin = imagenet.find_weights(depth, cfg.weights_dir, imagenet.variant_of(cfg.model))
+        try:
+            path, origin = imagenet.find_weights(depth, cfg.weights_dir, imagenet.variant_of(cfg.model))
+        except UserError as error:
+            raise UserError(error, "; or start from random weights with ", Option("model.pretrained", None)) from None
         tensors = imagenet.add_backbone_prefix(files.read(path)[0], initialized)
         merged = _merge(initialized, tensors, spec.not_pretrained, path, print_line)
         return merged, f"{origin}, sha256 {files.sha256(path)}"
@@ -113,8 +116,8 @@ def _check_arch(options: Mapping[str, Any], arch: Any, path: str) -> None:
     for key, value in options.items():
         current = plain(getattr(arch, key, value))
         if key != "num_classes" and key not in CHANGEABLE and current != value:
-            option = f"model.{key}={str(value).replace(' ', '')}"
-            raise UserError(f"{path} is for {option}, the recipe has {current}; give -o {option}")
+            option = Option(f"model.{key}", value)
+            raise UserError(f"{path} is for {option.name}={value}, the recipe has {current}; give ", option)
 
 
 def _warn_of_other_arch(options: Mapping[str, Any], arch: Any, path: str, print_line: Print) -> None:
@@ -134,8 +137,8 @@ def _merge(
     path: str,
     print_line: Print,
 ) -> dict[str, np.ndarray]:
-    hint = "\n  no classifier, or another number of classes? -o fresh_head=true starts with a new classifier"
-    merged = merge(initialized, tensors, is_fresh, path, hint)
+    question, option = "\n  no classifier, or another number of classes? ", Option("fresh_head", True)
+    merged = merge(initialized, tensors, is_fresh, path, question, option, " starts with a new classifier")
     fresh = sum(map(is_fresh, initialized))
     print_line(f"weights: {len(initialized) - fresh} tensors from {path}, {fresh} newly initialized")
     return merged

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.data.parsing import natural
 from zoo.trainer.world import Launch
 
@@ -62,8 +62,8 @@ def select_device(
     device = Device(kind, int(index or 0))
     if device.index >= count(kind):
         raise UserError(
-            f"device: there is no {device} here ({kind} devices that {framework} finds: {count(kind)}); "
-            "use --device cpu"
+            f"device: there is no {device} here ({kind} devices that {framework} finds: {count(kind)}); use ",
+            Option("--device", "cpu"),
         )
     return device
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from zoo.data.errors import UserError
 from zoo.weights import registry
-from zoo.weights.download import NotDownloaded
 
 
 def variant_of(arch: Any) -> str:
@@ -45,12 +44,9 @@ def find_weights(depth: int | None, folder: str | None = None, variant: str = "p
     if depth not in entries:
         raise UserError(
             f"model.pretrained: ImageNet weights of this variant ({variant}) are published for "
-            f"ResNet-{', -'.join(map(str, entries))} only; give -o model.pretrained=null"
+            f"ResNet-{', -'.join(map(str, entries))} only"
         )
-    try:
-        path = registry.prepare(entries[depth], folder)
-    except NotDownloaded as error:
-        raise UserError(f"{error}, or start from random weights with -o model.pretrained=null") from None
+    path = registry.prepare(entries[depth], folder)
     return os.path.join(path, registry.MODEL), entries[depth].title
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import Part, UserError
 
 MAX_LISTED = 10  # keys in each list of the report
 
@@ -51,7 +51,7 @@ def match_state_dict(tensors: Mapping[str, Any], expected: Mapping[str, Sequence
     )
 
 
-def require_match(tensors: Mapping[str, Any], expected: Mapping[str, Sequence[int]], path: str, hint: str = "") -> None:
+def require_match(tensors: Mapping[str, Any], expected: Mapping[str, Sequence[int]], path: str, *hint: Part) -> None:
     """Raise UserError, with all differences, unless tensors are exactly those of a model.
 
     Args:
@@ -60,7 +60,7 @@ def require_match(tensors: Mapping[str, Any], expected: Mapping[str, Sequence[in
     """
     report = match_state_dict(tensors, expected)
     if not report.complete:
-        raise UserError(f"{path} does not match this model:\n{report}{hint}")
+        raise UserError(f"{path} does not match this model:\n{report}", *hint)
 
 
 def require_usable(tensors: Mapping[str, np.ndarray], path: str) -> None:
@@ -82,7 +82,7 @@ def merge(
     tensors: Mapping[str, np.ndarray],
     is_fresh: Callable[[str], bool],
     path: str,
-    hint: str = "",
+    *hint: Part,
 ) -> dict[str, np.ndarray]:
     """Replace initial tensors by those of a file, strictly, except for names that shall stay fresh.
 
@@ -91,6 +91,6 @@ def merge(
     """
     expected = {name: array.shape for name, array in initialized.items() if not is_fresh(name)}
     loaded = {name: array for name, array in tensors.items() if not is_fresh(name)}
-    require_match(loaded, expected, path, hint)
+    require_match(loaded, expected, path, *hint)
     require_usable(loaded, path)
     return {**initialized, **loaded}

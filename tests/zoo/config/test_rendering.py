@@ -27,7 +27,7 @@ def test_file_below_flags_below_overrides(tmp_path):
     assert read("--out", "o3", "--weights", "w3")[0] == [1, "d2", "o3", "w3"]
     values_, got = read("-o", "weights=w4", "--out", "o3", "--weights", "w3", "--amp")
     assert values_ == [1, "d2", "o3", "w4"] and got.config.train.precision == "amp"
-    assert [got.resolved[key].origin for key in ("seed", "device", "out", "weights", "train.precision")] == [
+    assert [str(got.resolved[key].origin) for key in ("seed", "device", "out", "weights", "train.precision")] == [
         f"{tmp_path / 'base.yaml'}:7",
         f"{path}:2",
         "--out",

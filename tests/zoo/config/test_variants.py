@@ -6,6 +6,7 @@ from tests.zoo.config.recipe_files import SMALL, build, message_of, write
 from zoo import optim
 from zoo.config import loader
 from zoo.config.schema import Upstream
+from zoo.data.errors import Option
 from zoo.optim import load_settings
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import FIND, Options
@@ -172,7 +173,7 @@ def test_an_upstream_is_inherited_recorded_and_taken_away_by_null(tmp_path):
         "https://github.com/a/b", "0f" * 20, ("x.py",)
     )
     request = resolve_recipe(Options(write(tmp_path, SMALL + UPSTREAM), ["upstream=null"]))
-    assert request.config.upstream is None and request.resolved["upstream"] == loader.Entry(None, "-o upstream")
+    assert request.config.upstream is None and request.resolved["upstream"] == loader.Entry(None, Option("upstream"))
 
 
 @pytest.mark.parametrize(

@@ -104,12 +104,12 @@ def test_unreadable_samples_of_all_ranks_are_counted():
     other = {"epoch": 1, "name": "c", "reason": "cut", "replaced_by": "d"}
     stop, mine, seen = exchange({"sample": vars(BAD)}, samples=[UnreadableSample(**other)])
     assert stop == Stop() and mine == [{"sample": other}] and [sample.name for sample in seen] == ["c", "a.jpg"]
-    error = UnreadableData("too many", {"a.jpg": "empty"})
+    error = UnreadableData("too many", unreadable={"a.jpg": "empty"})
     assert exchange(too_many=error)[0].error is error
 
 
 def test_what_a_rank_cannot_read_ahead_stops_all_with_its_message():
-    failure = UnreadableData("20 in a row", {"a.jpg": "empty"})
+    failure = UnreadableData("20 in a row", unreadable={"a.jpg": "empty"})
     stop, mine, _ = exchange(failure=failure)
     assert str(stop.error) == "20 in a row" and stop.error.unreadable == {"a.jpg": "empty"}
     stop, _, _ = exchange(*mine)  # as the other rank hears it

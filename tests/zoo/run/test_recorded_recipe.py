@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.config import loader
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.run import hub, recorded_recipe
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
@@ -107,7 +107,7 @@ def test_a_run_that_is_resumed_takes_the_same_settings(checkpoint, tmp_path):
 
 
 def test_a_path_that_is_not_there_has_no_settings(checkpoint):
-    entries = {"weights": loader.Entry(checkpoint + "x", "--weights")}
+    entries = {"weights": loader.Entry(checkpoint + "x", Option("--weights"))}
     assert recorded_recipe.recorded_settings(entries, {}, checkpoint + "x", True) == {}
 
 

@@ -10,7 +10,7 @@ from zoo.data.contents import Content
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS
 from zoo.data.datasets.segmentation import SegmentationSettings, SegmentationSplit
-from zoo.data.errors import UserError, similar_path
+from zoo.data.errors import Option, Part, UserError, similar_path
 from zoo.data.fields import Doc, FilePath, HeldOut, Range
 from zoo.data.formats import exports, images, layouts, masks
 from zoo.data.formats.class_names import read_names
@@ -186,20 +186,20 @@ def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -
         pairs = _listed_pairs(settings, str(lists["train"]), notes)
     else:
         raise UserError(
-            f"{root}: contains neither Cityscapes nor custom images{_hint(root)}; it should contain\n{LAYOUT}"
+            f"{root}: contains neither Cityscapes nor custom images", *_hint(root), f"; it should contain\n{LAYOUT}"
         )
     files = [(Content(os.path.join(root, image)),) for image, _ in pairs]  # copies may have other masks
     return list(common.divide(settings, pairs, files, [0] * len(pairs), notes).values()), True
 
 
-def _hint(root: str) -> str:
+def _hint(root: str) -> tuple[Part, ...]:
     """Return what a folder without scenes holds, or what may have been meant."""
     if labels := exports.recognize(root):
-        return f", but {labels}"
+        return (f", but {labels}",)
     for folder in (os.path.join(root, name) for name in class_folders(root, "")):
         if find_layout(folder) or os.path.isdir(os.path.join(folder, "leftImg8bit")):
-            return f"; did you mean -o data.root={folder}?"
-    return similar_path(os.path.join(root, "images")) or similar_path(os.path.join(root, "leftImg8bit"))
+            return "; did you mean ", Option("data.root", folder), "?"
+    return (similar_path(os.path.join(root, "images")) or similar_path(os.path.join(root, "leftImg8bit")),)
 
 
 def find_layout(root: str, is_listed: bool = False) -> tuple[str, str] | None:
@@ -259,7 +259,8 @@ def _custom_classes(settings: Settings, stats: Sequence[Sequence[masks.MaskStats
             raise UserError(
                 f"{settings.root}: the number of classes is unknown. The checked masks contain the values "
                 f"{', '.join(map(str, values))}; write the class names into {default}, one per line from "
-                "value 0 on, or set -o data.num_classes=K"
+                "value 0 on, or set ",
+                Option("data.num_classes", "K"),
             )
         return tuple(f"class {label}" for label in range(settings.num_classes))
     names = read_names(path)

@@ -11,7 +11,7 @@ import numpy as np
 from zoo.data import cache, contents, order, record, splitting
 from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.contents import Content
-from zoo.data.errors import UserError, similar_path
+from zoo.data.errors import Option, Part, UserError, similar_path
 from zoo.data.formats import regular
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.splits import class_split
@@ -128,8 +128,10 @@ def require_root(root: str, files: str, layout: str, demo: str) -> None:
         return
     raise UserError(
         f"no data: there is no folder {root} (absolute path {os.path.abspath(root)})\n"
-        f"  put {files} there, or name another folder with -o data.root=FOLDER; it holds\n{layout}\n"
-        f"  no data yet? the demo generates its own: python train.py -c configs/{demo}.yaml --amp"
+        f"  put {files} there, or name another folder with ",
+        Option("data.root", "FOLDER"),
+        f"; it holds\n{layout}\n"
+        f"  no data yet? the demo generates its own: python train.py -c configs/{demo}.yaml --amp",
     )
 
 
@@ -206,12 +208,12 @@ def divide(
     return {split: [entry for entry, is_val in zip(entries, held) if is_val == (split == "val")] for split in SPLITS}
 
 
-def hold_out_remedy(settings: Any) -> str:
+def hold_out_remedy(settings: Any) -> tuple[Part, ...]:
     """Return the end of a message on a missing split."""
     if settings.val_fraction is not None:
-        return ""
-    option = "-o data.val_fraction=0.2 (of zoo data prepare: --val-fraction 0.2)"
-    return f", or hold out a part of the samples for validation with {option}"
+        return ()
+    option, of_prepare = Option("data.val_fraction", 0.2), " (of zoo data prepare: --val-fraction 0.2)"
+    return ", or hold out a part of the samples for validation with ", option, of_prepare
 
 
 def held_out(settings: Any) -> str:

@@ -19,7 +19,7 @@ from zoo.data.contents import Content
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common, verification
 from zoo.data.datasets.verification import FOLDS, MEAN, PairSet, VerificationPairs
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, Option, UserError
 from zoo.data.fields import Classes, Count, Doc, FilePath, HeldOut, Range
 from zoo.data.formats import face_files, face_packs
 from zoo.data.formats.face_files import FaceFiles
@@ -35,7 +35,7 @@ PUBLISHED_SETS = {"lfw.bin", "cfp_fp.bin", "agedb_30.bin"}  # of the recipes; ow
 COUNTED_LABELS = 20_000  # images of a pack whose identities are read before a run, to count them
 LAYOUT = """\
   either train.rec and train.idx (packs of insightface), or label.txt with lines `relative/path label`,
-  or train/<identity>/*.jpg; and the files of -o data.verification=[lfw.bin], if any"""
+  or train/<identity>/*.jpg; and the files that data.verification names, if any"""
 STD = {"insightface": MEAN, "plsc": (128 / 255,) * 3}  # (x - 127.5) / 127.5 and (x - 127.5) / 128
 
 
@@ -247,7 +247,8 @@ def _hold_out(
     if identities - held_out < 2:
         raise UserError(
             f"{settings.root}: {identities} identities are too few to hold some out for validation; name "
-            "verification sets with -o data.verification=[lfw.bin]"
+            "verification sets with ",
+            Option("data.verification", ["lfw.bin"]),
         )
     rows, others = source.split_by_label(identities - held_out)
     labels = np.array([source.label(index) for index in others])
@@ -280,8 +281,8 @@ def open_source(settings: Settings) -> tuple[FaceFiles | FacePack, Sequence, boo
     count = settings.num_classes or face_packs.read_property(path) or pack.identities
     if not count:
         raise UserError(
-            f"{path}: neither the pack nor a file `property` beside it states the number of identities; set it with "
-            "-o data.num_classes=N"
+            f"{path}: neither the pack nor a file `property` beside it states the number of identities; set it with ",
+            Option("data.num_classes", "N"),
         )
     if count > face_packs.MAX_FLOAT32_LABEL and not pack.has_exact_labels():
         raise UserError(
@@ -317,8 +318,8 @@ def _check_gaps(path: str, source: FaceFiles) -> None:
     alone = " alone" if counts[following] == 1 else ""
     raise UserError(
         f"{path}: no image has the label {following}{f' to {label - 1}' if label > following + 1 else ''}, but "
-        f"{source.name(int(rows[0]))}{alone} has {label}; correct it, or let this pass with "
-        "-o data.allow_missing_classes=true"
+        f"{source.name(int(rows[0]))}{alone} has {label}; correct it, or let this pass with ",
+        Option("data.allow_missing_classes", True),
     )
 
 

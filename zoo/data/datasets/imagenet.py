@@ -17,7 +17,7 @@ from zoo.data.contents import Content
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
-from zoo.data.errors import UserError, similar_path
+from zoo.data.errors import Option, UserError, similar_path
 from zoo.data.fields import Count, Deviations, Doc, FilePath, Fractions, HeldOut, Means, Probability, Ratios, Word
 from zoo.data.formats import images, layouts
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
@@ -43,7 +43,7 @@ OFFICIAL_SETS = {1000: "imagenet"}  # by number of classes
 LAYOUT = """\
   either train/<class>/*.JPEG and val/<class>/*.JPEG
   or train_list.txt and val_list.txt (lines `relative/path.JPEG label`), or one of each type,
-  or, with -o data.val_fraction=0.2, no validation split: <class>/*.JPEG, train/<class>/*.JPEG or train_list.txt"""
+  or, with data.val_fraction=0.2, no validation split: <class>/*.JPEG, train/<class>/*.JPEG or train_list.txt"""
 describe = common.describe
 
 
@@ -304,7 +304,8 @@ def _in_label_order(folders: tuple[str, ...], path: str, entries: Sequence[Label
         return folders  # _check_labels compares them
     raise UserError(
         f"{path}: has labels, and the other split has class folders such as {folders[0]}: which label a folder stands "
-        "for is unknown; give the class names in the order of the labels with -o data.names=FILE"
+        "for is unknown; give the class names in the order of the labels with ",
+        Option("data.names", "FILE"),
     )
 
 
@@ -321,10 +322,11 @@ def _read_folders(settings: Settings, split: str, folders: tuple[str, ...], note
         held = f"{files} files that are in no class folder" if files else "no class folder with images"
         found = "; ".join([f"{folder}: there is no list of labels, and this folder holds {held}", *notes])
     raise UserError(
-        f"{found}; put {list_name} (lines `relative/path.JPEG label`) into {root}, name a list with "
-        f"-o data.{split}_list=FILE, or make folders {split}/<class>/ with images (files ending in "
-        f"{', '.join(images.EXTENSIONS)}){common.hold_out_remedy(settings)}"
-        + ("" if os.path.isdir(folder) else splits_below(root) or similar_path(folder))
+        f"{found}; put {list_name} (lines `relative/path.JPEG label`) into {root}, name a list with ",
+        Option(f"data.{split}_list", "FILE"),
+        f", or make folders {split}/<class>/ with images (files ending in {', '.join(images.EXTENSIONS)})",
+        *common.hold_out_remedy(settings),
+        *(() if os.path.isdir(folder) else splits_below(root) or (similar_path(folder),)),
     )
 
 
@@ -348,6 +350,6 @@ def _check_labels(path: str, entries: Sequence[LabeledPath], names: Sequence[str
         if label_of.get(folder, entry.label) != entry.label:
             raise UserError(
                 f"{path}: {entry.path} has label {entry.label}, but the folder {folder} is class "
-                f"{label_of[folder]} of {len(names)}; give the class names in the order of their labels with "
-                "-o data.names=FILE"
+                f"{label_of[folder]} of {len(names)}; give the class names in the order of their labels with ",
+                Option("data.names", "FILE"),
             )

@@ -17,7 +17,7 @@ from zoo.data.contents import Content, sampled_frames
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
-from zoo.data.errors import UserError, similar_path
+from zoo.data.errors import Option, UserError, similar_path
 from zoo.data.fields import Count, Deviations, Doc, FilePath, HeldOut, Means, Probability, Range, Shares, Word
 from zoo.data.formats import frame_folders, layouts, video
 from zoo.data.formats.class_names import read_names
@@ -44,7 +44,7 @@ CLIPS = {"twice": 2, "dense": clips.DENSE_CLIPS}  # per sample, by eval_sampling
 LAYOUT = """\
   either train.list and val.list (lines `relative/path.mp4 label` or `relative/folder num_frames label`)
   or train/<class>/*.mp4 and val/<class>/*.mp4,
-  or, with -o data.val_fraction=0.2, no validation split: <class>/*.mp4, train/<class>/*.mp4 or train.list"""
+  or, with data.val_fraction=0.2, no validation split: <class>/*.mp4, train/<class>/*.mp4 or train.list"""
 describe = common.describe
 
 
@@ -400,11 +400,13 @@ def _find_clips(
         notes += ignored
         if not entries:
             folder = os.path.join(settings.root, name)
-            similar = "" if os.path.isdir(folder) else splits_below(settings.root) or similar_path(folder)
+            similar = () if os.path.isdir(folder) else splits_below(settings.root) or (similar_path(folder),)
             found = "; ".join([f"there is neither {split}.list nor a video in {split}/<class>/", *notes])
             raise UserError(
-                f"{settings.root}: {found}; add one of them, name a list with -o data.{split}_list=FILE"
-                f"{common.hold_out_remedy(settings)}{similar}"
+                f"{settings.root}: {found}; add one of them, name a list with ",
+                Option(f"data.{split}_list", "FILE"),
+                *common.hold_out_remedy(settings),
+                *similar,
             )
         return entries
     entries = read_list(path, settings.suffix, notes=notes)

@@ -14,7 +14,7 @@ from zoo.data.cache import LocalPath, source_path
 from zoo.data.contents import digest_bytes
 from zoo.data.dataset import Pending, PlannedSample
 from zoo.data.datasets import common
-from zoo.data.errors import BadSample, UserError, similar_path
+from zoo.data.errors import BadSample, Option, UserError, similar_path
 from zoo.data.formats import face_files, images
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.face_packs import FacePack, read_bin
@@ -92,8 +92,10 @@ def open_sets(
         if path is None:
             raise UserError(
                 f"data.verification: there is no {entry} in {root}; name .bin files or lists of pairs in this "
-                "folder, or hold out identities of the training set with -o data.verification=[] (data.val_fraction)"
-                + similar_path(os.path.join(root, entry))
+                "folder, or hold out identities of the training set with ",
+                Option("data.verification", []),
+                " (data.val_fraction)",
+                similar_path(os.path.join(root, entry)),
             )
         pair_set = _read_bin_set(path) if path.endswith(".bin") else _read_pair_list(path, local, outside)
         if len(pair_set.same) < FOLDS:
@@ -137,7 +139,8 @@ def sample_pairs(source: FaceFiles | FacePack, rows: np.ndarray, labels: np.ndar
         raise UserError(
             f"the {len(sizes)} held-out identities give only {pairs_per_label} pairs of the same person and of "
             "different persons; add images of the same persons, raise data.val_fraction, or name verification sets "
-            "with -o data.verification=[lfw.bin]"
+            "with ",
+            Option("data.verification", ["lfw.bin"]),
         )
     pairs = np.stack([same[:pairs_per_label], different[:pairs_per_label]], 1).reshape(-1, 2)
     return PairSet(HELD_OUT, source, pairs, np.tile(np.array([1, 0]), pairs_per_label))
@@ -241,8 +244,8 @@ def check_all_readable(pair_set: PairSet, settings: Any) -> None:
         problem = unreadable(pair_set.source, image, settings)
         if problem:
             raise UserError(
-                f"verification set {pair_set.name}: {problem}; fix it, or count unreadable pairs as wrong with "
-                "-o data.eval_bad=wrong"
+                f"verification set {pair_set.name}: {problem}; fix it, or count unreadable pairs as wrong with ",
+                Option("data.eval_bad", "wrong"),
             )
 
 

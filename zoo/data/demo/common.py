@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -50,8 +50,8 @@ def write(root: str, name: str, recipe: Recipe, content: str, fill: Callable[[st
             stored = json.load(file)
     except (OSError, ValueError):
         raise UserError(
-            f"{root} is not a demo set of this program (no readable {name}.json); "
-            "choose another folder with -o data.root=FOLDER"
+            f"{root} is not a demo set of this program (no readable {name}.json); choose another folder with ",
+            Option("data.root", "FOLDER"),
         ) from None
     if stored == recipe:
         return root

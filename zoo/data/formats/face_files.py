@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.data import cache
 from zoo.data.contents import Content, digest_file
-from zoo.data.errors import BadSample, UserError, similar_path
+from zoo.data.errors import BadSample, Option, UserError, similar_path
 from zoo.data.extras import cv2
 from zoo.data.formats import images, regular
 from zoo.data.formats.lists import check_widths, class_folders, read_folders
@@ -22,7 +22,7 @@ from zoo.data.record import Item
 EncodedFace = str | bytes  # a path, or the content of an image file
 
 MAX_LABEL_DIGITS = 18  # fits into int64
-REMEDY = "name another one with -o data.train=FILE"
+REMEDY = ("name another one with ", Option("data.train", "FILE"))
 MAX_QUOTED = 80  # bytes of a malformed line in a message
 
 
@@ -126,15 +126,15 @@ def _check_size(width: int, height: int, size: int, resize: bool) -> None:
     if (width, height) != (size, size) and not resize:
         raise BadSample(
             f"{width} x {height} pixels, not {size} x {size}; faces should be aligned already, others are stretched to "
-            "that size with -o data.resize=true"
+            "that size with data.resize=true"
         )
 
 
 def read_list(root: str, path: str, local: cache.LocalPath = cache.source_path) -> FaceFiles:
     """Read lines `relative/path label`, of which there may be millions. Raises UserError naming file and line."""
     paths, labels = [], array("q")
-    remedy = REMEDY + ("" if os.path.exists(path) else similar_path(path))
-    with parsing(f"{path}: cannot read this list", remedy), regular.open_file(path, limit=None) as file:
+    similar = "" if os.path.exists(path) else similar_path(path)
+    with parsing(f"{path}: cannot read this list", *REMEDY, similar), regular.open_file(path, limit=None) as file:
         for number, line in enumerate(file, 1):
             words = (line.lstrip(b"\xef\xbb\xbf") if number == 1 else line).strip().rsplit(None, 1)
             if not words:
@@ -179,7 +179,8 @@ def read_identities(
     if not names:
         raise UserError(
             f"{folder}: found neither a pack train.rec, a list label.txt nor a folder per identity; "
-            "put one there, or name the file or folder with -o data.train=NAME"
+            "put one there, or name the file or folder with ",
+            Option("data.train", "NAME"),
         )
     entries = read_folders(root, subfolder, names, images.EXTENSIONS)
     similar = "" if subfolder else similar_path(os.path.join(root, "train"))
@@ -192,7 +193,7 @@ def read_identities(
     if len(empty) and not allow_empty:
         raise UserError(
             f"{os.path.join(folder, names[empty[0]])}: there is no image in this folder (a file ending "
-            f"in {', '.join(images.EXTENSIONS)}); fill or remove it, or let it pass with "
-            "-o data.allow_missing_classes=true"
+            f"in {', '.join(images.EXTENSIONS)}); fill or remove it, or let it pass with ",
+            Option("data.allow_missing_classes", True),
         )
     return FaceFiles(root, [os.fsencode(entry.path) for entry in entries], labels, local), tuple(names)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zoo.data.contents import Content, digest_file
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, Option, UserError
 from zoo.data.formats import regular, safe_pickle
 from zoo.data.formats.lists import is_number
 from zoo.data.formats.recordio import ImageRecord, RecordFile, read_index, spans, unpack_image
@@ -21,7 +21,7 @@ MAX_LABEL = 1 << 53  # and 64-bit floats up to here
 MAX_KEY_ERROR = 64  # of the key in record 0, a rounded 32-bit float, in a pack of 2**30 images
 MAX_BIN_BYTES = 2 << 30  # of a verification set; the published ones have less than a tenth of it
 BIN_REMEDY = "download it again, or write the pairs into a text file with lines `path path 0|1`"
-VERIFICATION_REMEDY = "name verification sets with -o data.verification=[lfw.bin]"
+VERIFICATION_REMEDY = ("name verification sets with ", Option("data.verification", ["lfw.bin"]))
 
 
 class FacePack:
@@ -44,7 +44,9 @@ class FacePack:
             self.identities = len(self.keys) - end
             self.keys, self.offsets, self._spans = self.keys[1:end], self.offsets[1:end], self._spans[1:end]
         if not len(self.keys):
-            raise UserError(f"{path}: there is no image in this pack; name another one with -o data.train=FILE")
+            raise UserError(
+                f"{path}: there is no image in this pack; name another one with ", Option("data.train", "FILE")
+            )
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -84,11 +86,11 @@ class FacePack:
                 start, end = (middle + 1, end) if self.label(middle) < label else (start, middle)
             labels = [self.label(index) for index in range(start, len(self))]
         except BadSample as error:
-            raise UserError(f"{self.pack.path}: a record cannot be read: {error}; {VERIFICATION_REMEDY}") from None
+            raise UserError(f"{self.pack.path}: a record cannot be read: ", error, "; ", *VERIFICATION_REMEDY) from None
         if labels != sorted(labels) or (labels and labels[0] < label):
             raise UserError(
-                f"{self.pack.path}: the images are not in the order of their identities, so none can be held out; "
-                f"{VERIFICATION_REMEDY}"
+                f"{self.pack.path}: the images are not in the order of their identities, so none can be held out; ",
+                *VERIFICATION_REMEDY,
             )
         return range(start), np.arange(start, len(self))
 
@@ -149,12 +151,12 @@ def read_property(pack: str) -> int | None:
     path = os.path.join(os.path.dirname(pack), "property")
     if not os.path.isfile(path):
         return None
-    with parsing(f"{path}: cannot read it", "remove it and pass -o data.num_classes=N"):
+    with parsing(f"{path}: cannot read it", "remove it and pass ", Option("data.num_classes", "N")):
         words = regular.read(path).decode(errors="replace").strip().split(",")
     if not is_number(words[0]) or int(words[0]) < 1:
         raise UserError(
-            f"{path}: expected `identities,height,width`, got {','.join(words)[:60]!r}; fix it, or remove "
-            "it and pass -o data.num_classes=N"
+            f"{path}: expected `identities,height,width`, got {','.join(words)[:60]!r}; fix it, or remove it and pass ",
+            Option("data.num_classes", "N"),
         )
     return int(words[0])
 

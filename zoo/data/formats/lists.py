@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from zoo.data.errors import UserError, similar_name
+from zoo.data.errors import Option, UserError, similar_name
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
@@ -131,7 +131,8 @@ def check_inside(path: str, names: Iterable[str], allowed: bool) -> None:
         if name.startswith("/") or (os.pardir in name and os.pardir in name.split("/")):
             raise UserError(
                 f"{path}: {name} may lead out of data.root; use paths below it, or, if you trust this list, let them "
-                "pass with -o data.allow_outside_root=true"
+                "pass with ",
+                Option("data.allow_outside_root", True),
             )
 
 
@@ -211,8 +212,10 @@ def read_folders(
         if class_label is None:
             raise UserError(
                 f"{os.path.join(root, split, name)}: this folder is none of the {len(classes)} classes; "
-                "rename it, or give the class names with -o data.names=FILE (one per line)"
-                + similar_name(name, classes)
+                "rename it, or give the class names with ",
+                Option("data.names", "FILE"),
+                " (one per line)",
+                similar_name(name, classes),
             )
         for folder, files in walk(os.path.join(root, split, name), seen):
             relative = os.path.relpath(folder, root)

@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import numpy as np
 
 from zoo.data.batch import IGNORE_INDEX
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, Option, UserError
 from zoo.data.extras import cv2
 from zoo.data.formats import images, regular
 
@@ -416,5 +416,7 @@ def _refuse_black_and_white(counts: np.ndarray, path: str) -> None:
     if np.flatnonzero(counts).tolist() == BLACK_AND_WHITE:
         raise UserError(
             f"{path}: holds nothing but 0 and 255, as black-and-white masks do; but 255 stands for "
-            "ignored pixels: write 1 instead of it, or pass -o data.void_masks=true if they are to be ignored"
+            "ignored pixels: write 1 instead of it, or pass ",
+            Option("data.void_masks", True),
+            " if they are to be ignored",
         )

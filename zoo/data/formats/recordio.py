@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.data import stages
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, Option, UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
@@ -44,7 +44,9 @@ class RecordFile:
 
     def __init__(self, path: str):
         self.path = path
-        with parsing(f"{path}: cannot open this pack", "put it there or name another one with -o data.train=FILE"):
+        with parsing(
+            f"{path}: cannot open this pack", "put it there or name another one with ", Option("data.train", "FILE")
+        ):
             self._file = regular.open_descriptor(path, limit=None)
         weakref.finalize(self, os.close, self._file)
         self.size = os.fstat(self._file).st_size

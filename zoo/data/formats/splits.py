@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from zoo.data.errors import Option, Part
 from zoo.data.formats.lists import class_folders, walk
 
 SPLIT_NAMES = {"train": ("train",), "val": ("val", "valid", "validation")}
@@ -87,9 +88,9 @@ def name_splits(folders: Mapping[str, str | None]) -> list[str]:
     return [f"splits by the names of their folders: {', '.join(named)}"] * bool(named)
 
 
-def splits_below(root: str) -> str:
+def splits_below(root: str) -> tuple[Part, ...]:
     """Return a question for the folder in root that has splits, where root is one level too high; "" if none has."""
     inner = next(
         (path for name in class_folders(root, "") if class_split(path := os.path.join(root, name), "train")), ""
     )
-    return inner and f"; did you mean -o data.root={inner}?"
+    return ("; did you mean ", Option("data.root", inner), "?") if inner else ()

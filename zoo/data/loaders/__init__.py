@@ -21,7 +21,7 @@ import numpy as np
 
 from zoo.data import extras
 from zoo.data.dataset import Dataset, Pending, PlannedSample
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.data.loaders import soundness
 from zoo.data.loaders.dali_graph import DeviceDecoder, pack
 from zoo.data.loaders.soundness import Failure
@@ -51,8 +51,8 @@ def require(loader: str) -> None:
     """Check that a loader is installed. Raises UserError."""
     if not is_installed(loader):
         raise UserError(
-            f"data.loader: dali needs NVIDIA DALI, which is not installed; {extras.install_command('dali')}, or set "
-            "-o data.loader=reference"
+            f"data.loader: dali needs NVIDIA DALI, which is not installed; {extras.install_command('dali')}, or set ",
+            Option("data.loader", "reference"),
         )
 
 

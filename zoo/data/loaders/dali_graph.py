@@ -14,7 +14,7 @@ import numpy as np
 
 from zoo.data.batch import Batch, check_shapes, collate
 from zoo.data.dataset import Pending, PlannedSample
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.data.loaders import soundness
 from zoo.data.loaders.soundness import Failure
 from zoo.data.transforms.geometry import Geometry
@@ -104,7 +104,8 @@ def require_device(device_id: int) -> None:
         Graph(Steps(False, False, False, False, False, (0, 0, 0)), 1, 1, device_id)
     except RuntimeError as error:
         raise UserError(
-            f"data.dali_device: DALI cannot use cuda:{device_id} ({_reason(error)}); set -o data.dali_device=cpu"
+            f"data.dali_device: DALI cannot use cuda:{device_id} ({_reason(error)}); set ",
+            Option("data.dali_device", "cpu"),
         ) from None
 
 

@@ -111,7 +111,7 @@ def check_causal(arch: Any) -> None:
     if arch.shift_direction != "causal":
         raise ValueError(
             f"shift_direction: frame by frame, a model must be causal, and this one is {arch.shift_direction}; train "
-            "one with -o model.shift_direction=causal"
+            "one with model.shift_direction=causal"
         )
 
 

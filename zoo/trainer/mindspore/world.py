@@ -18,7 +18,7 @@ from mindspore import Tensor, communication, ops
 from mindspore._c_expression import MSContext, ms_ctx_param
 
 from zoo import cuda_libraries, program
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.world import BEGIN_TIMEOUT, Launch, Profiler, exit_now
@@ -92,7 +92,9 @@ class World:
             raise UserError("train.channels_last: only PyTorch has this memory format; leave it out")
         if compute in ("fp64", "exact") and self.device_type != "cpu":
             raise UserError(
-                "train.precision: MindSpore computes fp64 on a CPU only; use --device cpu or another framework"
+                "train.precision: MindSpore computes fp64 on a CPU only; use ",
+                Option("--device", "cpu"),
+                " or another framework",
             )
         level = (
             None
@@ -144,7 +146,7 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     """
     problem = cuda_libraries.problem() if device.partition(":")[0] == "cuda" else None
     if problem:
-        raise UserError(f"device: there is no {device} here: {problem}; use --device cpu")
+        raise UserError(f"device: there is no {device} here: {problem}; use ", Option("--device", "cpu"))
     selected = select_device(device, launch, ("cuda", "npu"), _device_count, "MindSpore")
     mindspore.set_device(TARGETS[selected.type], selected.index)
     if selected.type == "cuda":  # the default plan of memory loses gradients that 16-bit convolutions are to add to

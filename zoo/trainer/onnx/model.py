@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zoo.data.batch import Batch
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.data.loaders.dali_graph import DeviceImages
 from zoo.tasks import Forward, Size, classify, face, segment
 from zoo.trainer import numpy_ops
@@ -136,7 +136,9 @@ def build(output: Any, arch: Any, file: GraphFile) -> Predict:
     if isinstance(output, face.Embeddings) and output.flip and kind == "unit_embedding":
         raise UserError(
             f"{file.path} gives embeddings of length 1, and those of an image and its mirror image are added "
-            "before: give -o task.flip=false, or export the checkpoint without --with-preprocessing"
+            "before: give ",
+            Option("task.flip", False),
+            ", or export the checkpoint without --with-preprocessing",
         )
 
     def predict(forward: Forward, images: Sequence[np.ndarray], size: Size | None) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 
 from zoo.data import host
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.data.parsing import natural
 from zoo.trainer.device import Device, select_device
 from zoo.trainer.plan import Arithmetic, Mode
@@ -155,7 +155,8 @@ class Session:
         if len(world.providers) > 1 and self.runtime.get_providers()[0] != first[0]:
             raise UserError(
                 f"device: ONNX Runtime cannot start {first[0]} on {world.device}; install the CUDA libraries that "
-                "onnxruntime-gpu needs, or use --device cpu"
+                "onnxruntime-gpu needs, or use ",
+                Option("--device", "cpu"),
             )
         states = self.metadata.states
         self.size = self._check("input", self.runtime.get_inputs(), {state.input: state.shape for state in states})

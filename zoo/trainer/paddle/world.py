@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 from paddle.base import core
 
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.trainer.device import cann_version, keep_freed_memory, select_device
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.world import Launch, Profiler
@@ -106,7 +106,10 @@ class World:
         if self.name == "cpu":
             raise UserError(
                 f"train.precision: Paddle has no 16-bit kernels for a CPU and would silently compute in "
-                f"fp32 instead of {requested.compute}; leave --amp out or use --framework torch"
+                f"fp32 instead of {requested.compute}; leave ",
+                Option("--amp", True),
+                " out or use ",
+                Option("--framework", "torch"),
             )
         if not self.has(compute):
             alternative = "fp16" if self.has("fp16") else "fp32"
@@ -117,7 +120,9 @@ class World:
 
     def _require_fp64(self, requested: Mode) -> None:
         if self.name != "cpu" and not self.name.startswith("gpu"):
-            raise UserError(f"train.precision: fp64 is for CPUs and GPUs, not for {self.name}; use --device cpu")
+            raise UserError(
+                f"train.precision: fp64 is for CPUs and GPUs, not for {self.name}; use ", Option("--device", "cpu")
+            )
         if requested.compile:
             raise UserError("train.compile: Paddle cannot compile fp64, whose kernels round; leave train.compile out")
 

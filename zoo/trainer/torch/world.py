@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 from zoo.trainer.device import dotted_cudnn, has_bf16_instructions, keep_freed_memory, select_device
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.world import Launch, Profiler, exit_now
@@ -194,7 +194,8 @@ def _check_build(capability: tuple[int, int], architectures: Sequence[str]) -> N
     remedy = "a newer one" if capability >= (7, 5) else "one for CUDA 12.6, from https://download.pytorch.org/whl/cu126"
     raise UserError(
         f"device: PyTorch {torch.__version__} was built for {', '.join(architectures)}, and this GPU has the compute "
-        f"capability {number}; install {remedy}, or use --device cpu"
+        f"capability {number}; install {remedy}, or use ",
+        Option("--device", "cpu"),
     )
 
 
