@@ -28,6 +28,7 @@ COMMANDS = {
     "data check": ("zoo.commands.check_data", "find missing classes, copies and unreadable files"),
     "launch": ("zoo.commands.launch", "train in several processes, on one host or many"),
     "doctor": ("zoo.commands.doctor", "examine what works on this machine"),
+    "completion": ("zoo.completion", "print the script by which a shell completes commands and options"),
     "bench update": ("zoo.bench.commands.update", "time the update against a bare loop of its framework"),
     "bench data": ("zoo.bench.commands.data", "time the input pipeline"),
     "bench deploy": ("zoo.bench.commands.deploy", "time exported models"),

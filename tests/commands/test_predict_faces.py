@@ -150,7 +150,7 @@ def test_images_of_another_size(portrait_model, tmp_path, capsys):
     Image.fromarray(face_files.decode(str(tmp_path / "large.png"), SIZE, True)).save(tmp_path / "right.png")
     paths = [tmp_path / "large.png", tmp_path / "right.png"]
     code, record, _, errors = run_predict(capsys, tmp_path / "refused", *paths, "--weights", weights)
-    assert code == 1 and "large.png: 24 x 30 pixels, not 16 x 16" in errors and "-o data.resize=true" in errors
+    assert code == 1 and "large.png: 24 x 30 pixels, not 16 x 16" in errors and "with data.resize=true" in errors
     assert ["error" in row for row in record["files"]] == [True, False]
     code, record, _, _ = run_predict(capsys, tmp_path / "out", *paths, "--weights", weights, "-o", "data.resize=true")
     assert code == 0 and np.ptp([row["embedding"] for row in record["files"]], 0).max() < 1e-6

@@ -53,14 +53,7 @@ MAX_SPEEDUP = 100  # an epoch that is so much faster than the median one is impl
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = program.parser(__doc__, EPILOG)
-    add = parser.add_argument
-    add("files", metavar="FILE", nargs="+")
-    add("--target", type=accuracy, metavar="ACCURACY", help="a fraction, or percent if above 1")
-    add("--samples", type=count, metavar="N", help="training samples per epoch, to compute avg_ips")
-    add("--warmup-epochs", type=natural, default=0, metavar="N", help="epochs that avg_ips leaves out; default 0")
-    add_json_argument(parser)
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     require_new(arguments.json, "--json")
     options = (arguments.target, arguments.samples, arguments.warmup_epochs)
     reports = []
@@ -73,6 +66,17 @@ def main(argv: list[str] | None = None) -> int:
         reports.append({"file": path, **measure(log, *options), "deviations": deviations(log, *options)})
     print_report([line for report in reports for line in describe(report)], reports, arguments.json)
     return int(any(report["deviations"] for report in reports))
+
+
+def parser() -> program.Parser:
+    parser = program.parser(__doc__, EPILOG)
+    add = parser.add_argument
+    add("files", metavar="FILE", nargs="+")
+    add("--target", type=accuracy, metavar="ACCURACY", help="a fraction, or percent if above 1")
+    add("--samples", type=count, metavar="N", help="training samples per epoch, to compute avg_ips")
+    add("--warmup-epochs", type=natural, default=0, metavar="N", help="epochs that avg_ips leaves out; default 0")
+    add_json_argument(parser)
+    return parser
 
 
 def describe(report: dict[str, Any]) -> list[str]:

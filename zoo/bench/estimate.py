@@ -114,17 +114,7 @@ class Estimate(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = program.parser(__doc__, EPILOG)
-    add_recipe_arguments(parser, ("amp", "framework"))
-    add = parser.add_argument
-    add("--processes", type=cluster, metavar="HOSTSxPROCESSES", default=Cluster(1, 1), help="default 1")
-    add(
-        "--on", metavar="DEVICE", help="accelerator of each process, such as H100 or 'A100 40GB': does it fit, how fast"
-    )
-    add("--classes", type=count, metavar="N", help="number of classes; default: of the data, or of the published set")
-    add("--samples", type=count, metavar="N", help="training samples of an epoch, likewise")
-    add_json_argument(parser)
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     size = arguments.processes.size
     if arguments.on:
         device_memory(arguments.on)  # before anything that takes time
@@ -153,6 +143,20 @@ def main(argv: list[str] | None = None) -> int:
     }
     print_report(lines, report, arguments.json)
     return 0
+
+
+def parser() -> program.Parser:
+    parser = program.parser(__doc__, EPILOG)
+    add_recipe_arguments(parser, ("amp", "framework"))
+    add = parser.add_argument
+    add("--processes", type=cluster, metavar="HOSTSxPROCESSES", default=Cluster(1, 1), help="default 1")
+    add(
+        "--on", metavar="DEVICE", help="accelerator of each process, such as H100 or 'A100 40GB': does it fit, how fast"
+    )
+    add("--classes", type=count, metavar="N", help="number of classes; default: of the data, or of the published set")
+    add("--samples", type=count, metavar="N", help="training samples of an epoch, likewise")
+    add_json_argument(parser)
+    return parser
 
 
 def describe(cfg: Config, name: str, classes: int | None = None, samples: int | None = None) -> Described:

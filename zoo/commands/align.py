@@ -28,11 +28,7 @@ QUALITY = 95  # of the JPEG files
 
 def main(argv: list[str]) -> int:
     """Run the command line and return the exit code."""
-    parser = program.parser(__doc__, EPILOG)
-    parser.add_argument("photos", metavar="FOLDER", help="a folder of photos per person")
-    parser.add_argument("--detector", metavar="FILE", required=True, help="ONNX file of YuNet")
-    parser.add_argument("--out", metavar="FOLDER", required=True, help="a new folder for the faces and faces.csv")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     root = arguments.photos
     persons = class_folders(root, "")
     notes: list[str] = []
@@ -58,6 +54,14 @@ def main(argv: list[str]) -> int:
     ]
     print(printable("\n".join(lines)))
     return int(kept.total() < len(rows))
+
+
+def parser() -> program.Parser:
+    parser = program.parser(__doc__, EPILOG)
+    parser.add_argument("photos", metavar="FOLDER", help="a folder of photos per person")
+    parser.add_argument("--detector", metavar="FILE", required=True, help="ONNX file of YuNet")
+    parser.add_argument("--out", metavar="FOLDER", required=True, help="a new folder for the faces and faces.csv")
+    return parser
 
 
 def cut_out(detector: faces.Detector, root: str, path: str, folder: str) -> dict:

@@ -27,16 +27,7 @@ STDERR = 2  # its file descriptor
 
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code: 0 for sound data, 1 for faults."""
-    parser = program.parser(
-        __doc__,
-        "Exit codes: 0 nothing is wrong but for warnings, 1 classes are missing or samples cannot be read, "
-        "2 an error to fix on your side.",
-    )
-    add_recipe_arguments(parser, ())
-    parser.add_argument("--deep", action="store_true", help="read all contents, which takes as long as an epoch")
-    parser.add_argument("--out", metavar="FILE", help="write the samples of every class to this new CSV file")
-    add_json_argument(parser)
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     require_new(arguments.json, "--json")
     require_new(arguments.out, "--out")
     request = resolve_recipe(Options(arguments.config, arguments.override))
@@ -59,6 +50,19 @@ def main(argv: list[str]) -> int:
     }
     print_report(lines, report, arguments.json)
     return 1 if problems or any(reading.unreadable for reading in readings.values()) else 0
+
+
+def parser() -> program.Parser:
+    parser = program.parser(
+        __doc__,
+        "Exit codes: 0 nothing is wrong but for warnings, 1 classes are missing or samples cannot be read, "
+        "2 an error to fix on your side.",
+    )
+    add_recipe_arguments(parser, ())
+    parser.add_argument("--deep", action="store_true", help="read all contents, which takes as long as an epoch")
+    parser.add_argument("--out", metavar="FILE", help="write the samples of every class to this new CSV file")
+    add_json_argument(parser)
+    return parser
 
 
 def describe(found: audit.Report | None, settings: Any) -> tuple[list[str], list[str]]:

@@ -46,7 +46,7 @@ EXACT_TOLERANCE = 1e-6  # largest relative difference of a loss
 
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
-    arguments = parse(argv)
+    arguments = parser().parse_args(argv)
     if not arguments.worker:
         return compare(arguments)
     environment = os.environ if processes(arguments) > 1 else {}
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add_recipe_arguments(parser, ("amp", "exact", "device"))
     add = parser.add_argument
@@ -76,7 +76,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--out", metavar="DIR", help="folder for the numbers and the plot; default runs/compare-<recipe>, never reused")
     add("--worker", metavar="FRAMEWORK", help=argparse.SUPPRESS)  # this process trains one framework for another one
     add("--no-proof", action="store_true", help=argparse.SUPPRESS)  # the steps alone
-    return parser.parse_args(argv)
+    return parser
 
 
 def compare(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,5 @@
 """Conversion of other projects' weights to the zoo's names and format, or back to torchvision's and Paddle's."""
 
-import argparse
-
 from zoo import program
 from zoo.commands.options import add_override_argument
 from zoo.data.errors import UserError
@@ -50,7 +48,7 @@ Exit codes: 0 done, 2 nothing written."""
 
 def main(argv: list[str]) -> int:
     """Run the command line and return the exit code."""
-    arguments = parse(argv)
+    arguments = parser().parse_args(argv)
     extensions = TARGET_EXTENSIONS[arguments.to]
     if not arguments.out.endswith(extensions):
         raise UserError(f"--out {arguments.out}: the name must end in {' or '.join(extensions)}")
@@ -60,7 +58,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser(DESCRIPTION, EPILOG)
     add = parser.add_argument
     add(
@@ -102,4 +100,4 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help="for face recognition: convert the classifier weight too, joined from the files of all ranks",
     )
     add("--keep-direction", action="store_true", help="for paddlevideo: keep the order of the channels")
-    return parser.parse_args(argv)
+    return parser

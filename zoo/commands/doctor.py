@@ -1,6 +1,5 @@
 """Examine what works on this machine and why the rest does not: devices, drivers, libraries, frameworks, launchers."""
 
-import argparse
 import re
 from collections.abc import Sequence
 
@@ -31,7 +30,7 @@ TIMEOUT = 600.0  # seconds of a process
 
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
-    arguments = parse(argv)
+    arguments = parser().parse_args(argv)
     if arguments.device is not None and not DEVICE.fullmatch(arguments.device):
         raise UserError(f"--device {arguments.device}: expected auto, cpu, cuda, cuda:N, npu or npu:N")
     require_new(arguments.json, "--json")
@@ -57,11 +56,11 @@ def main(argv: list[str]) -> int:
     return 0 if usable else 1
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("--framework", choices=FRAMEWORKS, help="ask this one alone; default all")
     add("--device", metavar="NAME", help="cpu, cuda, cuda:N, npu or npu:N; default: what train.py would take, and cpu")
     add("--quick", action="store_true", help="leave out the updates")
     add_json_argument(parser)
-    return parser.parse_args(argv)
+    return parser

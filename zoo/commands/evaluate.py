@@ -2,6 +2,8 @@
 
 from zoo.commands import train
 
+parser = train.parser
+
 
 def main(argv: list[str]) -> int:
     """Run `zoo train --eval-only` with the same options; a first word without a dash is what --weights names."""

@@ -48,11 +48,11 @@ Exit codes: 0 done, 1 nothing was written, because the graph differs too much, 2
 
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
-    export(parse(argv))
+    export(parser().parse_args(argv))
     return 0
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add(
@@ -91,7 +91,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add_override_argument(
         parser, "change one key of the checkpoint's recipe, such as -o data.eval_size=256; repeatable"
     )
-    return parser.parse_args(argv)
+    return parser
 
 
 def export(arguments: argparse.Namespace) -> None:

@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
     return run.exit_code
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("folder", metavar="FOLDER", help="your files")
@@ -86,7 +86,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--epochs", type=int, metavar="N", help="length of the run")
     add_override_argument(parser, "change one key of the recipe, such as -o model.depth=50; repeatable")
     add("--dry-run", action="store_true", help="show what was found and the recipe, and stop")
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    arguments = parser().parse_args(argv)
     if arguments.epochs is not None and arguments.epochs < 1:
         raise UserError("--epochs: must be at least 1")
     return arguments

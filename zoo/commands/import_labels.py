@@ -47,15 +47,7 @@ JPEG_QUALITY = 95  # of images that are turned, as LabelMe has it
 
 def main(argv: list[str]) -> int:
     """Run the command line and return the exit code."""
-    parser = program.parser(__doc__, EPILOG)
-    add = parser.add_argument
-    add("labels", metavar="LABELS", help="file or folder of labels")
-    add("--images", metavar="DIR", help="folder of the images; default that of the labels")
-    add("--out", metavar="FOLDER", required=True, help="a new folder for images, masks and classes.txt")
-    add("--classes", metavar="A,B,...", help="the classes in their order; all others are left out")
-    add("--rest", choices=(BACKGROUND, "ignore"), default=BACKGROUND, help="pixels without a label; default background")
-    add("--keep-empty", action="store_true", help="keep images without a label")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     left_out: list[dict[str, str]] = []
     with new_folder(arguments.out, "--out") as folder:
         labels = open_labels(arguments.labels)
@@ -71,6 +63,18 @@ def main(argv: list[str]) -> int:
         write_new(csv_text(left_out, ("source", "reason")), os.path.join(folder, LEFT_OUT), "--out")
     print(printable("\n".join(report(arguments.out, classes, np.array(list(pixels.values())), left_out))))
     return 1 if left_out else 0
+
+
+def parser() -> program.Parser:
+    parser = program.parser(__doc__, EPILOG)
+    add = parser.add_argument
+    add("labels", metavar="LABELS", help="file or folder of labels")
+    add("--images", metavar="DIR", help="folder of the images; default that of the labels")
+    add("--out", metavar="FOLDER", required=True, help="a new folder for images, masks and classes.txt")
+    add("--classes", metavar="A,B,...", help="the classes in their order; all others are left out")
+    add("--rest", choices=(BACKGROUND, "ignore"), default=BACKGROUND, help="pixels without a label; default background")
+    add("--keep-empty", action="store_true", help="keep images without a label")
+    return parser
 
 
 def number_classes(labels: Labels, arguments: argparse.Namespace) -> tuple[dict[str, int], list[str]]:

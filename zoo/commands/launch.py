@@ -49,8 +49,8 @@ def main(argv: list[str]) -> int:
         return launch.run_launcher(argv[1:])
     if argv[:1] == ["--exec-rank"]:
         launch.exec_rank(Path(argv[1]), argv[2:])
-    parser, kinds = _parser()
-    arguments, train_arguments = parser.parse_known_args(argv)
+    options, kinds = _options()
+    arguments, train_arguments = options.parse_known_args(argv)
     request = train.read(train.parse(train_arguments))  # mistakes in the recipe are reported before anything starts
     _check(arguments, kinds)
     variables = environment.collect(arguments.env)
@@ -68,7 +68,11 @@ def main(argv: list[str]) -> int:
     return launch.run(commands, layout, arguments.shell or launchers.SHELL)
 
 
-def _parser() -> tuple[argparse.ArgumentParser, Kinds]:
+def parser() -> program.Parser:
+    return _options()[0]
+
+
+def _options() -> tuple[program.Parser, Kinds]:
     parser = program.parser(__doc__, EPILOG, allow_abbrev=False)
     kinds: Kinds = {}
 

@@ -81,10 +81,10 @@ Exit codes: 0 done, 1 done, but some files cannot be read (they are named), 2 an
 
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
-    return predict(parse(argv))
+    return predict(parser().parse_args(argv))
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add(
@@ -136,7 +136,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "change one key of the checkpoint's recipe, such as -o data.eval_crops=3; repeatable",
     )
     stream_options.add_arguments(parser)
-    return parser.parse_args(argv)
+    return parser
 
 
 def predict(arguments: argparse.Namespace) -> int:

@@ -58,7 +58,7 @@ LINE_INTERVAL = 60  # seconds between lines where there is no terminal
 
 def main(argv: list[str]) -> int:
     """Run the command line and return the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     job = _job(arguments)
     require_new(arguments.json, "--json")
     out = arguments.out or f"{job.root}-prepared"
@@ -87,7 +87,7 @@ def main(argv: list[str]) -> int:
     return 1 if report["unreadable"] or report["missing"] or any(one["unreadable"] for one in sets) else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("kind", choices=sources.KINDS, metavar="|".join(sources.KINDS), help="the data set")

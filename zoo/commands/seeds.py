@@ -45,18 +45,18 @@ MAX_LOG_LINES = 15  # of a run that failed
 
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
-    run_study(parse(argv))
+    run_study(parser().parse_args(argv))
     return 0
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add_recipe_arguments(parser, ("amp", "device"))
     add = parser.add_argument
     add("-n", "--seeds", type=int, default=5, metavar="N", help="number of seeds, counted from the recipe's; default 5")
     add("--frameworks", metavar="A,B", help=f"of {', '.join(FRAMEWORKS)}; default: those installed")
     add("--out", metavar="DIR", help="folder of the runs and of seeds.md; default runs/seeds-<recipe>")
-    return parser.parse_args(argv)
+    return parser
 
 
 def run_study(arguments: argparse.Namespace) -> None:

@@ -71,7 +71,7 @@ class Row(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
-    arguments = parse(argv)
+    arguments = parser().parse_args(argv)
     if arguments.seeds < 1:
         raise UserError("--seeds: must be at least 1")
     if arguments.trials < 0:
@@ -99,7 +99,7 @@ def main(argv: list[str]) -> int:
     return int(any(len(row.best) < arguments.seeds for row in rows))
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     options.add_recipe_arguments(parser)
     add = parser.add_argument
@@ -114,7 +114,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("-n", "--seeds", type=int, default=1, metavar="N", help="number of seeds, counted from the recipe's; default 1")
     add("--trials", type=int, default=0, metavar="N", help="settings that Optuna chooses; default: all combinations")
     add("--out", metavar="DIR", help="folder of the runs and the table; default runs/sweep-<recipe>")
-    return parser.parse_args(argv)
+    return parser
 
 
 def parse_choices(params: Sequence[str], overrides: Sequence[str] = ()) -> dict[str, list[str] | Span]:

@@ -74,7 +74,7 @@ def _wants_page(run: Run) -> bool:
     return is_old and "finetune" in begin.get("command", ())[1:2]
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser("Train or evaluate a model of the zoo.", EPILOG)
     add = parser.add_argument
     add_recipe_arguments(parser, TRAINING_FLAGS, required=False)
@@ -144,10 +144,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add("--schema", action="store_true", help="print the JSON Schema of recipes, for editors, and stop")
     add("--list", action="store_true", help="list the recipes of the zoo, and stop")
-    arguments, unknown = parser.parse_known_args(argv)
+    return parser
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    arguments, unknown = (options := parser()).parse_known_args(argv)
     if unknown:
-        options = [option for action in parser._actions for option in action.option_strings]
-        raise UserError(_explain(unknown, options))
+        raise UserError(_explain(unknown, [name for action in options._actions for name in action.option_strings]))
     return arguments
 
 

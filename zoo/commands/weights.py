@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     parser.add_argument("action", choices=("list", "download", "push"))
     parser.add_argument(
@@ -71,7 +71,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("address", metavar="ADDRESS", nargs="?", help="hf://OWNER/NAME to push to")
     parser.add_argument("--license", metavar="ID", default="unknown", help="of what is pushed, as the Hub names it")
     parser.add_argument("--private", action="store_true", help="push to a private repository, if it is a new one")
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    arguments = parser().parse_args(argv)
     if arguments.action == "download" and not arguments.name:
         raise UserError("zoo weights download: name the weights; zoo weights list shows them")
     if (arguments.action == "push") != (arguments.address is not None):

@@ -42,6 +42,7 @@ EXTRAS = {  # package -> the extra that installs it
     "onnx": "export",
     "pynvml": "gpu",
     "huggingface_hub": "hub",
+    "shtab": "completion",
 }
 
 

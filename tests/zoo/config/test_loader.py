@@ -213,7 +213,7 @@ def test_scalars_without_a_value(tmp_path, scalar, reason):
     message = message_of(loader.read, write(tmp_path, f"seed: 1\ntrain.batch: {scalar}\n"))
     assert "r.yaml:2: train.batch: " in message and reason in message
     message = message_of(loader.overrides, [f"train.batch={scalar}"])
-    assert message.startswith(("-o train.batch=", "-o 'train.batch=")) and reason in message and "quote it" in message
+    assert "train.batch=" in message and reason in message and "quote it" in message
 
 
 @pytest.mark.parametrize("scalar", ['"a\\0b"', '"a\\ud800b"', '["a", {b: "\\udfff"}]'])

@@ -39,7 +39,7 @@ models by this project's:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     return arguments.run_command(arguments)
 
 
@@ -110,7 +110,7 @@ def _scales(pairs: list[str]) -> dict[int, runs.Run]:
     return scales
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> program.Parser:
     form = argparse.RawDescriptionHelpFormatter
     parser = program.parser(__doc__, EPILOG)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

@@ -48,11 +48,7 @@ Report = dict[str, Any]
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = program.parser(__doc__, EPILOG)
-    add_recipe_arguments(parser)
-    parser.add_argument("-n", "--count", type=count, default=30, metavar="N", help="batches to read; default 30")
-    add_json_argument(parser)
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     require_new(arguments.json, "--json")
     request = request_of(arguments)
     job = assemble(request, join(request, os.environ))
@@ -62,6 +58,14 @@ def main(argv: list[str] | None = None) -> int:
     job.group.close()
     job.world.exit_process(0)
     return 0
+
+
+def parser() -> program.Parser:
+    parser = program.parser(__doc__, EPILOG)
+    add_recipe_arguments(parser)
+    parser.add_argument("-n", "--count", type=count, default=30, metavar="N", help="batches to read; default 30")
+    add_json_argument(parser)
+    return parser
 
 
 def measure(job: Job, count: int) -> Report:

@@ -84,14 +84,7 @@ class Calls(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = program.parser(__doc__, "example: %(prog)s --models resnet50_imagenet --threads 2")
-    add = parser.add_argument
-    models = "recipes whose models are timed, with initial weights; default %(default)s"
-    add("--models", metavar="RECIPE,...", default=",".join(CLASSES), help=models)
-    add("--batch", type=count, default=BATCH, metavar="N", help="samples of calls for throughput; default %(default)s")
-    add_timing_arguments(parser, COUNT, SECONDS)
-    add_override_argument(parser, "change one key of the recipes, such as -o model.width=8; repeatable")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     require_new(arguments.json, "--json")
     names = arguments.models.split(",")
     for name in names:
@@ -108,6 +101,17 @@ def main(argv: list[str] | None = None) -> int:
     lines = [*table(rows, HEADER, markdown=True), "", f"samples/s with {arguments.batch} samples; {description}"]
     print_report(lines, {"machine": description, "models": measured}, arguments.json)
     return 0
+
+
+def parser() -> program.Parser:
+    parser = program.parser(__doc__, "example: %(prog)s --models resnet50_imagenet --threads 2")
+    add = parser.add_argument
+    models = "recipes whose models are timed, with initial weights; default %(default)s"
+    add("--models", metavar="RECIPE,...", default=",".join(CLASSES), help=models)
+    add("--batch", type=count, default=BATCH, metavar="N", help="samples of calls for throughput; default %(default)s")
+    add_timing_arguments(parser, COUNT, SECONDS)
+    add_override_argument(parser, "change one key of the recipes, such as -o model.width=8; repeatable")
+    return parser
 
 
 def add_timing_arguments(parser: argparse.ArgumentParser, calls: int, seconds: float) -> None:

@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     return report_against(old, results.read_folder(Path(arguments.out), "--out"), arguments)
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG, allow_abbrev=False)
     add = parser.add_argument
     names, counts = several(str), several(count)
@@ -105,7 +105,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     add("--margin", type=fraction, default=0.03, metavar="X", help="slowdown that matters; default 0.03")
     add("--dry-run", action="store_true", help="show the matrix and what cannot be run, and stop")
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    arguments = parser().parse_args(argv)
     is_paired = arguments.variant or (arguments.against and is_checkout(arguments.against))
     arguments.repeats = arguments.repeats or (PAIRED_REPEATS if is_paired else REPEATS)
     return arguments

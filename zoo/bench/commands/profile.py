@@ -30,14 +30,7 @@ examples
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = program.parser(__doc__, EPILOG)
-    add_recipe_arguments(parser)
-    add = parser.add_argument
-    add("-n", "--count", type=count, default=10, metavar="N", help="updates to profile; default 10")
-    add("--rows", type=count, default=profiling.ROWS, metavar="N", help="operators to list; default 10")
-    add("--trace", metavar="FILE", help="write a trace of all operators to a new file")
-    add_json_argument(parser)
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     for option in ("trace", "json"):
         require_new(getattr(arguments, option), f"--{option}")
     request = request_of(arguments)
@@ -48,6 +41,17 @@ def main(argv: list[str] | None = None) -> int:
     print_report(profiling.describe(report, arguments.rows), report, arguments.json)
     job.group.close()
     return 0
+
+
+def parser() -> program.Parser:
+    parser = program.parser(__doc__, EPILOG)
+    add_recipe_arguments(parser)
+    add = parser.add_argument
+    add("-n", "--count", type=count, default=10, metavar="N", help="updates to profile; default 10")
+    add("--rows", type=count, default=profiling.ROWS, metavar="N", help="operators to list; default 10")
+    add("--trace", metavar="FILE", help="write a trace of all operators to a new file")
+    add_json_argument(parser)
+    return parser
 
 
 def profile(job: Job, count: int, trace: str | None = None) -> profiling.Report:

@@ -38,7 +38,7 @@ MAX_VALUES = 6  # of one kind of facts that are listed
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    arguments = parse(argv)
+    arguments = parser().parse_args(argv)
     if arguments.html == "":
         return _write_page(arguments)
     if arguments.html or arguments.png:
@@ -139,7 +139,7 @@ def write(path: str, text: str) -> None:
     Path(path).write_text(text, encoding="utf-8", errors="replace")
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
+def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="folder of a run, folder above runs, or AI-Rank log")
@@ -158,7 +158,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--target", type=fraction, metavar="A", help="target of AI-Rank logs, a fraction")
     add("--samples", type=count, metavar="N", help="training samples per epoch of AI-Rank logs, for their throughput")
     add("--force", action="store_true", help="report runs of different protocols together, with a mark")
-    return parser.parse_args(argv)
+    return parser
 
 
 def read(paths: Sequence[str], target: float | None, samples: int | None) -> list[Run]:

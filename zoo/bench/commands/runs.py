@@ -22,15 +22,19 @@ SPARED = ("recipe", "framework", "began", "protocol", "time", "steps", "metric")
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code: 0, or 2 where a folder holds no run."""
-    parser = program.parser(__doc__, "Default: the runs below runs/.")
-    parser.add_argument("paths", nargs="*", default=["runs"], metavar="FOLDER", help="of a run, or above runs")
-    add_json_argument(parser)
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     require_new(arguments.json, "--json")
     rows = [_row(run) for run in sorted(read(arguments.paths, None, None), key=_order)]
     cells = [[PRINTED[key](value) if key in PRINTED and value else value for key, value in row.items()] for row in rows]
     print_report(_lines(cells, list(rows[0])), {"runs": rows}, arguments.json)
     return 0
+
+
+def parser() -> program.Parser:
+    parser = program.parser(__doc__, "Default: the runs below runs/.")
+    parser.add_argument("paths", nargs="*", default=["runs"], metavar="FOLDER", help="of a run, or above runs")
+    add_json_argument(parser)
+    return parser
 
 
 def _lines(cells: Sequence[Sequence[Any]], titles: Sequence[str]) -> list[str]:

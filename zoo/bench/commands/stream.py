@@ -33,13 +33,7 @@ Step = Callable[[np.ndarray], np.ndarray]  # a frame uint8 (1, H, W, 3) -> its l
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = program.parser(__doc__, "example: %(prog)s --threads 2 --upstream clones")
-    deploy.add_timing_arguments(parser, COUNT, SECONDS)
-    parser.add_argument(
-        "--upstream", metavar="DIR", help="folder with a clone of mit-han-lab/temporal-shift-module, to time it, too"
-    )
-    add_override_argument(parser, f"change one key of {RECIPE}, such as -o model.name=tsm; repeatable")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     require_new(arguments.json, "--json")
     if arguments.upstream:
         upstream.require_clones(arguments.upstream)
@@ -57,6 +51,16 @@ def main(argv: list[str] | None = None) -> int:
     report = {"machine": description, "calls": {name: each.as_json() for name, each in calls.items()}}
     print_report(lines, report, arguments.json)
     return 0
+
+
+def parser() -> program.Parser:
+    parser = program.parser(__doc__, "example: %(prog)s --threads 2 --upstream clones")
+    deploy.add_timing_arguments(parser, COUNT, SECONDS)
+    parser.add_argument(
+        "--upstream", metavar="DIR", help="folder with a clone of mit-han-lab/temporal-shift-module, to time it, too"
+    )
+    add_override_argument(parser, f"change one key of {RECIPE}, such as -o model.name=tsm; repeatable")
+    return parser
 
 
 def contenders(checkpoint: Trained, frames: np.ndarray, folder: str, clones: str | None) -> dict[str, Step]:
