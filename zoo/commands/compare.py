@@ -29,6 +29,9 @@ outputs and gradients may differ from fp64 by rounding alone. The limit of every
 frameworks show there. The first tensor beyond its limit is named, with the module, the source files and, if a
 hypothesis fits the numbers, the likely cause. report.html shows all modules.
 
+What all frameworks share is compared with definitions in numpy: losses and their gradients, optimizers, learning rates,
+parameter groups, class weights and metrics.
+
 The curves: --steps updates of the recipe as it stands. The losses of the first --within must agree by --tolerance.
 Beyond some dozens of steps, any two computations in fp32 diverge; with --exact they do not. So if losses differ though
 the proof found nothing, these steps are run again with --exact, which tells rounding from a fault.
@@ -138,6 +141,8 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
             apart = repeat_exactly([name for name, _ in sources], folder, arguments, apart)
             losses = f", losses within {EXACT_TOLERANCE:g} with --exact"
         problems += apart
+    for what in verdict.without_opinion:
+        print(f"no second opinion on {what}: no definition of it is in zoo/compare/reference")
     print(f"the numbers are in {folder}")
     missing = [name for name in ("jinja2", "matplotlib") if not extras.is_installed(name)]
     if missing:

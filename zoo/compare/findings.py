@@ -32,10 +32,11 @@ class Finding(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Result of the comparison of proofs."""
+    """Result of the comparison of proofs. without_opinion: what the reference has not got."""
 
     findings: list[Finding]
     differences: list[Difference]
+    without_opinion: tuple[str, ...] = ()
 
 
 def judge(proofs: Records, rounded: Records, mixed: Records | None = None) -> Verdict:
@@ -47,18 +48,20 @@ def judge(proofs: Records, rounded: Records, mixed: Records | None = None) -> Ve
         mixed: in the 16 bits that the recipe trains with, by the same titles; perhaps not of all.
     """
     found = differences(proofs, rounded)
+    missing = (what for record in proofs.values() for what in record.settings.get("no_opinion", ()))
+    without_opinion = tuple(dict.fromkeys(missing))
     updates, averages = _of_all(proofs, optimizer_findings), _of_all(proofs, average_findings)
     findings, explained = updates + averages, {"change": updates, "optimizer": updates, "ema": averages}
     unequal = [finding for finding in (_missing_gradients(proofs),) if finding]
     first = next((difference for difference in found if difference.is_beyond), None)
     if unequal:
-        return Verdict(unequal + findings, found)
+        return Verdict(unequal + findings + _opinions(proofs), found, without_opinion)
     if first and not explained.get(first.event.part):
         findings.insert(0, _difference_finding(first, found, proofs))
     for records in (rounded, mixed or {}):  # what only the run's own precision reaches
         findings = findings or _of_all(records, optimizer_findings) + _of_all(records, average_findings)
         findings = findings or _rounding_findings(proofs, records, rounded if records is mixed else {})
-    return Verdict(findings + _without_gradient(rounded), found)
+    return Verdict(findings + _opinions(proofs) + _without_gradient(rounded), found, without_opinion)
 
 
 def _of_all(records: Records, find: Callable[[str, Record], list["Finding"]]) -> list["Finding"]:
@@ -76,6 +79,8 @@ def optimizer_findings(title: str, record: Record) -> list[Finding]:
         what = f"an update whose gradients are not finite changes {causes.some(changed)}"
         places = (*places, *record.files["precision"])
         return [Finding((title,), f"{what}, in {record.precision}", places, "it is not skipped")]
+    for what in record.settings.get("loss_scale", ())[:1]:
+        return [Finding((title,), f"{what}, in {record.precision}", places, "")]
     for step in record.steps:
         norm, reported = step["norm_of_gradients"], step["grad_norm"]
         if abs(norm - reported) > NORM_ROUNDING[record.precision] * norm:
@@ -115,6 +120,19 @@ def average_findings(title: str, record: Record) -> list[Finding]:
     return [Finding((title,), what, tuple(record.files["average"]), "; ".join(named))]
 
 
+def _opinions(records: Records) -> list[Finding]:
+    """Return a finding for each disagreement with the reference, of all frameworks that have the same."""
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for title, record in records.items():
+        for what, places in record.settings.get("opinions", ()):
+            found.setdefault((what, tuple(places)), []).append(title)
+    return [Finding(_whose(titles, records), what, places, "") for (what, places), titles in found.items()]
+
+
+def _whose(titles: Sequence[str], records: Records) -> tuple[str, ...]:
+    return ("every framework",) if len(titles) == len(records) else tuple(titles)
+
+
 def _without_gradient(records: Records) -> list[Finding]:
     """Return a finding for parameters that get no gradient from the recipe's own initial weights."""
     found: dict[tuple[str, ...], list[str]] = {}
@@ -122,7 +140,7 @@ def _without_gradient(records: Records) -> list[Finding]:
         found.setdefault(tuple(record.settings["without_gradient"]), []).append(title)
     return [
         Finding(
-            ("every framework",) if len(titles) == len(records) else tuple(titles),
+            _whose(titles, records),
             f"from the recipe's initial weights, the gradient of {causes.some(names)} is 0 in every update",
             tuple(_module_files(records[titles[0]], names[0])),
             "layers around it, or it itself, start at values such as zeros that let no gradient through",

@@ -1,6 +1,6 @@
-"""Check of updates and moving averages against the formulas of zoo/optim, in numpy, by the framework's own gradients.
+"""Check of updates and moving averages against their definitions, by the framework's own gradients.
 
-So each framework is checked alone.
+So each framework is checked alone. An optimizer of a package has no definition here, but its formula over numpy.
 """
 
 import math
@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.compare.reference import optimizers
 from zoo.optim import sgd, sgd_nesterov
 from zoo.optim.base import Math
-from zoo.optim.ema import Ema, moved
+from zoo.optim.ema import Ema
 from zoo.trainer import numpy_ops
 from zoo.trainer.plan import Plan
 from zoo.trainer.state import EMA_PREFIX, slot_key
@@ -129,13 +130,13 @@ def check_averages(spec: Ema, before: State, after: State, precision: float, app
         By name, of the averages that deviate: `deviation`, relative to the largest value, and `cause`, in words.
     """
     is_skipped = float(after["scaler/skipped"]) != float(before["scaler/skipped"])
-    rate = 0.0 if is_skipped else float(spec.rate(numpy_ops, np.float64(applied)))
+    rate = 0.0 if is_skipped else optimizers.average_rate(spec.decay, spec.warmup, applied)
     found = {}
     for key in (key for key in after if key.startswith(EMA_PREFIX)):
         name = key.removeprefix(EMA_PREFIX)
         weight, old, new = (np.asarray(array, np.float64) for array in (after[name], before[key], after[key]))
         largest = max(map(_largest, (weight, old, new)))
-        error, share = new - moved(old, weight, rate), rate * (weight - old)
+        error, share = new - (old + rate * (weight - old)), rate * (weight - old)
         is_small = _largest(error) <= ROUNDING * precision * largest
         stored = np.maximum(np.abs(old), np.abs(weight))
         if not (is_small and _explains(error, (share,), [share], stored, precision, 0.0)):
@@ -217,7 +218,7 @@ def _explains(
 
 def _results(spec: Any, inputs: Inputs) -> tuple[np.ndarray, ...]:
     """Return the change of a parameter and its new slots, by the formula."""
-    step, slots = spec.direction(Math(numpy_ops), *inputs[:3], inputs.decay, inputs.applied)
+    step, slots = _direction(spec, inputs)
     return -inputs.lr * inputs.lr_scale * step, *slots
 
 
@@ -230,9 +231,11 @@ def _nudged(inputs: Inputs) -> Iterator[Inputs]:
         yield inputs._replace(slots=(*inputs.slots[:i], slot * more, *inputs.slots[i + 1 :]))
 
 
-def _direction(spec: Any, inputs: Inputs) -> np.ndarray:
-    """Return what the learning rate multiplies in the optimizer's formula."""
-    return spec.direction(Math(numpy_ops), *inputs[:3], inputs.decay, inputs.applied)[0]
+def _direction(spec: Any, inputs: Inputs) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """Return what the learning rate multiplies in the optimizer's formula, and the new slots."""
+    if spec.name in optimizers.DIRECTIONS:
+        return optimizers.direction(spec, *inputs[:3], inputs.decay, inputs.applied)
+    return spec.direction(Math(numpy_ops), *inputs[:3], inputs.decay, inputs.applied)
 
 
 def _expected_update(spec: Any, inputs: Inputs) -> np.ndarray:
@@ -244,7 +247,7 @@ def _terms(spec: Any, inputs: Inputs) -> list[np.ndarray]:
     zero = np.zeros_like(inputs.weight)
     nothing = inputs._replace(gradient=zero, slots=(zero,), decay=0.0)
     alone = ({"gradient": inputs.gradient}, {"decay": inputs.decay}, {"slots": inputs.slots})
-    return [_direction(spec, nothing._replace(**part)) for part in alone]
+    return [_direction(spec, nothing._replace(**part))[0] for part in alone]
 
 
 def _slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: float) -> dict[str, float]:
@@ -267,7 +270,7 @@ def _linear_slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: floa
     gradient, decay, momentum = _terms(spec, inputs)
     zero, momentum_factor = np.zeros_like(update), getattr(spec, "momentum", 0.0)
     candidates = {
-        slip: (zero, _direction(kind.Settings(momentum=momentum_factor), inputs))
+        slip: (zero, _direction(kind.Settings(momentum=momentum_factor), inputs)[0])
         for slip, kind in {"nesterov": sgd_nesterov, "plain": sgd}.items()
         if momentum_factor and not issubclass(type(spec), kind.Settings)
     }
@@ -301,7 +304,7 @@ def _cause_of_average(spec: Ema, rate: float, way: np.ndarray, step: np.ndarray)
         "it stays as it was": 0.0,
         "it is a copy of what it averages": 1.0,
         "decay and 1 - decay are swapped": 1 - rate,
-        "there is no warm-up": spec.last_rate,
+        "there is no warm-up": 1 - spec.decay,
     }
     close = (cause for cause, other in causes.items() if abs(found - other) <= FIT * rate)
     return next(close, f"its rate is {found:.2g} instead of {rate:.2g}")

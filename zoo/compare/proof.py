@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from zoo.compare import causes, formulas
-from zoo.compare.record import CLIPPED, ROUNDING_UNITS, Call, Record, empty, summarize
+from zoo.compare import causes, formulas, opinions
+from zoo.compare.record import ACCUMULATED, CLIPPED, ROUNDING_UNITS, Call, Record, empty, summarize
+from zoo.compare.reference import optimizers
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.stream import open_training
@@ -23,7 +24,7 @@ from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import DeviceBatch, Trainer
 from zoo.trainer.recording import ROOT, class_file, class_files
 from zoo.trainer.state import EMA_PREFIX, OBJECTIVE_PREFIX, ema_key, slot_key, statistic_key, with_averages
-from zoo.trainer.update import SCALE_KEY, SKIPPED_KEY
+from zoo.trainer.update import GOOD_STEPS_KEY, KEYS, SCALE_KEY, SKIPPED_KEY
 
 UPDATES = 4  # from the second on, momentum counts
 MAX_SCHEDULE_STEPS = 100_000  # that are searched for the largest learning rate
@@ -33,6 +34,9 @@ DECAYED_SHARE = 0.5  # of a weight that decay takes in the additional update who
 LARGE_LR = 10.0  # of that update in a recipe without decay
 VARIATION = 0.1  # of the elements of initial weights that are all the same
 LARGE = "update at a large rate"  # title of an additional update
+LARGE_NUMBER = 10**6  # of that update: behind the warm-up of moving averages
+SCALE = 2.0**10  # loss scale of updates that would have none: no bit changes unless it is forgotten somewhere
+OVERFLOW = 2.0**100  # loss scale at which squares of gradients are infinite in fp32
 
 
 def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Sequence[Batch]) -> Record:
@@ -50,6 +54,8 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     without_gradient = _without_gradient(trainer, with_averages(first, job.plan), device_batches, lr)
     trainer.load_state_dict(with_averages(weights, job.plan))
     result = empty(job.framework, compute, _settings(job, cfg, weights, batches[0], lr))
+    result.settings["opinions"] = [list(opinion) for opinion in opinions.of_recipe(job, cfg)]
+    result.settings["no_opinion"] = opinions.missing(job)
     result.files.update(_files(trainer, cfg.task))
     for param in trainer.params:
         if param.is_statistic:
@@ -64,6 +70,10 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         if number in (0, UPDATES - 1):
             _reload(trainer, micro_batches, lr, number)
         _add_update(result, job, trainer, micro_batches, lr, number)
+        if number == 0 and compute == "fp64" and opinions.has_loss(job):
+            loss = result.steps[0]["loss"]
+            found = opinions.of_loss(job, trainer, weights, micro_batches, batches[:accumulate], loss)
+            result.settings["opinions"] += [[what, result.files["objective"]] for what in found]
     name = job.plan.fields[0].name  # predicted directly after an update: the model has to leave training mode itself
     result.add("prediction", trainer.predict({name: device_batches[0][name]}))
     if job.plan.ema:
@@ -71,10 +81,12 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     _add_passes(result, job, trainer, device_batches[0], " after the updates")
     limit = cfg.optim.clip_norm
     norms = [step["grad_norm"] for step in result.steps]
-    _add_update(result, job, trainer, device_batches[:accumulate], large_lr(job), UPDATES + 1, LARGE, is_kept=False)
-    _add_skipped_update(result, trainer, device_batches[:accumulate], lr)
-    if limit is not None and min(norms) <= limit:
-        _add_clipped_update(result, job, cfg, weights, device_batches[:accumulate], lr)
+    _add_update(result, job, trainer, device_batches[:accumulate], large_lr(job), LARGE_NUMBER, LARGE, is_kept=False)
+    _add_skipped_updates(result, trainer, device_batches[:accumulate], lr)
+    if compute == "fp64" and accumulate == 1:
+        _add_another_update(result, job, cfg, weights, device_batches[:2], lr, ACCUMULATED)
+    elif limit is not None and min(norms) <= limit:
+        _add_another_update(result, job, cfg, weights, device_batches[:accumulate], lr, CLIPPED)
     return result
 
 
@@ -129,10 +141,11 @@ def batches(job: Job, seed: int) -> list[Batch]:
     return [batch for batch, _ in stream]
 
 
-def _trainer(job: Job, cfg: Config, compute: str) -> Trainer:
+def _trainer(job: Job, cfg: Config, compute: str, accumulate: int | None = None) -> Trainer:
     mode = Mode(compute, job.plan.mode.level if compute in ("fp16", "bf16") else None, None, cfg.train.compile)
     cfg = replace(cfg, task=job.loss)
-    _, trainer = build_trainer(cfg, job.model, job.arch, job.train_set.fields, job.world, mode, job.plan.accumulate)
+    count = accumulate or job.plan.accumulate
+    _, trainer = build_trainer(cfg, job.model, job.arch, job.train_set.fields, job.world, mode, count)
     return trainer
 
 
@@ -224,7 +237,9 @@ def _reload(trainer: Trainer, micro_batches: Sequence[DeviceBatch], lr: float, n
         if np.isfinite(trainer.read(trainer.step(micro_batches, lr, number))["grad_norm"]):
             break
         state[SCALE_KEY] /= 2
-    state[SKIPPED_KEY] += min(number, 1)  # as if one before had been skipped
+    if number:
+        state[SKIPPED_KEY] += 1  # as if one before had been skipped
+        state[SCALE_KEY] = np.maximum(state[SCALE_KEY], np.float32(SCALE))
     trainer.load_state_dict(state)
 
 
@@ -256,6 +271,7 @@ def _add_update(
     # Parameters and slots are fp32 in 16 bits, too.
     unit = min(ROUNDING_UNITS[result.precision], ROUNDING_UNITS["fp32"])
     rounding = formulas.norm_rounding(norm, numbers["grad_norm"], result.precision)
+    _check_loss_scale(result, plan, prefix, before, after, numbers["grad_norm"])
     applied = number + 1 - round(float(before["scaler/skipped"]))
     deviations = formulas.check(plan, shards, lr, before, after, gradients, norm, unit, rounding, applied)
     result.steps.append(
@@ -292,28 +308,68 @@ def _add_tensors(
         result.add(f"{prefix}/{key}", after[key])
 
 
-def _add_skipped_update(result: Record, trainer: Trainer, micro_batches: Sequence[DeviceBatch], lr: float) -> None:
-    """Run an update whose gradients are not finite, since a weight is not, and note what it changes.
+def _check_loss_scale(
+    result: Record, plan: Any, title: str, before: formulas.State, after: formulas.State, norm: float
+) -> None:
+    """Note if loss scale and counters are not those that torch.amp.GradScaler would have after an update."""
+    scale, good, skipped = (float(before[key]) for key in KEYS)
+    new = [float(after[key]) for key in KEYS]
+    expected = optimizers.loss_scale(scale, good, skipped, bool(np.isfinite(norm)), plan.adapts_scale)
+    for key, value, other in zip(KEYS, new, expected):
+        if value != other:
+            what = f"{title}: {key} is {value:g} instead of {other:g}"
+            result.settings.setdefault("loss_scale", []).append(what)
 
-    It is one of the first layer: Paddle's softmax makes finite gradients of logits that are not, on a CPU.
+
+def _add_skipped_updates(result: Record, trainer: Any, micro_batches: Sequence[DeviceBatch], lr: float) -> None:
+    """Run updates whose gradients are not finite: NaN, since a weight is, and of an infinite norm; note what changes.
+
+    The weight is one of the first layer: Paddle's softmax makes finite gradients of logits that are not, on a CPU.
+    Where the loss scale adapts, one more update follows, with which it grows.
     """
     state = {key: np.array(value) for key, value in trainer.state_dict().items()}
     kept = [param.name for param in trainer.params if not param.is_statistic]
-    state[kept[0]].flat[0] = np.nan
-    trainer.load_state_dict(state)
-    trainer.step(micro_batches, lr, UPDATES + 2)
-    after = trainer.state_dict()
-    of_first = ema_key(kept[0])  # would be 0 * NaN away
-    kept += [key for key in state if key.startswith(("optimizer/", EMA_PREFIX, OBJECTIVE_PREFIX)) and key != of_first]
-    changed = [key for key in kept if not np.array_equal(state[key], after[key], equal_nan=True)]
-    result.settings["changed_by_skipped_update"] = changed
+    first = kept[0]
+    kept += [key for key in state if key.startswith(("optimizer/", EMA_PREFIX, OBJECTIVE_PREFIX))]
+    broken = state[first].copy()
+    broken.flat[0] = np.nan
+    cases = {"nan": {first: broken, GOOD_STEPS_KEY: np.array(7, np.float32)}}
+    if result.precision != "fp64":  # where no square overflows
+        cases["inf"] = {SCALE_KEY: np.array(OVERFLOW, np.float32)}
+    if trainer.plan.adapts_scale:
+        cases["growth"] = {GOOD_STEPS_KEY: np.array(optimizers.GROWTH_INTERVAL - 1, np.float32)}
+    changed: dict[str, None] = {}
+    for title, changes in cases.items():
+        before = {**state, **changes}
+        trainer.load_state_dict(before)
+        norm = trainer.read(trainer.step(micro_batches, lr, UPDATES + 2))["grad_norm"]
+        after = trainer.state_dict()
+        _check_loss_scale(result, trainer.plan, f"update ({title})", before, after, norm)
+        if title == "nan" or not np.isfinite(norm):
+            of_nan = {ema_key(first)} if title == "nan" else set()  # would be 0 * NaN away
+            differ = (key for key in kept if not np.array_equal(before[key], after[key], equal_nan=True))
+            changed.update(dict.fromkeys(key for key in differ if key not in of_nan))
+    result.settings["changed_by_skipped_update"] = list(changed)
 
 
-def _add_clipped_update(
-    result: Record, job: Job, cfg: Config, weights: Tensors, micro_batches: Sequence[DeviceBatch], lr: float
+def _add_another_update(
+    result: Record,
+    job: Job,
+    cfg: Config,
+    weights: Tensors,
+    micro_batches: Sequence[DeviceBatch],
+    lr: float,
+    title: str,
 ) -> None:
-    """Run an update with a limit that the gradient exceeds, since the recipe's own has not been exceeded each time."""
-    limit = float(f"{CLIP_SHARE * result.steps[0]['grad_norm']:.3g}")
-    trainer = _trainer(job, replace(cfg, optim=replace(cfg.optim, clip_norm=limit)), result.precision)
+    """Run an update by a trainer that takes so many micro-batches, and has a limit that the gradient exceeds.
+
+    There is no limit in a recipe without one; its own has not been exceeded each time.
+    """
+    if cfg.optim.clip_norm is not None:
+        limit = float(f"{CLIP_SHARE * result.steps[0]['grad_norm']:.3g}")
+        cfg = replace(cfg, optim=replace(cfg.optim, clip_norm=limit))
+    trainer = _trainer(job, cfg, result.precision, len(micro_batches))
     trainer.load_state_dict(with_averages(weights, job.plan))
-    _add_update(result, job, trainer, micro_batches, lr, 0, CLIPPED)
+    if not job.plan.adapts_scale or result.precision != "fp16":
+        trainer.load_state_dict({SCALE_KEY: np.array(SCALE, np.float32)})
+    _add_update(result, job, trainer, micro_batches, lr, 0, title)

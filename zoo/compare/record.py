@@ -14,7 +14,8 @@ MAX_ELEMENTS = 1 << 14  # of an excerpt
 CHANNELS = "#channels"  # suffix of the statistics of a tensor's channels
 ROUNDING_UNITS = {"fp64": 2.0**-52, "fp32": 2.0**-23, "fp16": 2.0**-10, "bf16": 2.0**-7}
 VERSION = 3  # of the file's layout
-CLIPPED = "clipped update"  # title of an additional update, from the initial weights
+CLIPPED = "clipped update"  # titles of additional updates, from the initial weights
+ACCUMULATED = "update of two micro-batches"
 
 
 class Call(NamedTuple):

@@ -1,6 +1,6 @@
 """The cases of class matrices too large for fp32 products and whole logits, in every framework (test_trainer.py).
 
-Truth is the definition in numpy and float64 (margin_reference.py), and the same update with whole logits.
+Truth is the definition in numpy and float64 (zoo/compare/reference), and the same update with whole logits.
 """
 
 from unittest import mock
@@ -21,7 +21,7 @@ from tests.zoo.trainer.margin_cases import (
     random_batch,
     update,
 )
-from tests.zoo.trainer.margin_reference import loss_and_gradients
+from zoo.compare.reference.margin import loss_and_gradients
 from zoo.trainer import margin
 from zoo.trainer.plan import Mode
 

@@ -1,4 +1,4 @@
-"""The losses of zoo/losses against numpy in float64 (loss_reference.py), one body over all frameworks.
+"""The losses of zoo/losses against numpy in float64 (zoo/compare/reference), one body over all frameworks.
 
 Segmentation by the gradients of logits, classification by whole updates of a linear model.
 """
@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.zoo.trainer import loss_reference, segment_setup
+from tests.zoo.trainer import segment_setup
+from zoo.compare.reference import losses
 from zoo.data.batch import LABEL, SOFT_LABEL, Field, soft_label
 from zoo.losses import load_loss
 from zoo.tasks import segment
@@ -60,7 +61,7 @@ def check_segment(backend, variant, mode=None, dtype=np.float32, gradient_rtol=N
     rtol, atol = (1e-12, 1e-13) if mode and mode.is_fp64 else (1e-5, 2e-6)
     logits = [array.astype(np.float64 if mode and mode.is_fp64 else dtype) for array in logits]
     total, count, *gradients = backend.loss_of_logits(settings, logits, labels, mode)
-    references = [loss_reference.segment(name, array, labels, loss) for array in logits]
+    references = [losses.segment(array, labels, loss) for array in logits]
     expected = references[0][0] + settings.aux_weight * references[1][0]
     assert (total, count) == (pytest.approx(expected, rel=rtol), pytest.approx(references[0][1], rel=rtol)), variant
     for gradient, factor, reference in zip(gradients, (1, settings.aux_weight), references):
@@ -157,7 +158,7 @@ def check_classify(backend, variant, soft, mode):
     state = {key: np.array(value, np.float64) for key, value in trainer.state_dict().items()}
     loss = load_loss("classify", name)(**options)
     logits = batch["x"].astype(np.float64) @ state["fc.weight"].T + state["fc.bias"]
-    total, to_logits = loss_reference.classify(logits, batch[SOFT_LABEL if soft else "label"], loss)
+    total, to_logits = losses.classify(logits, batch[SOFT_LABEL if soft else "label"], loss)
     expected = {"fc.weight": to_logits.T @ batch["x"] / 6, "fc.bias": to_logits.sum(0) / 6}
     parts = [{key: value[rows] for key, value in batch.items()} for rows in (slice(0, 3), slice(3, 6))]
     trainer_of_parts = make(backend, name, options, soft, mode)
@@ -192,7 +193,7 @@ def case_losses_of_classification_are_in_32_bits(backend):
             trainer = make(backend, name, options, True, mode._replace(compile=False), CLASSES)
             trainer.load_state_dict(identity)
             loss = load_loss("classify", name)(**options)
-            total, _ = loss_reference.classify(batch["x"], batch[SOFT_LABEL], loss)
+            total, _ = losses.classify(batch["x"], batch[SOFT_LABEL], loss)
             numbers = trainer.read(trainer.step([trainer.to_device(batch)], 0.1, 0))
             assert numbers["loss"] == pytest.approx(total / 6, rel=1e-6), (mode, variant)
 

@@ -1,6 +1,6 @@
 """The cases of the margin objective and its sharded class matrix, one body over all frameworks (test_trainer.py).
 
-Truth is the definition in numpy and float64 (margin_reference.py).
+Truth is the definition in numpy and float64 (zoo/compare/reference).
 """
 
 import re
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.zoo.trainer.margin_reference import loss_and_gradients, moved, target_logit
+from zoo.compare.reference.margin import loss_and_gradients, moved, target_logit
 from zoo.data.batch import LABEL, Field
 from zoo.losses import load_loss
 from zoo.tasks import face

@@ -7,34 +7,16 @@ import numpy as np
 
 from tests.zoo.trainer import exact_worker, segment_setup
 from tests.zoo.trainer.trainer_setup import copied_state, update
+from zoo.compare.reference import losses
 from zoo.tasks import segment
 
 
 def reference(name: str, content: str):
     """Return total, count and gradients of an objective in float64, by the definitions in zoo/tasks/segment.py."""
     settings, label = segment_setup.OBJECTIVES[name], segment_setup.random_mask(content)
-    valid = label != segment.IGNORE_INDEX
-    total, gradients = 0.0, []
-    for head, logits in enumerate((segment_setup.random_logits(2), segment_setup.random_logits(3))):
-        powers = np.exp(logits.astype(np.float64))
-        probabilities = powers / powers.sum(1, keepdims=True)
-        one_hot = np.moveaxis(np.eye(segment_setup.CLASSES)[np.where(valid, label, 0)], -1, 1)
-        target_probabilities = (probabilities * one_hot).sum(1)
-        target = (1 - settings.label_smoothing) * one_hot + settings.label_smoothing / segment_setup.CLASSES
-        losses = -(target * np.log(probabilities)).sum(1)
-        weights = valid.astype(np.float64) * (settings.aux_weight if head else 1)
-        if head == 0 and settings.ohem_kept:
-            kept = settings.ohem_kept * len(label)
-            if settings.ohem_threshold is not None:
-                hardest = np.sort(target_probabilities[valid])
-                edge = hardest[min(kept, len(hardest) - 1)] if len(hardest) else 0
-                weights *= target_probabilities < max(edge, settings.ohem_threshold)
-            elif valid.any():
-                hardest = np.sort(losses[valid])[::-1]
-                weights *= losses >= hardest[min(kept, len(hardest)) - 1]
-        total += (weights * losses).sum()
-        gradients.append(weights[:, None] * (probabilities - target))
-    return total, label.size if settings.average == "all" else valid.sum(), gradients
+    main, other = (losses.segment(segment_setup.random_logits(2 + i), label, settings, i > 0) for i in range(2))
+    total = main[0] + settings.aux_weight * other[0]
+    return total, main[1], [main[2], settings.aux_weight * other[2]]
 
 
 def resize(values: np.ndarray, size) -> np.ndarray:

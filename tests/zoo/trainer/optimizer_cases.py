@@ -8,14 +8,33 @@ import numpy as np
 
 from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer import tiny_reference as tiny
-from tests.zoo.trainer.optimizer_reference import Reference
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import copied_state, frozen_norm, make, update
 from zoo import optim
+from zoo.compare.reference import optimizers
 
 CLIP_NORM, LRS = 0.2, (0.05, 0.02, 0.05, 0.03)
 SKIPPED = 1  # number of the update that is not finite
 SHAPES = {name: shape for name, shape in tiny.SHAPES.items() if ".running_" not in name and not name.startswith("bn.")}
+
+
+class Reference:
+    """State of an optimizer, by slot and parameter.
+
+    Args:
+        spec: hyper-parameters.
+        rounded: rounds numbers that are sums or powers, as an exact run does; else the identity.
+    """
+
+    def __init__(self, spec, rounded=lambda number: number):
+        self.spec, self.rounded, self.slots, self.applied = spec, rounded, {}, 0
+
+    def update(self, parameter, weight, gradient, rate, decay):
+        """Return the new weight. `applied` is the number of this update, from 1."""
+        old = tuple(self.slots.get((slot, parameter), np.zeros_like(weight)) for slot in self.spec.slots)
+        step, new = optimizers.direction(self.spec, weight, gradient, old, decay, self.applied, self.rounded)
+        self.slots.update(((slot, parameter), value) for slot, value in zip(self.spec.slots, new))
+        return weight - rate * step
 
 
 def check(trainer, batches, group, skip, rtol, rounded=lambda number: number):

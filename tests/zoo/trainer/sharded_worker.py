@@ -16,7 +16,7 @@ import numpy as np
 
 from tests.helpers.processes import connected
 from tests.zoo.trainer import loss_ranks
-from tests.zoo.trainer.optimizer_reference import Reference
+from tests.zoo.trainer.optimizer_cases import Reference
 from zoo import optim
 from zoo.data.batch import LABEL, Field
 from zoo.losses import load_loss

@@ -15,10 +15,10 @@ from paddle import nn
 from paddle.base import core
 
 from tests.zoo.trainer import margin_cases
-from tests.zoo.trainer.margin_reference import loss_and_gradients
 from tests.zoo.trainer.paddle.ranks import two_ranks
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import assert_close, copied_state, make, make_tsm, random_clips
+from zoo.compare.reference.margin import loss_and_gradients
 from zoo.data.errors import UserError
 from zoo.models.tsm import paddle as tsm
 from zoo.trainer.paddle import batchnorm, optimizer, parallel, profiling

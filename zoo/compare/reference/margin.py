@@ -1,41 +1,54 @@
-"""The margin objective of zoo/losses/face in numpy and float64, from its definition."""
+"""The losses of face models: margin softmax, with the gradients by embeddings and class matrix.
+
+`settings` is section `task:`.
+"""
+
+from typing import Any
 
 import numpy as np
 
+Array = np.ndarray
+Averages = tuple[float, float] | None  # mean and deviation of AdaFace, before a batch; None: those of a new run
 
-def target_logit(cosine, settings, norms, averages=None):
+
+def target_logit(cosine: Any, settings: Any, norms: Any, averages: Averages = None) -> tuple[Array, Array]:
     """Return the target's cosine with its margin, and the derivative: exact, infinite where there is none.
 
-    cosine: (M,), of samples and their classes. norms: (M,), lengths of the embeddings. averages: of AdaFace, before the
-    batch.
+    Args:
+        cosine: (M,), of samples and their classes.
+        norms: (M,), lengths of the embeddings.
     """
     c, loss = np.asarray(cosine, np.float64), settings
-    value, slope = adaface(c, loss, norms, averages) if hasattr(loss, "h") else combined(c, loss)
+    value, slope = adaface(c, loss, norms, averages) if loss.loss == "adaface" else combined(c, loss)
     return value, np.ones_like(slope) if settings.gradient == "straight" else slope
 
 
-def combined(c, loss):
+def combined(c: Array, loss: Any) -> tuple[Array, Array]:
+    m1 = loss.m1 if loss.loss == "combined" else 1.0
+    m2 = 0.0 if loss.loss == "cosface" else loss.m2
+    m3 = 0.0 if loss.loss == "arcface" else loss.m3
     angle = np.arccos(np.clip(c, -1, 1))
-    value = np.cos(loss.m1 * angle + loss.m2)
+    value = np.cos(m1 * angle + m2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        slope = loss.m1 * np.sin(loss.m1 * angle + loss.m2) / np.sin(angle)
-    if loss.m1 == 1 and loss.m2 == 0:
+        slope = m1 * np.sin(m1 * angle + m2) / np.sin(angle)
+    if m1 == 1 and m2 == 0:
         value, slope = c, np.ones_like(c)
-    if loss.threshold and loss.m2:
-        beyond = c <= np.cos(np.pi - loss.m2)
-        value = np.where(beyond, c - loss.m2 * np.sin(np.pi - loss.m2), value)
+    elif m2 and loss.threshold:
+        beyond = c <= np.cos(np.pi - m2)
+        value = np.where(beyond, c - m2 * np.sin(np.pi - m2), value)
         slope = np.where(beyond, 1.0, slope)
-    return value - loss.m3, slope
+    return value - m3, slope
 
 
-def moved(averages, norms, loss):
-    """Return AdaFace's mean and deviation of lengths (M,) after a batch; averages: those before it."""
+def moved(averages: Averages, norms: Any, loss: Any) -> tuple[float, float]:
+    """Return AdaFace's mean and deviation of lengths (M,) after a batch."""
     norms, old = np.clip(np.asarray(norms, np.float64), 1e-3, 100), (20.0, 100.0) if averages is None else averages
     batch = norms.mean(), norms.std(ddof=1)
-    return tuple(loss.t_alpha * value + (1 - loss.t_alpha) * average for value, average in zip(batch, old))
+    mean, deviation = (loss.t_alpha * new + (1 - loss.t_alpha) * average for new, average in zip(batch, old))
+    return mean, deviation
 
 
-def adaface(c, loss, norms, averages):
+def adaface(c: Array, loss: Any, norms: Any, averages: Averages) -> tuple[Array, Array]:
     mean, deviation = moved(averages, norms, loss)
     z = np.clip((np.clip(np.asarray(norms, np.float64), 1e-3, 100) - mean) / (deviation + 1e-3) * loss.h, -1, 1)
     angle = np.arccos(np.clip(c, -0.999, 0.999)) - loss.m * z
@@ -45,7 +58,9 @@ def adaface(c, loss, norms, averages):
     return np.cos(np.clip(angle, 1e-3, np.pi - 1e-3)) - (loss.m + loss.m * z), slope
 
 
-def loss_and_gradients(x, weight, labels, settings, averages=None):
+def loss_and_gradients(
+    x: Array, weight: Array, labels: Array, settings: Any, averages: Averages = None
+) -> tuple[Any, Array, Array]:
     """Return the sum of the losses of all samples, and its gradients by x (M, d) and weight (C, d)."""
     x, weight = x.astype(np.float64), weight.astype(np.float64)
     lengths, row_lengths = (np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (x, weight))

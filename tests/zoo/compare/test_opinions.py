@@ -1,0 +1,191 @@
+"""zoo/compare/opinions.py: right code has no findings, and a slip in code that all frameworks share has one."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.test_architecture import NAMES, imports
+from tests.zoo.trainer import loss_cases, margin_cases
+from tests.zoo.trainer.torch import adapter
+from tests.zoo.trainer.trainer_setup import copied_state
+from zoo.compare import opinions
+from zoo.config.schema import Duration, GroupRule, Train
+from zoo.data import order
+from zoo.distributed.group import Group
+from zoo.losses import load_loss
+from zoo.models import load_spec
+from zoo.optim import load_settings, schedules
+from zoo.run import class_weights, schedule
+from zoo.run.job import param_groups
+from zoo.tasks import load_task
+from zoo.trainer.objectives import Classification
+
+GROUP = Group(SimpleNamespace(rank=0, size=1), {}, None)
+FP64 = adapter.FP64_MODES[0]
+
+
+def test_the_reference_shares_no_code_with_what_it_judges():
+    files = [name for name in NAMES if name.startswith("zoo/compare/reference/")]
+    assert len(files) > 4
+    for name in files:
+        assert {each.module.split(".")[0] for each in imports(name)} <= {"numpy", "math", "re", "typing", "collections"}
+
+
+# Losses
+
+
+def of_loss(trainer, batches, loss):
+    """Do an update and return the opinions on it; the trainer keeps its state."""
+    job = SimpleNamespace(framework="torch", loss=loss, group=GROUP)
+    state = copied_state(trainer)
+    before = {param.name: state[param.name] for param in trainer.params}
+    on_device = [trainer.to_device(batch) for batch in batches]
+    numbers = trainer.read(trainer.step(on_device, 0.1, 0))
+    after = copied_state(trainer)
+    found = opinions.of_loss(job, trainer, before, on_device, batches, numbers["loss"])
+    for name, value in copied_state(trainer).items():
+        np.testing.assert_array_equal(value, after[name])
+    return found
+
+
+@pytest.mark.parametrize("variant", loss_cases.CLASSIFY)
+def test_losses_of_classifiers_are_right(variant):
+    name, options = loss_cases.CLASSIFY[variant]
+    trainer = loss_cases.make(adapter, name, options, False, FP64)
+    assert of_loss(trainer, [loss_cases.samples(False)], load_loss("classify", name)(**options)) == []
+
+
+def test_the_definition_knows_better_than_all_frameworks():
+    """A wrong share of smoothing; and a right loss with a wrong gradient."""
+    loss = load_loss("classify", "cross_entropy")
+    trainer = loss_cases.make(adapter, "cross_entropy", {"label_smoothing": 0.11}, False, FP64)
+    value, gradient = of_loss(trainer, [loss_cases.samples(False)], loss(label_smoothing=0.1))
+    assert "the loss of the first update is" in value and "does not fit the loss" in gradient
+    trainer, total = loss_cases.make(adapter, "cross_entropy", {}, False, FP64), Classification.total
+
+    def scaled(logits, target):
+        right = total(trainer.objective, logits, target)
+        return 1.01 * right - 0.01 * right.detach()
+
+    trainer.objective.total = scaled
+    (gradient,) = of_loss(trainer, [loss_cases.samples(False)], loss())
+    assert "does not fit the loss" in gradient
+
+
+@pytest.mark.parametrize("variant", margin_cases.VARIANTS)
+def test_losses_of_faces_are_right(variant):
+    task = margin_cases.VARIANTS[variant]
+    trainer = margin_cases.make(adapter, FP64, task=task, accumulate=2)
+    batches = margin_cases.split(margin_cases.random_batch(), 0, 6, 12)
+    assert of_loss(trainer, batches, margin_cases.objective(**task)) == []
+    wrong = margin_cases.objective(**{**task, "scale": 16.1})
+    assert len(of_loss(trainer, batches, wrong)) == 2
+
+
+# Recipes
+
+
+OPTIMS = [
+    {"schedule": "constant"},
+    {"schedule": "step", "milestones": (1, 2.5), "gamma": 0.2, "warmup": Duration.parse("3 steps")},
+    {"schedule": "exponential", "gamma": 0.9},
+    {"schedule": "poly", "min_lr": 0.01, "warmup": Duration.parse("0.7 epochs"), "warmup_start": 0.1},
+    {"schedule": "linear", "min_lr": 0.01, "min_lr_at": "last_step", "warmup_offset": 1, "base_batch": None},
+    {"schedule": "cosine", "warmup": Duration.parse("5 steps"), "base_batch": 7},
+    {"schedule": "one_cycle", "warmup": Duration.parse("2 steps")},
+]
+
+
+def run(optim, train, samples=90, ranks=1):
+    clock = schedule.clock(train, samples, ranks)
+    cfg = SimpleNamespace(optim=optim, train=train)
+    lr = schedule.lr_schedule(optim, train, clock)
+    return SimpleNamespace(clock=clock, lr=lr, train_set=range(samples), group=SimpleNamespace(size=ranks)), cfg
+
+
+@pytest.mark.parametrize("optim", OPTIMS)
+def test_learning_rates_are_those_of_the_keys(optim):
+    for train in (Train(epochs=3, batch=4), Train(steps=40, batch=2, accumulate=3), Train(epochs=3, global_batch=8)):
+        for ranks in (1, 2):
+            assert opinions._rates(*run(load_settings("sgd")(**optim), train, ranks=ranks)) == []
+    whole = {**optim, "warmup": Duration.parse("1 epochs"), "update": "epoch", "warmup_offset": None}
+    assert opinions._rates(*run(load_settings("sgd")(**whole), Train(epochs=4, batch=4))) == []
+
+
+def test_slips_of_a_schedule(monkeypatch):
+    optim = load_settings("sgd")(schedule="one_cycle", warmup=Duration.parse("2 steps"))
+    monkeypatch.setattr(schedules, "half_cosine", lambda start, end, progress: start + (end - start) * progress)
+    (what,) = opinions._rates(*run(optim, Train(steps=20, batch=4)))
+    assert what.startswith("the learning rate of update 4 is 0.0")
+    job, cfg = run(optim, Train(epochs=2, batch=4, accumulate=2))
+    (what,) = opinions._rates(SimpleNamespace(**{**vars(job), "clock": replace(job.clock, steps=45)}), cfg)
+    assert what == "the run has 45 updates, and by its definition 23"
+
+
+MODELS = {
+    "resnet": [{"decay": decay} for decay in ("weights", "all", "all_but_bn")],
+    "deeplabv3plus": [{"decay": decay} for decay in ("weights", "all")],
+    "arcface": [{"decay": decay, "variant": each} for decay in ("weights", "all") for each in ("plsc", "insightface")],
+    "tsm": [{}, {"partial_bn": True}, {"fc_lr5": False}],
+    "tsm_mobilenet_v2": [{}, {"fc_lr5": False}],
+}
+RULES = (GroupRule("fc.*", 0.1, 0.5), GroupRule(r".*bn1\..*", freeze=True))
+
+
+@pytest.mark.parametrize("model, options", [(model, each) for model, several in MODELS.items() for each in several])
+def test_parameter_groups_are_those_of_the_keys(model, options, monkeypatch):
+    spec = load_spec(model)
+    arch = replace(spec.Arch(**options), num_classes=5)
+    optim = load_settings("sgd")(weight_decay=1e-3, groups=RULES)
+    params = [
+        SimpleNamespace(name=name, shape=shape, is_statistic=".running_" in name)
+        for name, shape in spec.shapes(arch).items()
+    ]
+    plan = SimpleNamespace(param_group=param_groups(spec, arch, optim))
+    job = SimpleNamespace(model=model, arch=arch, trainer=SimpleNamespace(params=params), plan=plan)
+    assert opinions._groups(job, SimpleNamespace(optim=optim)) == []
+    right = plan.param_group
+    plan.param_group = lambda name: right(name)._replace(weight_decay=2e-3) if name == "conv1.weight" else right(name)
+    wrong = opinions._groups(job, SimpleNamespace(optim=optim))
+    assert ("weight decay 0.002, and by the recipe's keys" in "".join(wrong)) == any(
+        p.name == "conv1.weight" for p in params
+    )
+
+
+class Counted:
+    settings = SimpleNamespace(balance=0.0)
+
+    def inventory(self, _):
+        return SimpleNamespace(counts=lambda: np.array([4, 0, 6, 30]), class_name=str)
+
+
+def test_class_weights_are_balanced():
+    given = load_loss("classify", "cross_entropy")(class_weights="balanced")
+    for balance in (0.0, 0.5):
+        Counted.settings = SimpleNamespace(balance=balance)
+        used, _ = class_weights.resolve(given, Counted(), 5)
+        job = SimpleNamespace(loss=used, train_set=Counted(), arch=SimpleNamespace(num_classes=5))
+        assert opinions._class_weights(job, SimpleNamespace(task=given)) == []
+        shown = order.per_epoch(np.array([4, 0, 6, 30]), balance)
+        counting_all = np.append(shown.sum() / (4 * np.maximum(shown, 1)), 1.0)
+        job.loss = replace(used, class_weights=tuple(counting_all.tolist()))
+        (what,) = opinions._class_weights(job, SimpleNamespace(task=given))
+        assert what.startswith("the class weights are 2.5, 10, ") or balance
+
+
+# Metrics
+
+
+@pytest.mark.parametrize("name", opinions.METRICS)
+def test_metrics_are_those_of_a_plain_count(name, monkeypatch):
+    task = load_task(name)
+    assert opinions.of_metric(task, task.Settings(), GROUP) == []
+
+    class Miscounting(task.Metric):
+        def update(self, outputs, batch):
+            super().update(outputs, {**batch, "valid": np.ones_like(batch["valid"])})
+
+    (what,) = opinions.of_metric(SimpleNamespace(Metric=Miscounting), task.Settings(), GROUP)
+    assert "of predictions that are drawn at random is" in what
