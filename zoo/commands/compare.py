@@ -7,8 +7,8 @@ from pathlib import Path
 
 from zoo import program
 from zoo.commands.options import add_recipe_arguments
-from zoo.compare import record, worker
-from zoo.compare.findings import Verdict, judge
+from zoo.compare import ranks, record, worker
+from zoo.compare.findings import Finding, Verdict, judge
 from zoo.compare.report import load, plot, print_speeds, print_steps, problems_of, write_page
 from zoo.config.schema import Config
 from zoo.data import durable, extras
@@ -30,7 +30,8 @@ frameworks show there. The first tensor beyond its limit is named, with the modu
 hypothesis fits the numbers, the likely cause. report.html shows all modules.
 
 What all frameworks share is compared with definitions in numpy: losses and their gradients, optimizers, learning rates,
-parameter groups, class weights and metrics.
+parameter groups, class weights and metrics. On a CPU, two updates of two micro-batches run in two processes, too, which
+must hold the same weights and agree with the definition of the loss; those of MindSpore with --thorough.
 
 The curves: --steps updates of the recipe as it stands. The losses of the first --within must agree by --tolerance.
 Beyond some dozens of steps, any two computations in fp32 diverge; with --exact they do not. So if losses differ though
@@ -45,6 +46,7 @@ examples
 Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 EXACT_SETTINGS = ("train.precision=exact", "train.amp_level=null", "train.fp16_allreduce=false")
 EXACT_TOLERANCE = 1e-6  # largest relative difference of a loss
+SLOW_PROCESSES = ("mindspore",)  # frameworks whose processes need a minute to join
 
 
 def main(argv: list[str]) -> int:
@@ -54,6 +56,9 @@ def main(argv: list[str]) -> int:
         return compare(arguments)
     environment = os.environ if processes(arguments) > 1 else {}
     stem = os.path.join(arguments.out, arguments.worker)
+    if arguments.two:
+        worker.run_one_of_two(request(arguments, arguments.worker), environment, stem)
+        return 0
     worker.run_rank(request(arguments, arguments.worker), environment, arguments.steps, stem, not arguments.no_proof)
     return 0
 
@@ -76,8 +81,10 @@ def parser() -> program.Parser:
         "--tolerance", type=float, default=1e-3, metavar="X", help="largest relative difference of a loss; default 1e-3"
     )
     add("--processes", default="1x1", metavar="HOSTSxPROCESSES", help="of each framework, on this host; default 1x1")
+    add("--thorough", action="store_true", help="also two processes of MindSpore, which need a minute to join")
     add("--out", metavar="DIR", help="folder for the numbers and the plot; default runs/compare-<recipe>, never reused")
     add("--worker", metavar="FRAMEWORK", help=argparse.SUPPRESS)  # this process trains one framework for another one
+    add("--two", action="store_true", help=argparse.SUPPRESS)  # the proof with two processes
     add("--no-proof", action="store_true", help=argparse.SUPPRESS)  # the steps alone
     return parser
 
@@ -103,8 +110,10 @@ def compare(arguments: argparse.Namespace) -> int:
         failure = run_worker(framework, arguments, folder)
         if failure:
             failures.append(failure)
-        else:
-            sources.insert(0, (framework, os.path.join(folder, framework)))
+            continue
+        sources.insert(0, (framework, os.path.join(folder, framework)))
+        if (arguments.thorough or framework not in SLOW_PROCESSES) and has_room_for_two(arguments, sources[0][1]):
+            run_two(framework, arguments, folder)
     code = 0
     try:
         code = report(sources, folder, arguments) if sources else 0
@@ -132,7 +141,7 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
     if steps:
         print_steps(rows)
     verdict = judge_sources(sources)
-    problems = [str(finding) for finding in verdict.findings]
+    problems = [str(finding) for finding in (*verdict.findings, *judge_two(sources))]
     if steps:
         print_speeds(headers, rows)
         apart = problems_of(rows, arguments.within, arguments.tolerance)
@@ -216,6 +225,28 @@ def judge_sources(sources: Sequence[tuple[str, str]]) -> Verdict:
     return judge(proofs, rounded, {name: record.load(path) for name, path in stems.items() if os.path.exists(path)})
 
 
+def judge_two(sources: Sequence[tuple[str, str]]) -> list[Finding]:
+    """Compare the proofs with two processes of those results that have one."""
+    paths = {name: f"{stem}-ranks.safetensors" for name, stem in sources}
+    return ranks.findings({name: record.load(path) for name, path in paths.items() if os.path.exists(path)})
+
+
+def has_room_for_two(arguments: argparse.Namespace, stem: str) -> bool:
+    """Return whether two processes can run here beside a proof with one: on a CPU."""
+    header, _ = load(stem + ".jsonl")
+    return header["device"] == "cpu" and processes(arguments) == 1 and not arguments.no_proof
+
+
+def run_two(framework: str, arguments: argparse.Namespace, folder: str) -> None:
+    """Run the proof of a framework with two processes; a recipe that two cannot share is none for them."""
+    two = argparse.Namespace(**vars(arguments))
+    two.two, two.processes, two.override = True, f"1x{ranks.COUNT}", [*arguments.override, "train.compile=false"]
+    print(f"{framework}: the proof with two processes ...", flush=True)
+    failure = run_worker(framework, two, folder)
+    if failure:
+        print(f"no proof with two processes: {failure}")
+
+
 def processes(arguments: argparse.Namespace) -> int:
     """Return the number of processes of a framework. Raises UserError unless they are of one host."""
     hosts, count = read_world(arguments.processes, "--processes")
@@ -295,8 +326,9 @@ def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> st
     command += ["--amp"] if arguments.amp else []
     command += ["--exact"] if arguments.exact else []
     command += ["--no-proof"] if arguments.no_proof else []
+    command += ["--two"] if arguments.two else []
     command += ["--processes", arguments.processes]
     command += ["--device", arguments.device] if arguments.device else []
-    log = os.path.join(folder, f"{framework}.log")
+    log = os.path.join(folder, f"{framework}{'-ranks' if arguments.two else ''}.log")
     code, end = worker.run_ranks(command, processes(arguments), log)
     return f"{framework} exited with code {code}; the end of {log}:\n{end}" if code else ""

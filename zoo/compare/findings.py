@@ -55,13 +55,13 @@ def judge(proofs: Records, rounded: Records, mixed: Records | None = None) -> Ve
     unequal = [finding for finding in (_missing_gradients(proofs),) if finding]
     first = next((difference for difference in found if difference.is_beyond), None)
     if unequal:
-        return Verdict(unequal + findings + _opinions(proofs), found, without_opinion)
+        return Verdict(unequal + findings + opinion_findings(proofs), found, without_opinion)
     if first and not explained.get(first.event.part):
         findings.insert(0, _difference_finding(first, found, proofs))
     for records in (rounded, mixed or {}):  # what only the run's own precision reaches
         findings = findings or _of_all(records, optimizer_findings) + _of_all(records, average_findings)
         findings = findings or _rounding_findings(proofs, records, rounded if records is mixed else {})
-    return Verdict(findings + _opinions(proofs) + _without_gradient(rounded), found, without_opinion)
+    return Verdict(findings + opinion_findings(proofs) + _without_gradient(rounded), found, without_opinion)
 
 
 def _of_all(records: Records, find: Callable[[str, Record], list["Finding"]]) -> list["Finding"]:
@@ -120,7 +120,7 @@ def average_findings(title: str, record: Record) -> list[Finding]:
     return [Finding((title,), what, tuple(record.files["average"]), "; ".join(named))]
 
 
-def _opinions(records: Records) -> list[Finding]:
+def opinion_findings(records: Records) -> list[Finding]:
     """Return a finding for each disagreement with the reference, of all frameworks that have the same."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for title, record in records.items():

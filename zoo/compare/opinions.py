@@ -255,10 +255,10 @@ BATCH = 9  # of a random split, on each rank
 
 
 def _batches(drawn: _Random, rank: int, ranks: int) -> Generator[LoadedBatch, None, None]:
-    """Yield the batches of a rank, in which padding has the rows of the last sample."""
+    """Yield the batches of a rank, as many as the others have; padding has the rows of the last sample."""
     rows, views = drawn.outputs.shape[:2]
-    for first in range(rank * BATCH, rows, ranks * BATCH):
-        part = np.arange(first, first + BATCH)
+    for first in range(0, rows, ranks * BATCH):
+        part = first + rank * BATCH + np.arange(BATCH)
         kept = np.minimum(part, rows - 1)
         row = kept[:, None] * views + np.arange(views)
         batch = {name: array[kept] for name, array in drawn.batch.items()}

@@ -4,6 +4,7 @@ It does not follow the recipe's schedule: every update has the schedule's larges
 0 hides nothing.
 """
 
+import math
 import os
 import zlib
 from collections.abc import Mapping, Sequence
@@ -48,15 +49,15 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         weights: initial weights and running statistics, by canonical name.
         batches: this rank's micro-batches of UPDATES updates.
     """
-    lr, first, weights = peak_lr(job), weights, _varied(weights)
-    trainer = _trainer(job, cfg, compute)
+    lr, first, weights = peak_lr(job), weights, varied(weights)
+    trainer = make_trainer(job, cfg, compute)
     device_batches = [trainer.to_device(batch) for batch in batches]
     without_gradient = _without_gradient(trainer, with_averages(first, job.plan), device_batches, lr)
     trainer.load_state_dict(with_averages(weights, job.plan))
-    result = empty(job.framework, compute, _settings(job, cfg, weights, batches[0], lr))
+    result = empty(job.framework, compute, settings_of(job, cfg, weights, batches[0], lr))
     result.settings["opinions"] = [list(opinion) for opinion in opinions.of_recipe(job, cfg)]
     result.settings["no_opinion"] = opinions.missing(job)
-    result.files.update(_files(trainer, cfg.task))
+    result.files.update(files_of(trainer, cfg.task))
     for param in trainer.params:
         if param.is_statistic:
             result.add(f"initial/{param.name}", weights[param.name])
@@ -69,7 +70,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
         if number in (0, UPDATES - 1):
             _reload(trainer, micro_batches, lr, number)
-        _add_update(result, job, trainer, micro_batches, lr, number)
+        add_update(result, job, trainer, micro_batches, lr, number)
         if number == 0 and compute == "fp64" and opinions.has_loss(job):
             loss = result.steps[0]["loss"]
             found = opinions.of_loss(job, trainer, weights, micro_batches, batches[:accumulate], loss)
@@ -81,7 +82,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     _add_passes(result, job, trainer, device_batches[0], " after the updates")
     limit = cfg.optim.clip_norm
     norms = [step["grad_norm"] for step in result.steps]
-    _add_update(result, job, trainer, device_batches[:accumulate], large_lr(job), LARGE_NUMBER, LARGE, is_kept=False)
+    add_update(result, job, trainer, device_batches[:accumulate], large_lr(job), LARGE_NUMBER, LARGE, is_kept=False)
     _add_skipped_updates(result, trainer, device_batches[:accumulate], lr)
     if compute == "fp64" and accumulate == 1:
         _add_another_update(result, job, cfg, weights, device_batches[:2], lr, ACCUMULATED)
@@ -116,7 +117,7 @@ def large_lr(job: Job) -> float:
     return DECAYED_SHARE / decay if decay else LARGE_LR
 
 
-def _varied(weights: Tensors) -> Tensors:
+def varied(weights: Tensors) -> Tensors:
     """Return weights without constant tensors: a bias of 0 would not show whether it is added, nor a scale of 1."""
     varied = {}
     for name, value in weights.items():
@@ -141,7 +142,7 @@ def batches(job: Job, seed: int) -> list[Batch]:
     return [batch for batch, _ in stream]
 
 
-def _trainer(job: Job, cfg: Config, compute: str, accumulate: int | None = None) -> Trainer:
+def make_trainer(job: Job, cfg: Config, compute: str, accumulate: int | None = None) -> Trainer:
     mode = Mode(compute, job.plan.mode.level if compute in ("fp16", "bf16") else None, None, cfg.train.compile)
     cfg = replace(cfg, task=job.loss)
     count = accumulate or job.plan.accumulate
@@ -149,7 +150,7 @@ def _trainer(job: Job, cfg: Config, compute: str, accumulate: int | None = None)
     return trainer
 
 
-def _settings(job: Job, cfg: Config, weights: Tensors, batch: Batch, lr: float) -> dict[str, Any]:
+def settings_of(job: Job, cfg: Config, weights: Tensors, batch: Batch, lr: float) -> dict[str, Any]:
     """Return what the search of causes needs to know."""
     magnitudes = {name: float(np.abs(value).max(initial=0)) for name, value in weights.items()}
     groups = {param.name: list(job.plan.param_group(param.name)) for param in job.trainer.params}
@@ -167,7 +168,7 @@ def _settings(job: Job, cfg: Config, weights: Tensors, batch: Batch, lr: float) 
     }
 
 
-def _files(trainer: Any, task: Any) -> dict[str, list[str]]:
+def files_of(trainer: Any, task: Any) -> dict[str, list[str]]:
     """Return the source files by topic; task: section `task:`, whose class has the loss."""
     own = class_file(trainer)
     folder = own.rpartition("/")[0]
@@ -186,6 +187,7 @@ def _files(trainer: Any, task: Any) -> dict[str, list[str]]:
         "average": ["zoo/trainer/update.py", "zoo/optim/ema.py", f"{folder}/optimizer.py", own],
         "trainer": [own],
         "shards": [f"{folder}/partial_fc.py"],
+        "ranks": [f"{folder}/parallel.py", f"{folder}/batchnorm.py"],
         "statistics": [f"{folder}/batchnorm.py", f"{folder}/layers.py"],
         "output": [class_file(trainer.plan.output), f"{folder}/ops.py"],
         "precision": [f"{folder}/{name}.py" for name in ("cpu_layers", "batchnorm", "model", "layers", "ops")],
@@ -243,7 +245,7 @@ def _reload(trainer: Trainer, micro_batches: Sequence[DeviceBatch], lr: float, n
     trainer.load_state_dict(state)
 
 
-def _add_update(
+def add_update(
     result: Record,
     job: Job,
     trainer: Trainer,
@@ -266,8 +268,7 @@ def _add_update(
         _add_tensors(result, trainer, prefix, before, after, gradients)
         result.add(f"{prefix}/loss", np.array(numbers["loss"]))
         result.add(f"{prefix}/grad_norm", np.array(numbers["grad_norm"]))
-    # Only the trainer sees the gradients of all ranks' shards.
-    norm = numbers["grad_norm"] if shards and job.group.size > 1 else formulas.norm(gradients)
+    norm = _norm(job, gradients, shards)
     # Parameters and slots are fp32 in 16 bits, too.
     unit = min(ROUNDING_UNITS[result.precision], ROUNDING_UNITS["fp32"])
     rounding = formulas.norm_rounding(norm, numbers["grad_norm"], result.precision)
@@ -285,6 +286,14 @@ def _add_update(
             "averages": formulas.check_averages(plan.ema, before, after, unit, applied) if plan.ema else {},
         }
     )
+
+
+def _norm(job: Job, gradients: formulas.State, shards: set[str]) -> float:
+    """Return the norm of all gradients, those of other ranks' shards included."""
+    own = formulas.norm({name: value for name, value in gradients.items() if name in shards})
+    of_shards = job.group.all_gather(own)
+    whole = formulas.norm({name: value for name, value in gradients.items() if name not in shards})
+    return math.hypot(whole, *of_shards)
 
 
 def _add_tensors(
@@ -368,8 +377,8 @@ def _add_another_update(
     if cfg.optim.clip_norm is not None:
         limit = float(f"{CLIP_SHARE * result.steps[0]['grad_norm']:.3g}")
         cfg = replace(cfg, optim=replace(cfg.optim, clip_norm=limit))
-    trainer = _trainer(job, cfg, result.precision, len(micro_batches))
+    trainer = make_trainer(job, cfg, result.precision, len(micro_batches))
     trainer.load_state_dict(with_averages(weights, job.plan))
     if not job.plan.adapts_scale or result.precision != "fp16":
         trainer.load_state_dict({SCALE_KEY: np.array(SCALE, np.float32)})
-    _add_update(result, job, trainer, micro_batches, lr, 0, title)
+    add_update(result, job, trainer, micro_batches, lr, 0, title)

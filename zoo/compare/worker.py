@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from zoo.compare import proof
+from zoo.compare import proof, ranks
 from zoo.compare.report import Row
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
@@ -40,6 +40,21 @@ def run_rank(request: Request, environment: Mapping[str, str], steps: int, stem:
     if with_proof:
         write_proofs(job, request.config, stem)
     train(job, request.config.seed, steps, stem + ".jsonl")
+    job.world.close()
+    job.group.close()
+    job.world.exit_process(0)
+
+
+def run_one_of_two(request: Request, environment: Mapping[str, str], stem: str) -> None:
+    """Write the proof with two processes, and end this one of them."""
+    job = assemble(request, join(request, environment))
+    restore(request.config, job, None, print)
+    state = job.trainer.state_dict()
+    weights = {param.name: state[param.name] for param in job.trainer.params}
+    compute = "fp64" if has_fp64(job) else "fp32"
+    result = ranks.record(job, request.config, compute, weights, proof.batches(job, request.config.seed))
+    if job.group.rank == 0:
+        result.save(f"{stem}-ranks.safetensors")
     job.world.close()
     job.group.close()
     job.world.exit_process(0)

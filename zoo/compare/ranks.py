@@ -1,0 +1,118 @@
+"""The proof with two processes: a few updates of two micro-batches each, whose gradients and statistics are shared."""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from zoo.compare import opinions, proof
+from zoo.compare.differences import Records, distance, events
+from zoo.compare.findings import Finding, opinion_findings, optimizer_findings
+from zoo.compare.record import Record, empty
+from zoo.config.schema import Config
+from zoo.data.batch import Batch
+from zoo.run.job import Job
+from zoo.trainer.state import ema_key, with_averages
+
+COUNT = 2  # processes
+UPDATES = 2
+MICRO_BATCHES = 2  # of an update, at least: gradients are reduced once
+TOLERANCE = {"fp64": 1e-8, "fp32": 1e-3}  # of the largest value of a kind: between two frameworks
+MEAN_TOLERANCE = 1e-6  # relative: of a mean over ranks
+
+
+def record(job: Job, cfg: Config, compute: str, weights: proof.Tensors, batches: Sequence[Batch]) -> Record:
+    """Run the updates; called by all ranks.
+
+    Args:
+        batches: this rank's micro-batches of UPDATES updates, at least.
+    """
+    count = max(job.plan.accumulate, MICRO_BATCHES)
+    lr, weights = proof.peak_lr(job), proof.varied(weights)
+    trainer: Any = proof.make_trainer(job, cfg, compute, count)
+    trainer.load_state_dict(with_averages(weights, job.plan))
+    result = empty(job.framework, compute, proof.settings_of(job, cfg, weights, batches[0], lr))
+    result.files.update(proof.files_of(trainer, cfg.task))
+    result.passes["training"] = []
+    result.settings["opinions"] = [list(opinion) for opinion in opinions.of_recipe(job, cfg)]
+    for number in range(UPDATES):
+        part = batches[number * count : (number + 1) * count]
+        on_device = [trainer.to_device(batch) for batch in part]
+        proof.add_update(result, job, trainer, on_device, lr, number)
+        if number == 0 and compute == "fp64" and opinions.has_loss(job):
+            found = opinions.of_loss(job, trainer, weights, on_device, part, result.steps[0]["loss"])
+            result.settings["opinions"] += [[what, result.files["objective"]] for what in found]
+    result.settings["apart"] = [*_unequal(job, trainer), *_not_the_mean(job, trainer)]
+    return result
+
+
+def _unequal(job: Job, trainer: Any) -> Iterator[str]:
+    """Yield what should be the same on all ranks and is not."""
+    own = {param.name for param in trainer.params if param.is_statistic or param.rows}
+    state = trainer.state_dict()
+    shared = [key for key in state if not any(key == name or key.endswith(f"/{name}") for name in own)]
+    checksums = {key: zlib.crc32(state[key].tobytes()) for key in shared}
+    everywhere = job.group.all_gather(checksums)
+    for key, checksum in everywhere[0].items():
+        if any(other[key] != checksum for other in everywhere):
+            yield f"{key} differs between processes after {UPDATES} updates"
+            return
+
+
+def _not_the_mean(job: Job, trainer: Any) -> Iterator[str]:
+    """Yield a running statistic that is not the mean over ranks after sync_batch_stats."""
+    names = [param.name for param in trainer.params if param.is_statistic]
+    names += [ema_key(name) for name in names if job.plan.ema]
+    before = {name: np.array(trainer.state_dict()[name], np.float64) for name in names}
+    sums = job.group.sum(before)
+    trainer.sync_batch_stats()
+    after = trainer.state_dict()
+    for name in names:
+        mean = sums[name] / job.group.size
+        if not np.allclose(after[name], mean, rtol=MEAN_TOLERANCE, atol=MEAN_TOLERANCE * np.abs(mean).max()):
+            yield f"{name} is not the mean over processes before a checkpoint or an evaluation"
+            return
+
+
+def findings(records: Records) -> list[Finding]:
+    """Compare the records of several frameworks, and each with the formulas."""
+    found = []
+    for title, each in records.items():
+        found += [Finding((title,), what, tuple(_places(each)), "") for what in each.settings["apart"]]
+        found += optimizer_findings(title, each)
+    found = found or _differences(records)
+    return [
+        finding._replace(what=f"with {COUNT} processes, {finding.what}")
+        for finding in found + opinion_findings(records)
+    ]
+
+
+def _differences(records: Records) -> list[Finding]:
+    """Return a finding for the first tensor that differs."""
+    if len(records) < 2:
+        return []
+    order = events(records)
+    scales: dict[tuple[str, str], float] = {}
+    for event in order:
+        kind = event.stage, event.part
+        largest = max(float(np.abs(records[title].get(key)).max(initial=0)) for title, key in event.keys.items())
+        scales[kind] = max(scales.get(kind, 0.0), largest)
+    precision = max((each.precision for each in records.values()), key=TOLERANCE.__getitem__)
+    for event in order:
+        scale, (first, *others) = scales[event.stage, event.part], event.keys
+        apart = [each for each in others if not distance(records, event, first, each) <= TOLERANCE[precision] * scale]
+        if apart:
+            suspects = (
+                (first,) if len(apart) == len(others) > 1 else tuple(apart) if len(others) > 1 else (first, *apart)
+            )
+            largest = max(distance(records, event, first, each) for each in apart)
+            what = f"{event.stage}: {event.part} of {event.name or 'the model'} differs by {largest / scale:.1e}"
+            places = [place for title in suspects for place in _places(records[title])]
+            return [Finding(suspects, what, tuple(dict.fromkeys(places)), "")]
+    return []
+
+
+def _places(each: Record) -> list[str]:
+    files: Mapping[str, list[str]] = each.files
+    return [*files["trainer"], *files["update"], *files["shards"], *files["ranks"]]
