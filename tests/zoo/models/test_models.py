@@ -36,7 +36,7 @@ def test_the_state_of_resnets():
 @pytest.mark.parametrize("spec", [tsm, mobile])
 def test_only_a_causal_model_has_a_state(spec):
     for direction in ("future", "past"):
-        with pytest.raises(ValueError, match=r"^shift_direction: .*-o model.shift_direction=causal"):
+        with pytest.raises(ValueError, match=r"^shift_direction: .*train one with model.shift_direction=causal"):
             spec.state_shapes(spec.Arch(shift_direction=direction), 224, 224)
 
 
