@@ -228,6 +228,16 @@ def diverging(recorded, no_training, monkeypatch):
     return again
 
 
+def test_16_bits_are_of_one_type_in_all_frameworks(recorded, no_training, tmp_path, monkeypatch, capsys):
+    given = []
+    monkeypatch.setattr(
+        compare, "run_worker", lambda _, arguments, out: given.append(arguments.override) or "it exited with code 1"
+    )
+    assert compare_with(tmp_path, "--amp", frameworks="torch,mindspore") == 2
+    assert given == [["train.precision=fp16"]] * 2
+    assert "train.precision: amp takes fp16 here, in all frameworks" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("words, steps", [(["--amp"], 3), (["--within", "2"], 2)])
 def test_losses_that_part_by_rounding_alone_agree(words, steps, diverging, tmp_path, capsys):
     """Their steps are run again with --exact, in which these frameworks agree."""

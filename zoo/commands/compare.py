@@ -102,7 +102,7 @@ def compare(arguments: argparse.Namespace) -> int:
     processes(arguments)
     frameworks = select_frameworks(arguments.frameworks)
     config = request(arguments).config  # errors in the recipe show before anything is started
-    arguments.override = with_same_loader(arguments.override, config)
+    arguments.override = with_one_precision(with_same_loader(arguments.override, config), config)
     sources = [source for folder in arguments.against for source in earlier_results(folder)]
     folder, failures = new_folder(arguments.out, arguments.config), []
     for framework in reversed(frameworks):
@@ -275,6 +275,14 @@ def with_same_loader(overrides: Sequence[str], config: Config) -> list[str]:
         return [*overrides]
     print("data.loader: auto takes reference here, so that all frameworks get equal pixels", flush=True)
     return [*overrides, "data.loader=reference"]
+
+
+def with_one_precision(overrides: Sequence[str], config: Config) -> list[str]:
+    """Return the changes of a recipe with which all frameworks compute in one 16-bit type, where amp might differ."""
+    if config.train.precision != "amp":
+        return [*overrides]
+    print("train.precision: amp takes fp16 here, in all frameworks; -o train.precision=bf16 takes bf16", flush=True)
+    return [*overrides, "train.precision=fp16"]
 
 
 def earlier_results(folder: str) -> list[tuple[str, str]]:

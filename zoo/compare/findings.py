@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.compare import causes
-from zoo.compare.differences import Difference, Event, Records, differences, excess_rounding
+from zoo.compare.differences import Difference, Event, Records, computed_finer, differences, excess_rounding
 from zoo.compare.formulas import NORM_ROUNDING
 from zoo.compare.record import CLIPPED, Record
 
@@ -288,16 +288,24 @@ def _next_call(record: Record, parameter: str) -> list[str]:
 
 
 def _rounding_findings(proofs: Records, rounded: Records, finer: Records) -> list[Finding]:
-    """Return a finding for the first tensor whose rounding in the run's precision is far above the others'."""
+    """Return a finding for the first tensor whose rounding in the run's precision is far above the others'.
+
+    Or for a framework that computes in more than the run's 16 bits.
+    """
+    for title in computed_finer(proofs, rounded) if finer else ():
+        record = rounded[title]
+        what = f"no output of a layer is rounded to {record.precision}: the model computes in more bits"
+        return [Finding((title,), what, tuple(record.files["precision"]), "autocast is off, or has another type")]
     found = excess_rounding(proofs, rounded, finer)
     first = next((difference for difference in found if difference.is_beyond), None)
     if first is None or not first.apart:
         return []
     title, others = first.apart[0], [other for other in first.event.keys if other in rounded.keys() - {*first.apart}]
     cause = _cause(first.event, rounded, others[0], title) if others else ""
+    reference = "fp64, or from the others," if finer and len(first.event.keys) > 1 else "fp64"
     what = (
-        f"{_describe(first.event)} in {rounded[title].precision} differs from fp64 by {first.relative:.1e} of itself, "
-        f"where rounding explains {first.limit / first.magnitude:.1e}"
+        f"{_describe(first.event)} in {rounded[title].precision} differs from {reference} by {first.relative:.1e} of "
+        f"itself, where rounding explains {first.limit / first.magnitude:.1e}"
     )
     places = [*_places(first.event, found, rounded[title], title), *rounded[title].files["precision"]]
     return [Finding(first.apart, what, tuple(dict.fromkeys(places)), cause)]

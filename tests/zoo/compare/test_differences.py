@@ -331,3 +331,48 @@ def test_a_gradient_that_fp32_amplifies_may_differ_in_16_bits(right):
     for excess, is_found in ((1e-7, True), (1e-4, False)):
         found = differences.excess_rounding(fp64, scaled(3.0, "bf16"), scaled(1 + excess, "fp32"))
         assert any(d.is_beyond for d in found) == is_found
+
+
+def in_16_bits(fp64, change):
+    """Return records in fp16 whose values are those of fp64, rounded and changed: change(title, key, values)."""
+    return {
+        title: record._replace(
+            precision="fp16",
+            excerpts={
+                key: change(title, key, values.astype(np.float16).astype(np.float64))
+                for key, values in record.excerpts.items()
+            },
+        )
+        for title, record in fp64.items()
+    }
+
+
+@pytest.mark.parametrize("factors, found", [((1.15, 1.15), ()), ((1.15, 1.0), ("torch", "paddle")), ((1.03, 1.0), ())])
+def test_gradients_in_one_16_bit_type_are_compared_with_each_other(factors, found, right):
+    """Rounding that both frameworks have is that of the type; of two that part, either may be wrong."""
+    of_two = [{title: records[title] for title in ("torch", "paddle")} for records in right]
+    scale = dict(zip(("torch", "paddle"), factors))
+    mixed = in_16_bits(of_two[0], lambda title, key, x: x * scale[title] if key == "update 1/gradient/fc.weight" else x)
+    apart = [d.apart for d in differences.excess_rounding(of_two[0], mixed, of_two[1]) if d.is_beyond]
+    assert apart == [found] * bool(found)
+
+
+def test_outputs_that_are_rounded_by_more_than_in_another_framework(right):
+    fp64, fp32 = right
+
+    def change(title, key, values):
+        is_coarse = title == "torch" and key.startswith("training/3/out")
+        return values + is_coarse * 0.01 * np.abs(values).max()  # 10 units, within what a framework alone may have
+
+    found = [d for d in differences.excess_rounding(fp64, in_16_bits(fp64, change), fp32) if d.is_beyond]
+    assert [d.apart for d in found] == [("torch",)] and found[0].event.name == "stage.bn"
+
+
+def test_a_framework_that_computes_in_more_than_16_bits(right):
+    fp64, fp32 = right
+    mixed = in_16_bits(fp64, lambda title, key, values: values)
+    assert differences.computed_finer(fp64, mixed) == []
+    fine = {**mixed, "paddle": fp32["paddle"]._replace(precision="fp16")}
+    assert differences.computed_finer(fp64, fine) == ["paddle"]
+    other_type = {**mixed, "torch": mixed["torch"]._replace(precision="bf16")}  # fp16 in place of bf16
+    assert differences.computed_finer(fp64, other_type) == ["torch"]

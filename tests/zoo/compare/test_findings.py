@@ -206,3 +206,17 @@ def test_parameters_without_a_gradient_from_the_initial_weights():
     assert "initial weights, the gradient of fc.bias, fc.weight is 0" in finding.what
     fp32["torch"].settings["without_gradient"] = []
     assert judge(fp64, fp32).findings[0].titles == ("paddle", "mindspore")
+
+
+def test_autocast_that_is_ignored():
+    fp64, fp32 = proofs.make(proofs.RIGHT)
+    rounded = {
+        title: record._replace(
+            precision="fp16", excerpts={key: x.astype("float16").astype(float) for key, x in record.excerpts.items()}
+        )
+        for title, record in fp64.items()
+    }
+    assert judge(fp64, fp32, rounded).findings == []
+    (finding,) = judge(fp64, fp32, {**rounded, "paddle": fp32["paddle"]._replace(precision="fp16")}).findings
+    assert finding.titles == ("paddle",) and finding.places == ("paddle/precision.py",)
+    assert "the model computes in more bits" in finding.what
