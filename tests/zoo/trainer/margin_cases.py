@@ -47,13 +47,14 @@ def param_group(name):
 
 
 def make(backend, mode=None, classes=CLASSES, task=None, model=None, width=WIDTH, **plan):
-    """Return a trainer of one linear layer and a class matrix, with random weights."""
+    """Return a trainer of one linear layer and a class matrix, of which it holds its rows, with random weights."""
     fields = (Field("x", (INPUTS,), "float32"), LABEL)
     plan = Plan(fields, (), param_group, mode or backend.FP32_MODES[0], seed=3, **plan)
     arch = SimpleNamespace(inputs=INPUTS, embedding=width, num_classes=classes)
     trainer = backend.Trainer(model or backend.Linear, arch, objective(**(task or {})), plan, backend.WORLD)
     rng = np.random.default_rng(1)
-    trainer.load_state_dict({param.name: rng.standard_normal(param.shape, np.float32) for param in trainer.params})
+    weights = {param.name: (rng.standard_normal(param.shape, np.float32), param.rows) for param in trainer.params}
+    trainer.load_state_dict({name: array[slice(*rows or (None,))] for name, (array, rows) in weights.items()})
     return trainer
 
 

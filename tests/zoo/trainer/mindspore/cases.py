@@ -222,7 +222,7 @@ def case_means_of_buckets_are_those_of_their_gradients(backend):
     rng = np.random.default_rng(0)
     gradients = tuple(Tensor(rng.standard_normal(shape, np.float32)) for shape in shapes)
     for bucket_bytes, count in ((1 << 20, 1), (160, 3), (4, 10)):
-        with two_ranks():
+        with two_ranks(np.array):
             means = AllReduceMean(2, shapes, False, bucket_bytes)
         means.all_reduce = Double()
         assert len(means.buckets) == count

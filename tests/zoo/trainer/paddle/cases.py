@@ -215,7 +215,7 @@ def case_synchronized_normalization_is_not_compiled(backend):
 
 
 def case_what_paddle_cannot_sum_is_refused(backend):
-    with two_ranks() as world, pytest.raises(UserError, match="train.fp16_allreduce: Paddle sums fp16 to"):
+    with two_ranks(np.array) as world, pytest.raises(UserError, match="train.fp16_allreduce: Paddle sums fp16 to"):
         make(SimpleNamespace(**{**vars(backend), "WORLD": world}), fp16_allreduce=True)
 
 

@@ -1,9 +1,10 @@
 """The first of two ranks, in one process: Paddle's collectives are replaced."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
+import numpy as np
 import paddle
 import paddle.distributed as dist
 
@@ -32,17 +33,18 @@ class EqualGradients:
         self.reduces = True
 
 
-def all_gather(parts, x):
-    parts += [x, x]
-
-
 @contextmanager
-def two_ranks(other: float = 1.0) -> Iterator[World]:
-    """Yield the world of the first rank. other: factor of its tensors that gives those of the other rank, in sums."""
+def two_ranks(other: Callable[[np.ndarray], np.ndarray]) -> Iterator[World]:
+    """Yield the world of the first rank. other: array of this rank in a collective -> that of the other rank."""
+
+    def of_other(x):
+        return paddle.to_tensor(other(x.numpy()))
 
     def all_reduce(x, op=dist.ReduceOp.SUM):
-        if op == dist.ReduceOp.SUM:
-            paddle.assign(x * (1 + other), x)
+        paddle.assign(x + of_other(x) if op == dist.ReduceOp.SUM else paddle.maximum(x, of_other(x)), x)
+
+    def all_gather(parts, x):
+        parts += [x, of_other(x)]
 
     replaced = dict(get_world_size=lambda: 2, get_rank=lambda: 0, all_reduce=all_reduce, all_gather=all_gather)
     with mock.patch.multiple(dist, **replaced), mock.patch.object(paddle, "DataParallel", EqualGradients):

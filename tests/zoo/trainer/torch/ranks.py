@@ -1,9 +1,10 @@
 """The first of two ranks, in one process: PyTorch's collectives are replaced."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -32,19 +33,19 @@ class EqualGradients:
         self.reduces = True
 
 
-def all_gather(parts, x, group=None):
-    for part in parts:
-        part.copy_(x)
-
-
 @contextmanager
-def two_ranks(other: float = 1.0) -> Iterator[World]:
-    """Yield the world of the first rank. other: factor of its tensors that gives those of the other rank, in sums."""
+def two_ranks(other: Callable[[np.ndarray], np.ndarray]) -> Iterator[World]:
+    """Yield the world of the first rank. other: array of this rank in a collective -> that of the other rank."""
+
+    def of_other(x):
+        return torch.from_numpy(other(x.detach().numpy()))
 
     def all_reduce(x, op=dist.ReduceOp.SUM):
-        if op == dist.ReduceOp.SUM:
-            x.mul_(1 + other)
+        x.copy_(x + of_other(x) if op == dist.ReduceOp.SUM else torch.maximum(x, of_other(x)))
 
-    replaced = dict(all_reduce=all_reduce, all_gather=all_gather)
-    with mock.patch.multiple(dist, **replaced), mock.patch.object(parallel, "data_parallel", EqualGradients):
+    def all_gather(gathered, x, group=None):
+        gathered.copy_(torch.cat([x, of_other(x)]))
+
+    replaced = dict(_all_gather=all_gather, data_parallel=EqualGradients)
+    with mock.patch.object(dist, "all_reduce", all_reduce), mock.patch.multiple(parallel, **replaced):
         yield World(0, 2, torch.device("cpu"))
