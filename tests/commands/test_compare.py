@@ -249,7 +249,7 @@ def test_losses_that_part_by_rounding_alone_agree(words, steps, diverging, tmp_p
     assert [(name, count, amp) for name, count, amp, _ in diverging] == [
         (name, steps, False) for name in ("torch", "paddle", "mindspore")
     ]
-    assert all(override == compare.EXACT_SETTINGS for _, _, _, override in diverging)
+    assert all(override[-3:] == compare.EXACT_SETTINGS for _, _, _, override in diverging)
 
 
 @pytest.mark.parametrize(
