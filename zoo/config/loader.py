@@ -17,7 +17,7 @@ from zoo.config.convert import convert, plain, yaml_text
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
 from zoo.config.suggestions import suggestion
 from zoo.data.errors import Option, Part, UserError, similar_name, similar_path
-from zoo.data.fields import is_path
+from zoo.data.fields import SettingError, is_path
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
 
@@ -386,11 +386,11 @@ def _settings(
             resolved[key] = Entry(field.default, DEFAULT)
     try:
         return settings_class(**values)
-    except ValueError as error:  # its message starts with the name of the field
-        key = prefix + str(error).split(":")[0]
-        entry = resolved.get(key, Entry(None, DEFAULT))
-        reason = str(error).partition(": ")[2]
-        raise UserError(*_location(key, entry), reason) from None
+    except SettingError as error:
+        key = prefix + error.name
+        raise UserError(*_location(key, resolved.get(key, Entry(None, DEFAULT))), error.reason) from None
+    except ValueError as error:  # of a settings class of another package
+        raise UserError(f"{prefix.removesuffix('.')}: {error}") from None
 
 
 def _location(key: str, entry: Entry) -> tuple[Part, str]:

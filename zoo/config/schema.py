@@ -9,7 +9,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from zoo.config.convert import convert
 from zoo.config.suggestions import suggestion
-from zoo.data.fields import Checked, Count, Doc, FilePath, Natural, NotNegative, Positive, Range, Share, Word
+from zoo.data.fields import (
+    Checked,
+    Count,
+    Doc,
+    FilePath,
+    Natural,
+    NotNegative,
+    Positive,
+    Range,
+    SettingError,
+    Share,
+    Word,
+)
 from zoo.frameworks import Framework
 
 
@@ -61,7 +73,7 @@ class GroupRule(Checked):
         try:
             re.compile(self.match)
         except re.error as error:
-            raise ValueError(f"match: {self.match!r} is no regular expression: {error}") from None
+            raise SettingError("match", f"{self.match!r} is no regular expression: {error}") from None
 
     @classmethod
     def parse(cls, value: Any) -> "GroupRule":
@@ -191,32 +203,33 @@ class Train(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.epochs is None) == (self.steps is None):
-            raise ValueError("epochs: give the length of the run by either train.epochs or train.steps, not both")
+            raise SettingError("epochs", "give the length of the run by either train.epochs or train.steps, not both")
         if self.fp16_allreduce and self.precision in ("fp64", "exact"):
-            raise ValueError("fp16_allreduce: would round the gradients of precision fp64; leave one of them out")
+            raise SettingError("fp16_allreduce", "would round the gradients of precision fp64; leave one of them out")
         if self.amp_level is not None and self.precision in ("fp32", "fp64", "exact"):
-            raise ValueError("amp_level: needs 16-bit precision, such as train.precision=amp")
+            raise SettingError("amp_level", "needs 16-bit precision, such as train.precision=amp")
         if self.eval_precision == "amp" and self.precision in ("fp32", "fp64", "exact"):
-            raise ValueError("eval_precision: amp is the 16-bit type of the training, as with train.precision=amp")
+            raise SettingError("eval_precision", "amp is the 16-bit type of the training, as with train.precision=amp")
         if self.tf32 and self.precision in ("fp64", "exact"):
-            raise ValueError("tf32: would round the products of precision fp64; leave one of them out")
+            raise SettingError("tf32", "would round the products of precision fp64; leave one of them out")
         self._check_determinism()
         for key in ("log_every", "eval_every", "save_every"):
             if getattr(self, key).value <= 0:
-                raise ValueError(f"{key}: must be above 0")
+                raise SettingError(key, "must be above 0")
         if self.profile and (self.profile.unit != "steps" or not self.profile.value):
-            raise ValueError("profile: expected a number of steps above 0, such as '20 steps'")
+            raise SettingError("profile", "expected a number of steps above 0, such as '20 steps'")
 
     def _check_determinism(self) -> None:
         if self.deterministic and self.cudnn_benchmark:
-            raise ValueError(
-                "cudnn_benchmark: kernels that are chosen by timing them are not those of the next run; "
-                "leave it out with deterministic"
+            raise SettingError(
+                "cudnn_benchmark",
+                "kernels that are chosen by timing them are not those of the next run; leave it out with deterministic",
             )
         if self.deterministic and self.compile == "max-autotune":
-            raise ValueError(
-                "compile: max-autotune chooses kernels by timing them, which are not those of the next "
-                "run; take true with deterministic"
+            raise SettingError(
+                "compile",
+                "max-autotune chooses kernels by timing them, which are not those of the next "
+                "run; take true with deterministic",
             )
 
 
@@ -298,9 +311,9 @@ class Optim(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_lr > self.lr:
-            raise ValueError("min_lr: the last value of a schedule, so not above optim.lr")
+            raise SettingError("min_lr", "the last value of a schedule, so not above optim.lr")
         if self.loss_scale != "dynamic" and self.initial_loss_scale is not None:
-            raise ValueError("initial_loss_scale: belongs to optim.loss_scale=dynamic; leave one of them out")
+            raise SettingError("initial_loss_scale", "belongs to optim.loss_scale=dynamic; leave one of them out")
 
 
 @dataclass(frozen=True)
@@ -320,11 +333,11 @@ class Upstream(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not re.fullmatch(r"https://[^/\s]+/\S+", self.repository):
-            raise ValueError(f"repository: expected an https address, got {self.repository!r}")
+            raise SettingError("repository", f"expected an https address, got {self.repository!r}")
         if not re.fullmatch(r"[0-9a-f]{40}", self.commit):
-            raise ValueError(f"commit: expected all 40 hexadecimal digits of a commit, got {self.commit!r}")
+            raise SettingError("commit", f"expected all 40 hexadecimal digits of a commit, got {self.commit!r}")
         if not self.files or any(not file or file.startswith("/") for file in self.files):
-            raise ValueError("files: expected at least one path, relative to the root of the repository")
+            raise SettingError("files", "expected at least one path, relative to the root of the repository")
 
 
 DEFAULT_NAMES = {"optim.name": "sgd"}  # of sections whose settings class a name selects, where a recipe has none

@@ -127,9 +127,24 @@ def check(settings: Any) -> None:
         values = value if isinstance(value, tuple) else (value,)
         numbers = [item for item in values if isinstance(item, (int, float)) and not isinstance(item, bool)]
         if not all(map(limits.holds, numbers)):
-            raise ValueError(f"{name}: must be {limits}, got {value!r}{limits.remedy(numbers)}")
+            raise SettingError(name, f"must be {limits}, got {value!r}{limits.remedy(numbers)}")
         if limits.ordered and numbers != sorted(numbers):
-            raise ValueError(f"{name}: must not decrease, got {value!r}")
+            raise SettingError(name, f"must not decrease, got {value!r}")
+
+
+class SettingError(ValueError):
+    """A settings class refuses a value.
+
+    Args:
+        name: of the setting, without its section.
+    """
+
+    def __init__(self, name: str, reason: str):
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
 
 
 class Checked:

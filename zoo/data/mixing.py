@@ -17,6 +17,7 @@ import numpy as np
 
 from zoo.data import order
 from zoo.data.batch import SOFT_LABEL, Field, soft_label
+from zoo.data.fields import SettingError
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 
@@ -40,14 +41,14 @@ def is_on(settings: Any) -> bool:
 def check(settings: Any) -> None:
     """Check that mixing suits the loader. Raises ValueError as settings classes do."""
     if settings.dali_device == "gpu" and is_on(settings):
-        raise ValueError("dali_device: mixup and cutmix mix decoded images on the host; set data.dali_device=cpu")
+        raise SettingError("dali_device", "mixup and cutmix mix decoded images on the host; set data.dali_device=cpu")
 
 
 def refuse(settings: Any, reason: str) -> None:
     """Raise ValueError if settings of a data set that cannot be mixed ask for it."""
     for key in ("mixup", "cutmix"):
         if getattr(settings, key) > 0:
-            raise ValueError(f"{key}: {reason}; leave it out")
+            raise SettingError(key, f"{reason}; leave it out")
 
 
 def fields(settings: Any, classes: int) -> tuple[Field, ...]:

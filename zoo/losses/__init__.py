@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from zoo.data import plugins
 from zoo.data.errors import UserError, known_names
-from zoo.data.fields import Doc, Word
+from zoo.data.fields import Doc, SettingError, Word
 
 LossName = Annotated[Word, Doc("Loss, a file of zoo/losses/<task>.")]
 
@@ -59,7 +59,7 @@ def check_class_weights(weights: Sequence[float] | None) -> None:
     if weights is None:
         return
     if not weights or min(weights) < 0 or not math.isfinite(sum(weights)) or not any(weights):
-        raise ValueError("class_weights: must be finite numbers, not below 0 and not all 0, one for each class")
+        raise SettingError("class_weights", "must be finite numbers, not below 0 and not all 0, one for each class")
 
 
 def owner(settings: type[Any], key: str) -> str:

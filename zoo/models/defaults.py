@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Checked
+from zoo.data.fields import Checked, SettingError
 from zoo.models.initializers import Initializer, kaiming_normal, uniform, zeros
 
 TASK = "classify"
@@ -32,7 +32,7 @@ class Architecture(Checked):
             ValueError: num_classes is None, so the architecture has not been resolved.
         """
         if self.num_classes is None:
-            raise ValueError("num_classes: not known yet; set it, or resolve the architecture with a data set")
+            raise SettingError("num_classes", "not known yet; set it, or resolve the architecture with a data set")
         return self.num_classes
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from zoo.config.schema import Optim
 from zoo.data.errors import known_names
-from zoo.data.fields import OneOf, Word, check
+from zoo.data.fields import OneOf, SettingError, Word, check
 from zoo.optim.schedules import SCHEDULES
 
 
@@ -29,10 +29,12 @@ class Settings(Optim):
         super().__post_init__()
         check(self)
         if self.schedule not in SCHEDULES:
-            raise ValueError(f"schedule: there is no {self.schedule!r}{known_names(self.schedule, list(SCHEDULES))}")
+            raise SettingError(
+                "schedule", f"there is no {self.schedule!r}{known_names(self.schedule, list(SCHEDULES))}"
+            )
         if self.min_lr and "min_lr" not in SCHEDULES[self.schedule].keys:
-            raise ValueError(
-                f"min_lr: the schedule {self.schedule} has none; set it to 0, or choose another optim.schedule"
+            raise SettingError(
+                "min_lr", f"the schedule {self.schedule} has none; set it to 0, or choose another optim.schedule"
             )
 
     def direction(

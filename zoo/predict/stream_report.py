@@ -15,7 +15,7 @@ import numpy as np
 
 from zoo.data import fields
 from zoo.data.errors import UserError, printable
-from zoo.data.fields import Range
+from zoo.data.fields import Range, SettingError
 from zoo.data.transforms.geometry import Size
 from zoo.data.transforms.pixels import resize
 from zoo.predict import overlay
@@ -54,8 +54,8 @@ class Options:
         """Raise UserError for an impossible value."""
         try:
             fields.check(self)
-        except ValueError as error:
-            raise UserError(f"--{str(error).replace('_', '-')}") from None
+        except SettingError as error:
+            raise UserError(f"--{error.name.replace('_', '-')}: {error.reason}") from None
         if self.every is not None and self.clip_seconds is not None:
             raise UserError("--every and --clip-seconds both say which frames the model sees; give one of them")
         if self.annotate is not None:

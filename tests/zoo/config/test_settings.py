@@ -8,17 +8,20 @@ from typing import Literal
 
 import pytest
 
-from tests.zoo.config.recipe_files import SMALL, build, message_of
+from tests.zoo.config.recipe_files import SMALL, build, message_of, write
 from zoo import data, optim
+from zoo.config import loader
 from zoo.config.schema import Config, Duration, GroupRule, Optim, Train, Upstream
 from zoo.data import fields
 from zoo.data.datasets import kinetics, synthetic
 from zoo.data.demo import motion
+from zoo.data.errors import UserError
 from zoo.losses import LOSSES, load_loss
 from zoo.models import list_models, load_spec
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
 from zoo.optim import sgd
+from zoo.run.request import FIND
 from zoo.tasks import classify
 
 
@@ -174,3 +177,13 @@ def test_texts_are_marked_as_paths_or_words():
             assert all(texts(hints[name])), f"{each}.{name}: mark it as a FilePath or a Word"
     assert fields.is_path(str | None) and fields.is_path(tuple[fields.FilePath, ...])
     assert not fields.is_path(fields.Word | None) and not fields.is_path(Literal["a"] | int)
+
+
+def test_settings_of_another_package_refuse_in_their_own_words(tmp_path):
+    class Odd(sgd.Settings):
+        def __post_init__(self):
+            raise ValueError("takes odd rates: 0.1, 0.3")
+
+    entries = loader.read(write(tmp_path, SMALL))
+    with pytest.raises(UserError, match=r"^optim: takes odd rates: 0\.1, 0\.3$"):
+        loader.build(entries, {**FIND, "optim": (("optim.name",), lambda name: Odd)})

@@ -18,7 +18,7 @@ import numpy as np
 
 from zoo.data.augment import Augmentation, Drawn, Target, catalog, find, names
 from zoo.data.errors import known_names
-from zoo.data.fields import Range
+from zoo.data.fields import Range, SettingError
 from zoo.data.transforms.geometry import RESIZER, Geometry, Size
 
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -87,10 +87,11 @@ def check(steps: Steps | None, kind: str, flip: bool) -> None:
     for step in steps.steps if steps else ():
         if kind not in step.augmentation.kinds:
             suitable = [name for name, known in catalog().items() if kind in known.kinds]
-            raise ValueError(f"augment: {step.name} is not for kind {kind}; there are: {', '.join(suitable)}")
+            raise SettingError("augment", f"{step.name} is not for kind {kind}; there are: {', '.join(suitable)}")
         if step.name == "horizontal_flip" and not flip:
-            raise ValueError(
-                "augment: horizontal_flip mirrors, which data.flip=false rules out; leave it out, or set data.flip=true"
+            raise SettingError(
+                "augment",
+                "horizontal_flip mirrors, which data.flip=false rules out; leave it out, or set data.flip=true",
             )
 
 

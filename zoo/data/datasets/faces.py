@@ -20,7 +20,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common, verification
 from zoo.data.datasets.verification import FOLDS, MEAN, PairSet, VerificationPairs
 from zoo.data.errors import BadSample, Option, UserError
-from zoo.data.fields import Classes, Count, Doc, FilePath, HeldOut, Range
+from zoo.data.fields import Classes, Count, Doc, FilePath, HeldOut, Range, SettingError
 from zoo.data.formats import face_files, face_packs
 from zoo.data.formats.face_files import FaceFiles
 from zoo.data.formats.face_packs import FacePack
@@ -75,7 +75,7 @@ class Settings(LoaderSettings):
         steps.check(self.augment, "face", self.flip)
         mixing.refuse(self, "a face shows one person, and cannot be mixed")
         if self.val_pairs % 2:
-            raise ValueError("val_pairs: must be an even number")
+            raise SettingError("val_pairs", "must be an even number")
 
     @property
     def std(self) -> tuple[float, ...]:

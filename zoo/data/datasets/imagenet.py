@@ -18,7 +18,19 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import Option, UserError, similar_path
-from zoo.data.fields import Count, Deviations, Doc, FilePath, Fractions, HeldOut, Means, Probability, Ratios, Word
+from zoo.data.fields import (
+    Count,
+    Deviations,
+    Doc,
+    FilePath,
+    Fractions,
+    HeldOut,
+    Means,
+    Probability,
+    Ratios,
+    SettingError,
+    Word,
+)
 from zoo.data.formats import images, layouts
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
@@ -106,9 +118,11 @@ class Settings(LoaderSettings):
         super().__post_init__()
         steps.check(self.augment, "image", self.flip)
         if self.reduce and not self.antialias:
-            raise ValueError("reduce: averages pixels as antialias=true does; set reduce=false with antialias=false")
+            raise SettingError(
+                "reduce", "averages pixels as antialias=true does; set reduce=false with antialias=false"
+            )
         if self.eval_resize is not None and self.eval_resize < self.eval_crop:
-            raise ValueError(f"eval_resize: must be at least {self.eval_crop}, the size of the crop")
+            raise SettingError("eval_resize", f"must be at least {self.eval_crop}, the size of the crop")
 
     @property
     def eval_crop(self) -> int:

@@ -18,7 +18,19 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import Option, UserError, similar_path
-from zoo.data.fields import Count, Deviations, Doc, FilePath, HeldOut, Means, Probability, Range, Shares, Word
+from zoo.data.fields import (
+    Count,
+    Deviations,
+    Doc,
+    FilePath,
+    HeldOut,
+    Means,
+    Probability,
+    Range,
+    SettingError,
+    Shares,
+    Word,
+)
 from zoo.data.formats import frame_folders, layouts, video
 from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import (
@@ -121,13 +133,13 @@ class Settings(LoaderSettings):
         super().__post_init__()
         steps.check(self.augment, "clip", self.flip)
         if not self.scales:
-            raise ValueError("scales: the multi-scale crop needs at least one scale")
+            raise SettingError("scales", "the multi-scale crop needs at least one scale")
         if "dense" in self.sampling + self.eval_sampling and self.segments > clips.DENSE_SPAN:
-            raise ValueError(f"segments: must be at most {clips.DENSE_SPAN} with dense sampling")
+            raise SettingError("segments", f"must be at most {clips.DENSE_SPAN} with dense sampling")
         if self.eval_size is not None and not 1 <= self.eval_size <= self.short_side:
-            raise ValueError(f"eval_size: must be at most {self.short_side}, the shorter side before the crop")
+            raise SettingError("eval_size", f"must be at most {self.short_side}, the shorter side before the crop")
         if not FRAME_TEMPLATE.fullmatch(self.frame_template):
-            raise ValueError("frame_template: needs one placeholder for the number, such as img_{:05d}.jpg")
+            raise SettingError("frame_template", "needs one placeholder for the number, such as img_{:05d}.jpg")
 
     @property
     def short_side(self) -> int:

@@ -22,7 +22,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets.common import FileSplit, Protocol, set_name
 from zoo.data.errors import BadSample, UserError
 from zoo.data.extras import cv2
-from zoo.data.fields import Count, Deviations, Doc, Factors, FilePath, Means, Range, Sides, Word
+from zoo.data.fields import Count, Deviations, Doc, Factors, FilePath, Means, Range, SettingError, Sides, Word
 from zoo.data.formats import images, masks
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms import pixels
@@ -73,9 +73,9 @@ class SegmentationSettings(LoaderSettings):
     def __post_init__(self):
         super().__post_init__()
         if self.eval_bad != "error":
-            raise ValueError("eval_bad: must be error; an unreadable image cannot count as wrong in a mean IoU")
+            raise SettingError("eval_bad", "must be error; an unreadable image cannot count as wrong in a mean IoU")
         if not 0 < len({f"{scale:g}" for scale in self.eval_scales}) == len(self.eval_scales):
-            raise ValueError("eval_scales: must be one or more factors, none of them twice")
+            raise SettingError("eval_scales", "must be one or more factors, none of them twice")
         steps.check(self.augment, "scene", self.flip)
         mixing.refuse(self, "a scene has a label for every pixel, and cannot be mixed")
 

@@ -18,7 +18,7 @@ from zoo.data import mixing
 from zoo.data.batch import IGNORE_INDEX, LABEL, PAIR, Field
 from zoo.data.dataset import LoaderSettings
 from zoo.data.datasets.common import Protocol
-from zoo.data.fields import Classes, Count, Doc, Sides
+from zoo.data.fields import Classes, Count, Doc, SettingError, Sides
 from zoo.data.record import DataRecord, without_items
 
 SEED = 2026
@@ -77,20 +77,20 @@ class Settings(LoaderSettings):
         for key in ("size", "segments", "crop", "base_size"):
             value = getattr(self, key)
             if value is not None and key not in KEYS[self.kind]:
-                raise ValueError(
-                    f"{key}: data.kind={self.kind} has {' and '.join(KEYS[self.kind])}; choose another kind"
+                raise SettingError(
+                    key, f"data.kind={self.kind} has {' and '.join(KEYS[self.kind])}; choose another kind"
                 )
         if self.kind == "scene" and (self.num_classes or 0) > IGNORE_INDEX:
-            raise ValueError(f"num_classes: must be at most {IGNORE_INDEX} in scenes")
+            raise SettingError("num_classes", f"must be at most {IGNORE_INDEX} in scenes")
         if self.kind == "face" and self.val_samples < MIN_PAIRS:
-            raise ValueError(f"val_samples: must be at least {MIN_PAIRS} pairs")
+            raise SettingError("val_samples", f"must be at least {MIN_PAIRS} pairs")
         if self.kind in ("scene", "face"):
             mixing.refuse(self, f"data.kind={self.kind} cannot be mixed")
         given = {"cache": self.cache, "allow_missing_classes": self.allow_missing_classes}
         given |= {"checksum": self.checksum == "full", "loader": self.loader == "dali"}
         for key, is_given in given.items():
             if is_given:
-                raise ValueError(f"{key}: synthetic data have no files; leave it out")
+                raise SettingError(key, "synthetic data have no files; leave it out")
 
     def shape(self, training: bool) -> tuple[int, ...]:
         """Return the shape of a sample's pixels."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from zoo.data.errors import Option, UserError
+from zoo.data.fields import SettingError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -68,7 +69,7 @@ def check_multiple(settings: Any, keys: Iterable[str], classes: int) -> None:
     """Check that settings are numbers of samples with as many of each class. Raises ValueError."""
     for key in keys:
         if getattr(settings, key) < classes or getattr(settings, key) % classes:
-            raise ValueError(f"{key}: must be a multiple of {classes}, the number of classes")
+            raise SettingError(key, f"must be a multiple of {classes}, the number of classes")
 
 
 Point = tuple[float, float]  # x and y in pixels, from the upper left corner

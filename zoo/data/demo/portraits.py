@@ -15,7 +15,7 @@ from zoo.data import order
 from zoo.data.datasets import faces
 from zoo.data.datasets.verification import FOLDS
 from zoo.data.demo import common, portrait_drawing
-from zoo.data.fields import Classes, Count, Doc, FilePath, Range
+from zoo.data.fields import Classes, Count, Doc, FilePath, Range, SettingError
 from zoo.data.formats import images
 
 UNSEEN = "unseen"  # folder of the persons that are not trained on, and name of the verification set
@@ -47,9 +47,10 @@ class Settings(faces.Settings):
         counts = self.val_identities, self.val_shots
         available = min(_count_same_pairs(*counts), _count_different_pairs(*counts))
         if self.val_pairs > 2 * available:
-            raise ValueError(
-                f"val_pairs: {self.val_identities} identities with {self.val_shots} images each give at "
-                f"most {2 * available} distinct pairs, half of them of the same person"
+            raise SettingError(
+                "val_pairs",
+                f"{self.val_identities} identities with {self.val_shots} images each give at "
+                f"most {2 * available} distinct pairs, half of them of the same person",
             )
 
 

@@ -19,7 +19,7 @@ from zoo.data.demo import common
 from zoo.data.demo import street_drawing as scene
 from zoo.data.demo.common import Canvas, coverage, pick_color
 from zoo.data.extras import cv2
-from zoo.data.fields import Doc, FilePath, Sides, Word
+from zoo.data.fields import Doc, FilePath, SettingError, Sides, Word
 
 CITIES = {"train": ("altbrueck", "fernhagen", "moorstadt", "seewalde"), "val": ("linderfels", "quellheim")}
 FRAME = 19  # of each sequence, the frame that Cityscapes labels
@@ -45,7 +45,7 @@ class Settings(cityscapes.Settings):
         super().__post_init__()
         for key, split in (("train_images", "train"), ("val_images", "val")):
             if getattr(self, key) < len(CITIES[split]):
-                raise ValueError(f"{key}: must be at least {len(CITIES[split])}, the number of cities")
+                raise SettingError(key, f"must be at least {len(CITIES[split])}, the number of cities")
 
 
 def load(settings: Settings) -> tuple[SegmentationSplit, SegmentationSplit]:

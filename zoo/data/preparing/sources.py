@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from zoo.data.datasets import cityscapes, common, imagenet, kinetics
 from zoo.data.errors import UserError
+from zoo.data.fields import SettingError
 from zoo.data.formats import face_files, face_packs, masks, regular
 from zoo.data.formats.face_packs import FacePack
 from zoo.data.formats.lists import VIDEO_EXTENSIONS, check_inside, is_number, normalize_name, read_lines, walk
@@ -170,8 +171,8 @@ def _read_json(path: str, kind: type) -> Any:
 def _settings(make: Callable[..., Any], root: str, lists: dict[str, Any]) -> Any:
     try:
         return make(root=root, **lists)
-    except ValueError as error:
-        raise UserError(f"--{str(error).replace('_', '-', 1)}") from None
+    except SettingError as error:
+        raise UserError(f"--{error.name.replace('_', '-')}: {error.reason}") from None
 
 
 def _clips(root: str, lists: dict[str, Any]) -> Listing:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
-from zoo.data.fields import Doc, Range
+from zoo.data.fields import Doc, Range, SettingError
 from zoo.losses import LossName, face
 
 Angle = Annotated[float, Range(low=0, high=math.pi, open_high=True)]
@@ -69,4 +69,4 @@ class Loss(Margin):
     def __post_init__(self):
         super().__post_init__()
         if self.threshold and self.m1 != 1:
-            raise ValueError("threshold: is defined for m1 = 1 only; set task.threshold=false with another m1")
+            raise SettingError("threshold", "is defined for m1 = 1 only; set task.threshold=false with another m1")

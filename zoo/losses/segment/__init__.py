@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from zoo.data.fields import Doc, NotNegative, Range, check
+from zoo.data.fields import Doc, NotNegative, Range, SettingError, check
 
 Share = Annotated[float, Range(low=0, high=1, open_high=True)]
 Side = Annotated[tuple[int, int], Range(low=1, ordered=False)]
@@ -31,7 +31,7 @@ class Settings:
         if self.stride is not None and (
             self.window is None or self.stride[0] > self.window[0] or self.stride[1] > self.window[1]
         ):
-            raise ValueError("stride: needs task.window and must not be larger than it")
+            raise SettingError("stride", "needs task.window and must not be larger than it")
 
     @property
     def equal_counts(self) -> bool:

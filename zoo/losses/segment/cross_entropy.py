@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from zoo.data.fields import Count, Doc, Probability
+from zoo.data.fields import Count, Doc, Probability, SettingError
 from zoo.losses import LossName, check_class_weights, segment
 from zoo.losses.segment import IGNORE_INDEX
 
@@ -45,9 +45,9 @@ class Loss(segment.Settings):
         super().__post_init__()
         check_class_weights(self.class_weights)
         if self.ohem_threshold is not None and (self.ohem_kept is None or self.ohem_threshold == 0):
-            raise ValueError("ohem_threshold: must be above 0, and needs task.ohem_kept")
+            raise SettingError("ohem_threshold", "must be above 0, and needs task.ohem_kept")
         if self.ohem_kept is not None and self.class_weights is not None:
-            raise ValueError("class_weights: would decide which pixels are hard; leave task.ohem_kept or them out")
+            raise SettingError("class_weights", "would decide which pixels are hard; leave task.ohem_kept or them out")
 
     @property
     def equal_counts(self) -> bool:

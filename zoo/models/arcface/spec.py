@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Count, Doc, Share
+from zoo.data.fields import Count, Doc, SettingError, Share
 from zoo.models import flops as counting
 from zoo.models.defaults import Architecture
 from zoo.models.initializers import Initializer, constant, kaiming_normal, normal, uniform, zeros
@@ -125,11 +125,14 @@ def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
     """Complete the architecture with the number of classes and the image size."""
     height, width, _ = fields[0].shape
     if height != width:
-        raise ValueError(f"size: the model takes square images, but the data gives {height} x {width}; set data.size")
+        raise SettingError(
+            "size", f"the model takes square images, but the data gives {height} x {width}; set data.size"
+        )
     if arch.size not in (None, height):
-        raise ValueError(
-            f"size: the model takes images of {arch.size} x {arch.size}, but the data gives {height} x {width}; make "
-            "them equal, or leave this key out"
+        raise SettingError(
+            "size",
+            f"the model takes images of {arch.size} x {arch.size}, but the data gives {height} x {width}; make "
+            "them equal, or leave this key out",
         )
     return replace(arch, num_classes=arch.num_classes or num_classes, size=height)
 

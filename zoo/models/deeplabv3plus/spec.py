@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Count, Doc, Range, Share
+from zoo.data.fields import Count, Doc, Range, SettingError, Share
 from zoo.models import flops as counting
 from zoo.models.defaults import Architecture
 from zoo.models.initializers import Initializer, kaiming_normal, normal, zeros
@@ -66,12 +66,12 @@ class Arch(Architecture):
     def __post_init__(self):
         super().__post_init__()
         if self.stem == "deep" and self.width % 2:
-            raise ValueError("width: must be even for a deep stem")
+            raise SettingError("width", "must be even for a deep stem")
         if self.variant == "paddleseg" and self.stem != "deep":
-            raise ValueError("stem: must be deep for the paddleseg variant")
+            raise SettingError("stem", "must be deep for the paddleseg variant")
         blocks = resnet.BLOCKS[self.depth][3]
         if self.multi_grid and len(self.multi_grid) != blocks:
-            raise ValueError(f"multi_grid: one dilation for each of the {blocks} blocks of layer4")
+            raise SettingError("multi_grid", f"one dilation for each of the {blocks} blocks of layer4")
 
     @property
     def backbone(self) -> resnet.Arch:
@@ -227,7 +227,7 @@ def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
     head_shape: tuple[int, ...] = (arch.head_channels,)
     if arch.variant == "paddleseg":
         if arch.crop is None:
-            raise ValueError("crop: not known yet; set it, or resolve the architecture with a data set")
+            raise SettingError("crop", "not known yet; set it, or resolve the architecture with a data set")
         head_shape += tuple(feature_size(arch, size) for size in arch.crop)
     masks = [DropoutMask("dropout", head_shape, arch.dropout)]
     if arch.has_auxiliary:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
 from zoo.data.batch import Field
-from zoo.data.fields import Count, Doc, Range
+from zoo.data.fields import Count, Doc, Range, SettingError
 from zoo.models import flops as counting
 from zoo.models.defaults import Architecture
 from zoo.models.initializers import Initializer, kaiming_normal, normal, uniform, zeros
@@ -150,7 +150,7 @@ def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
 def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
     """Complete the architecture with the number of classes."""
     if len(fields[0].shape) != 3:
-        raise ValueError(f"name: resnet takes images, but a sample of the data has the shape {fields[0].shape}")
+        raise SettingError("name", f"resnet takes images, but a sample of the data has the shape {fields[0].shape}")
     return replace(arch, num_classes=arch.num_classes or num_classes)
 
 

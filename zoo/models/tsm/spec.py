@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from zoo.data.batch import DropoutMask, Field
-from zoo.data.fields import Checked, Count, Doc, Range, Share
+from zoo.data.fields import Checked, Count, Doc, Range, SettingError, Share
 from zoo.models import flops as counting
 from zoo.models.initializers import Initializer, normal, uniform
 from zoo.models.resnet import spec as resnet
@@ -56,12 +56,14 @@ class Arch(Checked):
     def __post_init__(self):
         super().__post_init__()
         if self.non_local and self.depth < 34:
-            raise ValueError("non_local: the last non-local block follows layer3.4, which needs a depth of 34 or more")
+            raise SettingError(
+                "non_local", "the last non-local block follows layer3.4, which needs a depth of 34 or more"
+            )
         if self.temporal_pool and self.segments is not None and self.segments % 2:
-            raise ValueError(f"temporal_pool: needs an even number of segments, not {self.segments}")
+            raise SettingError("temporal_pool", f"needs an even number of segments, not {self.segments}")
         for key in ("temporal_pool", "non_local"):
             if self.shift_direction == "causal" and getattr(self, key):
-                raise ValueError(f"{key}: looks at later frames, which shift_direction=causal excludes; choose one")
+                raise SettingError(key, "looks at later frames, which shift_direction=causal excludes; choose one")
 
     @property
     def backbone(self) -> resnet.Arch:
@@ -109,9 +111,10 @@ def state_shapes(arch: Arch, height: int, width: int) -> tuple[tuple[int, int, i
 def check_causal(arch: Any) -> None:
     """Raise a ValueError unless the shift takes channels from the past alone."""
     if arch.shift_direction != "causal":
-        raise ValueError(
-            f"shift_direction: frame by frame, a model must be causal, and this one is {arch.shift_direction}; train "
-            "one with model.shift_direction=causal"
+        raise SettingError(
+            "shift_direction",
+            f"frame by frame, a model must be causal, and this one is {arch.shift_direction}; train "
+            "one with model.shift_direction=causal",
         )
 
 
@@ -132,12 +135,13 @@ def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
 def resolve(arch: Arch, fields: Sequence[Field], num_classes: int) -> Arch:
     """Complete the architecture with the number of classes and of frames per clip."""
     if len(fields[0].shape) != 4:
-        raise ValueError(f"name: the model takes clips, but a sample of the data has the shape {fields[0].shape}")
+        raise SettingError("name", f"the model takes clips, but a sample of the data has the shape {fields[0].shape}")
     segments = fields[0].shape[0]
     if arch.segments not in (None, segments):
-        raise ValueError(
-            f"segments: the model takes {arch.segments} frames, but data.segments gives {segments}; make them equal, "
-            "or leave this key out"
+        raise SettingError(
+            "segments",
+            f"the model takes {arch.segments} frames, but data.segments gives {segments}; make them equal, "
+            "or leave this key out",
         )
     return replace(arch, num_classes=arch.num_classes or num_classes, segments=segments)
 
@@ -175,7 +179,7 @@ def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
     if arch.dropout == 0:
         return ()
     if arch.segments is None:
-        raise ValueError("segments: not known yet; set it, or resolve the architecture with a data set")
+        raise SettingError("segments", "not known yet; set it, or resolve the architecture with a data set")
     frames = arch.segments // 2 if arch.temporal_pool else arch.segments
     return (DropoutMask("dropout", (frames, arch.features), arch.dropout),)
 

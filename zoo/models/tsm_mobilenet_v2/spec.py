@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 from zoo.data.batch import DropoutMask
-from zoo.data.fields import Count, Doc, Range, Share
+from zoo.data.fields import Count, Doc, Range, SettingError, Share
 from zoo.models import flops as counting
 from zoo.models.defaults import Architecture
 from zoo.models.initializers import Initializer, kaiming_normal, normal, zeros
@@ -165,7 +165,7 @@ def dropout_masks(arch: Arch) -> tuple[DropoutMask, ...]:
     if arch.dropout == 0:
         return ()
     if arch.segments is None:
-        raise ValueError("segments: not known yet; set it, or resolve the architecture with a data set")
+        raise SettingError("segments", "not known yet; set it, or resolve the architecture with a data set")
     return (DropoutMask("dropout", (arch.segments, arch.features), arch.dropout),)
 
 
