@@ -52,7 +52,8 @@ class Legend:
             colors: of all classes, uint8 (K, 3).
             labels: the classes that may occur, in the order of their places.
         """
-        self.names, self.colors, self.labels = [_shorten(name) for name in names], colors, labels
+        self.names = [name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…" for name in names]
+        self.colors, self.labels = colors, labels
         self.factor = max(1, ENLARGED_SIZE // max(height, width))
         height, width = height * self.factor, width * self.factor
         font_size = max(MIN_FONT_SIZE, round(FONT_FRACTION * min(height, width)))
@@ -107,10 +108,6 @@ def attach_caption(image: np.ndarray, caption: str, remark: str) -> np.ndarray:
 
 def _entry(name: str, share: float) -> str:
     return f"{name}  {percent(share)}"
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 1] + "…"
 
 
 def write_image(path: str, pixels: np.ndarray) -> None:

@@ -31,7 +31,8 @@ def extract(tensors: Mapping[str, np.ndarray], path: str) -> tuple[Tensors, str]
 
     State dicts that hold no ResNet by torchvision's or paddle.vision's names are returned as they are.
     """
-    if names.detect_segmenter(tensors) or faces.detect(tensors) or any(map(_is_tsn, tensors)):
+    is_tsn = any(name.startswith(("base_model.", "new_fc.")) for name in tensors)
+    if is_tsn or names.detect_segmenter(tensors) or faces.detect(tensors):
         return dict(tensors), ""
     prefixes = [name.removesuffix(BLOCK) for name in tensors if name.endswith(BLOCK)]
     prefixes += [name.removesuffix(SEQUENTIAL_BLOCK) for name in tensors if name.endswith(SEQUENTIAL_BLOCK)]
@@ -59,10 +60,6 @@ def _classifier(own: Tensors) -> Tensors:
     found = {name: CLASSIFIER.fullmatch(name) for name in own if name.startswith("fc.")}
     renamed = {f"fc.{match[1]}": own[name] for name, match in found.items() if match}
     return renamed if len(renamed) == len(found) else {}
-
-
-def _is_tsn(name: str) -> bool:
-    return name.startswith(("base_model.", "new_fc."))
 
 
 def _within(tensors: Mapping[str, np.ndarray], prefix: str) -> Tensors:

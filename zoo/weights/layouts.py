@@ -35,7 +35,8 @@ def to_canonical(tensors: Mapping[str, np.ndarray], origin: str) -> dict[str, np
     if origin in PADDLE and "fc.weight" in result:
         result["fc.weight"] = result["fc.weight"].T
     if origin == "mmaction2":
-        _add_zero_biases(result)
+        for name in [name for name in result if name.endswith(".nl.out.weight")]:  # whose bias only exists here
+            result.setdefault(name[: -len("weight")] + "bias", np.zeros(result[name].shape[0], np.float32))
     if origin == "mindspore":
         inner = [name for name, source in source_names.items() if re.search(r"\bbn\dd\.", source)]
         result.update(move_eps({name: result[name] for name in inner}, MINDSPORE_EPS - EPS))
@@ -93,12 +94,6 @@ def _refuse_non_local(tensors: Mapping[str, np.ndarray], project: str) -> None:
             raise UserError(
                 f"{project}'s ResNet has no non-local blocks and cannot hold {name}; convert with --to canonical"
             )
-
-
-def _add_zero_biases(tensors: dict[str, np.ndarray]) -> None:
-    """Add the bias that the output convolution of a non-local block has here but not in mmaction2."""
-    for name in [name for name in tensors if name.endswith(".nl.out.weight")]:
-        tensors.setdefault(name[: -len("weight")] + "bias", np.zeros(tensors[name].shape[0], np.float32))
 
 
 def reverse_shift(tensors: Mapping[str, np.ndarray], shift_div: int) -> dict[str, np.ndarray]:

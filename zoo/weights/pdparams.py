@@ -65,7 +65,8 @@ def parse(file: BinaryIO, path: str) -> dict[str, np.ndarray]:
     state_dict = _unwrap(content)
     if not isinstance(state_dict, dict) or not state_dict:
         raise UserError(f"{path} holds a {type(state_dict).__name__}, not named tensors; {REMEDY}")
-    arrays = {name: _array_of(path, name, value) for name, value in state_dict.items() if not _is_auxiliary(name)}
+    tensors = {name: value for name, value in state_dict.items() if not str(name).endswith("@@")}  # Paddle's own notes
+    arrays = {name: _array_of(path, name, value) for name, value in tensors.items()}
     distinct = {id(array): array for array in arrays.values()}  # names may share an array, which is widened once
     widened = {key: widen(array, array.dtype == BFLOAT16) for key, array in distinct.items()}
     return {name: widened[id(array)] for name, array in arrays.items()}
@@ -84,11 +85,6 @@ def _unwrap(content: Any) -> Any:
             if isinstance(content.get(key), dict):
                 return content[key]
     return content
-
-
-def _is_auxiliary(name: Any) -> bool:
-    """Return whether an entry is Paddle's own, such as StructuredToParameterName@@."""
-    return str(name).endswith("@@")
 
 
 def _array_of(path: str, name: Any, value: Any) -> np.ndarray:

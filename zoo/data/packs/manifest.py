@@ -129,6 +129,7 @@ def _parse(metadata: dict[str, Any], tensors: dict[str, np.ndarray], record: Any
         if columns[name].dtype != dtype or columns[name].shape != (len(paths), *shape):
             raise ValueError(f"{name} is {columns[name].dtype} {columns[name].shape} for {len(paths)} samples")
     first, count, shard = columns["first_record"], columns["records"], columns["shard"]
+    needed = columns["frames"] if info.form == "frames" else 2 if info.media == "pair" else 1
     for wrong, problem in (
         (record.get_dtype() != "I64" or len(record.get_shape()) != 1, "record is not a list of offsets"),
         (len(masks) not in (0, len(paths)), f"{len(masks)} masks for {len(paths)} samples"),
@@ -139,7 +140,7 @@ def _parse(metadata: dict[str, Any], tensors: dict[str, np.ndarray], record: Any
         (np.any(shard < -1) or np.any(shard >= len(info.shards)), "a sample lies in an unknown pack"),
         (len(np.unique(shard < 0)) > 1, "some samples lie in packs, others do not"),
         (np.any(columns["frames"] < 0), "a number of frames is negative"),
-        (np.any((count < _records_needed(info, columns)) & (shard >= 0)), "a sample lacks records"),
+        (np.any((count < needed) & (shard >= 0)), "a sample lacks records"),
         (any(not 0 <= begin <= end <= len(paths) for begin, end in splits.values()), "a split lies outside"),
         (any(os.path.basename(name) != name for name in info.shards), "a pack lies in another folder"),
     ):
@@ -156,10 +157,6 @@ def _check_info(info: Info) -> None:
         raise ValueError("its description is damaged")
     if info.frame_template and not FRAME_TEMPLATE.fullmatch(info.frame_template):
         raise ValueError(f"the name of its frames is {info.frame_template[:MAX_QUOTED]!r}")
-
-
-def _records_needed(info: Info, columns: dict[str, np.ndarray]) -> np.ndarray | int:
-    return columns["frames"] if info.form == "frames" else 2 if info.media == "pair" else 1
 
 
 def _split_text(text: np.ndarray, ends: np.ndarray) -> list[bytes]:
