@@ -242,7 +242,7 @@ def load(
         weights: folder of a checkpoint, such as runs/tsm_demo/checkpoints/best, of a run in any framework; or an .onnx
             file of zoo export, which ONNX Runtime computes; or a name of published weights.
         framework: torch, paddle or mindspore, default torch; none for an .onnx file. A process can use one of them.
-        overrides: values that change the recipe in the checkpoint, by dotted key: what a message calls -o KEY=VALUE.
+        overrides: values that change the recipe in the checkpoint, by dotted key.
         raw: take the weights of the last update, also where the checkpoint has their moving average (train.ema), which
             is the model otherwise.
         device: that `predict` uses, as for train.py.
