@@ -18,18 +18,18 @@ FILES = " compgen -f -- $1;"
 
 
 def main(argv: list[str]) -> int:
-    import shtab
-
     shell = parser().parse_args(argv).shell
+    import shtab  # of an extra
+
     kinds = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "FOLDER": shtab.DIRECTORY, "RUN": shtab.DIRECTORY}
     recipes = _choices("recipes", list(loader.shipped_recipes()), FILES)
     overrides = _choices("keys", sorted({f"{key.name}=" for key in keys.catalog(keys.owners())}))
-    for one in (everything := _all_commands()).values():
-        for action in one._actions:
-            found = {"--config": recipes, "--override": overrides}.get((action.option_strings or [""])[-1])
-            if complete := found or kinds.get(str(action.metavar)):
-                action.complete = complete  # type: ignore[attr-defined]
-    print(shtab.complete(everything[""], shell))
+    by_option = {"config": recipes, "override": overrides}
+    commands = _all_commands()
+    for action in (action for each in commands.values() for action in each._actions):
+        if complete := by_option.get(action.dest) or kinds.get(str(action.metavar)):
+            action.complete = complete  # type: ignore[attr-defined]
+    print(shtab.complete(commands[""], shell))
     return 0
 
 
