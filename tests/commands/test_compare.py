@@ -130,7 +130,8 @@ def copy_results(source, framework, folder, steps=None):
 
 def compare_with(tmp_path, *words, frameworks="torch"):
     """Compare with recorded results: the exit code."""
-    words = ["-c", DEMO, "--frameworks", frameworks, "--steps", "3", "--out", tmp_path / "new", *words]
+    words = ["-c", DEMO, "--steps", "3", "--out", tmp_path / "new", *words]
+    words += ["--frameworks", frameworks] if frameworks else []
     return call_zoo("compare", *words)
 
 
@@ -177,6 +178,28 @@ def test_the_others_are_compared_when_one_fails(
     assert ("they do not agree: " + " or ".join(others) in out) == is_wrong
     assert ("they agree: 79 tensors" in out) == (not is_wrong)
     assert f"tsm_demo.yaml: {', '.join(others)}<" in (tmp_path / "new/report.html").read_text()
+
+
+def test_a_framework_without_the_precision_is_left_out_unless_it_is_asked_for(
+    recorded, no_training, tmp_path, monkeypatch, capsys
+):
+    reason = "train.precision: Paddle has no 16-bit kernels for a CPU; leave --amp out"
+    refusing = {"paddle"}
+
+    def run_worker(framework, arguments, folder):
+        if framework in refusing:
+            return f"{framework} exited with code 2; the end of x.log:\nWARNING\nerror: {reason}\n"
+        return copy_results(recorded[0], framework, folder)
+
+    monkeypatch.setattr(compare, "run_worker", run_worker)
+    assert compare_with(tmp_path / "one", frameworks=None) == 0
+    out, err = capsys.readouterr()
+    assert f"\npaddle is left out: {reason}\n" in out and "they agree: 79 tensors" in out and err == ""
+    assert compare_with(tmp_path / "two", frameworks="torch,paddle") == 2
+    assert reason in capsys.readouterr().err
+    refusing |= {"torch", "mindspore"}
+    assert compare_with(tmp_path / "three", frameworks=None) == 2
+    assert capsys.readouterr().err.count(reason) == 3
 
 
 @pytest.mark.parametrize(

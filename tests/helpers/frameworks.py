@@ -61,9 +61,13 @@ def check(framework: str, module: str, case: str, timeout: float = 600) -> None:
 
 
 class Worker:
-    """A process that has imported a framework, and runs one case after the other."""
+    """A process that has imported a framework, and runs one case after the other.
 
-    def __init__(self, framework: str):
+    Args:
+        variables: of its environment.
+    """
+
+    def __init__(self, framework: str, **variables: str):
         self.framework = framework
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.helpers.frameworks", framework],
@@ -73,7 +77,7 @@ class Worker:
             text=True,
             errors="replace",
             cwd=TESTS.parent,
-            env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
+            env={**os.environ, "PYTHONPATH": str(TESTS.parent), **variables},
         )
 
     def run(self, module: str, case: str, timeout: float) -> str | None:

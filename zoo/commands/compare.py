@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,6 +46,7 @@ examples
 
 Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 EXACT_SETTINGS = ("train.precision=exact", "train.amp_level=null", "train.fp16_allreduce=false")
+REFUSED = re.compile(r"^error: (train\.(?:precision|amp_level): .*)", re.MULTILINE)  # in the output of a framework
 EXACT_TOLERANCE = 1e-6  # largest relative difference of a loss
 SLOW_PROCESSES = ("mindspore",)  # frameworks whose processes need a minute to join
 
@@ -67,7 +69,11 @@ def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add_recipe_arguments(parser, ("amp", "exact", "device"))
     add = parser.add_argument
-    add("--frameworks", metavar="A,B", help=f"of {', '.join(FRAMEWORKS)}; default: those installed")
+    add(
+        "--frameworks",
+        metavar="A,B",
+        help=f"of {', '.join(FRAMEWORKS)}; default: those installed whose device has the precision",
+    )
     add(
         "--against",
         metavar="DIR",
@@ -92,7 +98,8 @@ def parser() -> program.Parser:
 def compare(arguments: argparse.Namespace) -> int:
     """Run the frameworks one after another, then print and draw the comparison.
 
-    A framework that fails does not keep the others from being compared.
+    A framework that fails does not keep the others from being compared. One that has no such precision here is left
+    out, unless it was asked for.
 
     Returns:
         0 if all agree, 1 if not.
@@ -104,16 +111,25 @@ def compare(arguments: argparse.Namespace) -> int:
     config = request(arguments).config  # errors in the recipe show before anything is started
     arguments.override = with_one_precision(with_same_loader(arguments.override, config), config)
     sources = [source for folder in arguments.against for source in earlier_results(folder)]
-    folder, failures = new_folder(arguments.out, arguments.config), []
+    folder = new_folder(arguments.out, arguments.config)
+    failures: list[str] = []
+    refusals: list[str] = []
     for framework in reversed(frameworks):
         print(f"{framework}: the proof and {arguments.steps} steps ...", flush=True)
         failure = run_worker(framework, arguments, folder)
+        refusal = REFUSED.search(failure)
+        if refusal and not arguments.frameworks:
+            refusals.append(f"{framework} is left out: {refusal[1]}")
+            print(refusals[-1], flush=True)
+            continue
         if failure:
             failures.append(failure)
             continue
         sources.insert(0, (framework, os.path.join(folder, framework)))
         if (arguments.thorough or framework not in SLOW_PROCESSES) and has_room_for_two(arguments, sources[0][1]):
             run_two(framework, arguments, folder)
+    if len(refusals) == len(frameworks):
+        failures = refusals
     code = 0
     try:
         code = report(sources, folder, arguments) if sources else 0

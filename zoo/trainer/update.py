@@ -147,5 +147,5 @@ class MovingAverage:
         for name in self.shards:
             rows = max(1, BLOCK_SIZE // sources[name].shape[1])
             for first in range(0, len(sources[name]), rows):
-                part = slice(first, first + rows)
-                ops.move_([self.averages[name][part]], [sources[name][part]], rate)
+                average, source = (ops.row_view(each[name], first, rows) for each in (self.averages, sources))
+                ops.move_([average], [source], rate)

@@ -221,13 +221,17 @@ def case_momentum_starts_as_zeros(backend):
 
 
 def case_the_world_tells_versions_and_its_accelerator(backend):
-    """On a CPU: the version of the framework, no accelerator and no device memory."""
+    """On a CPU no accelerator and no device memory; on a device that does not tell its own, that of this process."""
     world = backend.WORLD
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*", world.version) and "+" not in world.version
     libraries = world.libraries()
     assert libraries.keys() == {"cuda", "cudnn", "nccl", "cann"}
     assert all(version is None or re.match(r"\d+\.\d", version) for version in libraries.values()), libraries
-    assert world.accelerator() is None and world.peak_memory() is None
+    if world.device.startswith("cpu"):
+        assert world.accelerator() is None and world.peak_memory() is None
+    else:
+        assert world.accelerator() == {"name": world.device, "memory_bytes": None, "peak_flops": None}
+        assert world.peak_memory() >= 0
 
 
 def case_the_average_of_every_update(backend):

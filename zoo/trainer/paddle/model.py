@@ -194,7 +194,8 @@ def checkpoint_modules(model: nn.Layer, modules: Sequence[str], autocast: Callab
     for name in modules:
         layer, layer_type = layers[name], type(layers[name])
         layer.__class__ = type(layer_type.__name__, (_Checkpointed, layer_type), {})
-        layer.norms = [part for part in layer.sublayers() if isinstance(part, nn.layer.norm._BatchNormBase)]
+        parts = layer.sublayers(include_self=True)
+        layer.norms = [part for part in parts if isinstance(part, nn.layer.norm._BatchNormBase)]
         layer.autocast = autocast
 
 

@@ -166,11 +166,15 @@ def matmul(a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, dtype: An
 
 def remove_radial_(grad: Tensor, x: Tensor, inverse_norms: Tensor) -> Tensor:
     for first in range(0, len(x), ROWS_AT_ONCE):
-        part = slice(first, first + ROWS_AT_ONCE)
-        grad_rows, rows, inverses = grad[part], x[part], inverse_norms[part]  # views
+        grad_rows, rows, inverses = (row_view(each, first, ROWS_AT_ONCE) for each in (grad, x, inverse_norms))
         radial = (grad_rows * rows).sum(1) * inverses * inverses
         grad_rows.subtract_(rows * radial.unsqueeze(1))
     return grad
+
+
+def row_view(x: Tensor, first: int, count: int) -> Tensor:
+    # A slice is a copy with FLAGS_use_stride_kernel=0, which Paddle's guides set for NPUs.
+    return x._slice(first, min(first + count, len(x)))
 
 
 def set_rows(target: Tensor, first: int, rows: Tensor) -> Tensor:

@@ -118,8 +118,8 @@ def _blocks(tensors: Tensors) -> Iterator[Tensors]:
         yield tensors
         return
     for first in range(0, len(weight), rows):
-        part = slice(first, first + rows)
-        yield tensors._replace(weight=weight[part], gradient=gradient[part], slots=(buffer[part],))
+        weight_rows, gradient_rows, *slots = (ops.row_view(each, first, rows) for each in (weight, gradient, buffer))
+        yield tensors._replace(weight=weight_rows, gradient=gradient_rows, slots=tuple(slots))
 
 
 KERNELS: dict[str, Callable[[Any, Sequence[Tensors], paddle.Tensor], None]] = {"sgd": sgd}

@@ -59,9 +59,11 @@ class World:
     def accelerator(self) -> dict[str, Any] | None:
         if self.name == "cpu":
             return None
-        kind = self.name.partition(":")[0]
-        of_device = paddle.device.cuda if kind == "gpu" else paddle.device
-        properties = of_device.get_device_properties(self.name)
+        kind, _, index = self.name.partition(":")
+        if kind == "gpu":
+            properties = paddle.device.cuda.get_device_properties(self.name)
+        else:  # not by paddle.device.get_device_properties, which refuses NPUs
+            properties = getattr(core, "get_device_properties")(kind, int(index))  # noqa: B009
         return {
             "name": properties.name or self.name,  # a custom device may have neither
             "memory_bytes": properties.total_memory or None,

@@ -175,6 +175,10 @@ def remove_radial_(grad: Tensor, x: Tensor, inverse_norms: Tensor) -> Tensor:
     return grad.addcmul_(x, (-radial * inverse_norms * inverse_norms)[:, None])
 
 
+def row_view(x: Tensor, first: int, count: int) -> Tensor:
+    return x[first : first + count]
+
+
 def set_rows(target: Tensor, first: int, rows: Tensor) -> Tensor:
     target[first : first + len(rows)] = rows
     return target

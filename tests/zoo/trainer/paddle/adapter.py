@@ -19,10 +19,11 @@ from zoo.trainer.world import Launch
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 
 FRAMEWORK = "paddle"
-WORLD = start(Launch(), "cpu")
+ON_CPU = not paddle.device.get_available_custom_device()  # else on the device of tests/card/paddle
+WORLD = start(Launch(), "cpu" if ON_CPU else "npu")
 FP32_MODES = (Mode("fp32", None, False, False), Mode("fp32", None, False, True))
 FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES[:1])
-SIXTEEN_BIT_MODES = ()
+SIXTEEN_BIT_MODES = () if ON_CPU else (Mode("fp16", "O1", False, False), Mode("bf16", "O2", False, False))
 CHECKPOINTED_MODES = FP32_MODES[:1]
 GRADIENT_ATOL = 1e-7
 PRODUCT_RTOL = 1e-3  # of a sum of products in 16 bits, over chunks: each is rounded to fp16
@@ -43,6 +44,18 @@ REFUSED_MODES = {
     Mode("exact", None, None, True): "train.compile",
     Mode("fp32", None, None, "max-autotune"): "train.compile: max-autotune is a mode of torch.compile",
 }
+if not ON_CPU:
+    DEVICE = "npu:0"
+    RESOLVED_MODES = {
+        Mode("fp32", "O2", False, True): Mode("fp32", None, False, True),
+        Mode("amp"): Mode("fp16", "O1", False, False),
+        Mode("bf16", "O2", False, True): Mode("bf16", "O2", False, True),
+    }
+    REFUSED_MODES = {
+        Mode("fp16", "O3"): "there is no O3",
+        Mode("fp64"): "fp64 is for CPUs and GPUs, not for npu:0; use --device cpu",
+        Mode("exact"): "fp64 is for CPUs and GPUs, not for npu:0; use --device cpu",
+    }
 REFUSED_DEVICES = ("tpu", "gpu", "cpu:0", "cuda:x", "npu:99", "cuda:99")
 
 
