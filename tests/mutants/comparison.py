@@ -1,6 +1,7 @@
 """What `zoo compare` reports of each fault that changes the mathematics of one framework, on small recipes.
 
-The proof of the framework with the fault is compared with those of the others without it.
+The proof of the framework with the fault is compared with those of the others without it. A fault in code that all
+share is in all alike, so its proof is judged alone.
 """
 
 import os
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.mutants.fault import FRAMEWORKS, SHARED, Fault, find_file
+from tests.mutants.fault import FRAMEWORKS, SHARED, Fault, find_file, framework_of
 from tests.mutants.run import Job, Result, run_jobs
 from zoo.compare import record
 from zoo.compare.findings import Finding, judge
@@ -96,6 +97,8 @@ def in_fp32(setting: Setting) -> Setting:
 
 def companions(fault: Fault) -> list[str]:
     """Return the frameworks that a fault's is compared with; the slow one only where the recipe has no options."""
+    if framework_of(find_file(fault)) == SHARED:
+        return []
     return [name for name in COMPARED if name != fault.framework and (name != SLOW or not fault.options)]
 
 
@@ -110,7 +113,8 @@ def compare(faults: Sequence[Fault], show: bool = False) -> dict[str, Result]:
         folder = Path(name)
         make_sets(folder / "sets")
         for setting, names in record_sound(faults, folder).items():
-            results[setting.key] = report(findings({name: prefix(folder, setting.key, name) for name in names}))
+            if names:
+                results[setting.key] = report(findings({name: prefix(folder, setting.key, name) for name in names}))
         for framework in COMPARED:
             own = {fault.key: fault for fault in faults if fault.framework == framework}
             jobs = [job(key, setting_of(fault), fault, prefix(folder, key), folder) for key, fault in own.items()]

@@ -37,7 +37,7 @@ VARIATION = 0.1  # of the elements of initial weights that are all the same
 LARGE = "update at a large rate"  # title of an additional update
 LARGE_NUMBER = 10**6  # of that update: behind the warm-up of moving averages
 SCALE = 2.0**10  # loss scale of updates that would have none: no bit changes unless it is forgotten somewhere
-OVERFLOW = 2.0**100  # loss scale at which squares of gradients are infinite in fp32
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Sequence[Batch]) -> Record:
@@ -82,8 +82,8 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     _add_passes(result, job, trainer, device_batches[0], " after the updates")
     limit = cfg.optim.clip_norm
     norms = [step["grad_norm"] for step in result.steps]
+    _add_skipped_updates(result, trainer, device_batches[:accumulate], lr, norms[-1])
     add_update(result, job, trainer, device_batches[:accumulate], large_lr(job), LARGE_NUMBER, LARGE, is_kept=False)
-    _add_skipped_updates(result, trainer, device_batches[:accumulate], lr)
     if compute == "fp64" and accumulate == 1:
         _add_another_update(result, job, cfg, weights, device_batches[:2], lr, ACCUMULATED)
     elif limit is not None and min(norms) <= limit:
@@ -330,9 +330,12 @@ def _check_loss_scale(
             result.settings.setdefault("loss_scale", []).append(what)
 
 
-def _add_skipped_updates(result: Record, trainer: Any, micro_batches: Sequence[DeviceBatch], lr: float) -> None:
+def _add_skipped_updates(
+    result: Record, trainer: Any, micro_batches: Sequence[DeviceBatch], lr: float, norm: float
+) -> None:
     """Run updates whose gradients are not finite: NaN, since a weight is, and of an infinite norm; note what changes.
 
+    The norm is about `norm`, times a loss scale with which it exceeds fp32, while the gradients do not.
     The weight is one of the first layer: Paddle's softmax makes finite gradients of logits that are not, on a CPU.
     Where the loss scale adapts, one more update follows, with which it grows.
     """
@@ -344,7 +347,8 @@ def _add_skipped_updates(result: Record, trainer: Any, micro_batches: Sequence[D
     broken.flat[0] = np.nan
     cases = {"nan": {first: broken, GOOD_STEPS_KEY: np.array(7, np.float32)}}
     if result.precision != "fp64":  # where no square overflows
-        cases["inf"] = {SCALE_KEY: np.array(OVERFLOW, np.float32)}
+        exponent = math.ceil(math.log2(LARGEST / norm)) + 1 if 0 < norm < LARGEST else 0
+        cases["inf"] = {SCALE_KEY: np.array(2.0 ** min(exponent, 127), np.float32)}
     if trainer.plan.adapts_scale:
         cases["growth"] = {GOOD_STEPS_KEY: np.array(optimizers.GROWTH_INTERVAL - 1, np.float32)}
     changed: dict[str, None] = {}
@@ -359,6 +363,7 @@ def _add_skipped_updates(result: Record, trainer: Any, micro_batches: Sequence[D
             differ = (key for key in kept if not np.array_equal(before[key], after[key], equal_nan=True))
             changed.update(dict.fromkeys(key for key in differ if key not in of_nan))
     result.settings["changed_by_skipped_update"] = list(changed)
+    trainer.load_state_dict(state)
 
 
 def _add_another_update(
