@@ -210,7 +210,10 @@ def repeat_exactly(
         f"{problems[0]}, although all updates are equal; {steps} steps with --exact tell whether this is rounding ..."
     )
     exact = argparse.Namespace(**vars(arguments))
-    exact.steps, exact.no_proof, exact.amp, exact.exact = steps, True, False, False
+    exact.steps = steps
+    exact.no_proof = True
+    exact.amp = False
+    exact.exact = False
     exact.override = [*arguments.override, *EXACT_SETTINGS]
     exact_folder = os.path.join(folder, "exact")
     os.makedirs(exact_folder)

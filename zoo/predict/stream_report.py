@@ -140,7 +140,10 @@ class Report:
     def __init__(self, rows: TextIO):
         """Begin. rows: file that gets a line of JSON per prediction."""
         self.rows = rows
-        self.count, self.dropped, self.caption, self.remark = 0, 0, "", ""
+        self.count = 0
+        self.dropped = 0
+        self.caption = ""
+        self.remark = ""
         self.latencies: deque[float] = deque(maxlen=KEPT_LATENCIES)
         self.start, self.last_line = time.monotonic(), -FILE_INTERVAL
         self.is_terminal = sys.stdout.isatty()

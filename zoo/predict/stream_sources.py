@@ -194,7 +194,10 @@ class LatestFrame:
             timeout: seconds after which a source that gives no frame is given up.
             stopped: whether the program has been asked to end.
         """
-        self.source, self.every, self.timeout, self.stopped = source, every, timeout, stopped
+        self.source = source
+        self.every = every
+        self.timeout = timeout
+        self.stopped = stopped
         self.dropped = 0
         self._slot: Captured | None = None
         self._last_sign = time.monotonic()

@@ -28,7 +28,11 @@ class MarginSoftmax:
     """
 
     def __init__(self, ops: Any, settings: Settings, rank: int, ranks: int, product_dtype: Any = None):
-        self.ops, self.settings, self.rank, self.ranks, self.dtype = ops, settings, rank, ranks, product_dtype
+        self.ops = ops
+        self.settings = settings
+        self.rank = rank
+        self.ranks = ranks
+        self.dtype = product_dtype
 
     def forward(self, embeddings: Any, weight: Any, rows: Any, statistics: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the sum of this rank's losses, and what `backward` needs; statistics: moved in place."""

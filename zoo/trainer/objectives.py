@@ -26,7 +26,10 @@ class Classification(Stateless):
     equal_counts = True
 
     def __init__(self, ops: Any, loss: Any, plan: Plan | None, dtype: Any, count_dtype: Any):
-        self.ops, self.settings, self.loss, self.dtype = ops, loss, loss, dtype
+        self.ops = ops
+        self.settings = loss
+        self.loss = loss
+        self.dtype = dtype
         fields = [] if plan is None else [field.name for field in plan.fields]
         self.targets = (SOFT_LABEL if SOFT_LABEL in fields else LABEL.name,)
 
@@ -43,7 +46,10 @@ class Segmentation(Stateless):
     targets = ("label",)
 
     def __init__(self, ops: Any, loss: Any, plan: Plan | None, dtype: Any, count_dtype: Any):
-        self.ops, self.dtype, self.count_dtype, self.equal_counts = ops, dtype, count_dtype, loss.equal_counts
+        self.ops = ops
+        self.dtype = dtype
+        self.count_dtype = count_dtype
+        self.equal_counts = loss.equal_counts
         self.settings, self.loss, self.aux_loss = loss, loss, loss.auxiliary()
 
     def count(self, batch: DeviceBatch) -> Any:

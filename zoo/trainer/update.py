@@ -126,7 +126,10 @@ class MovingAverage:
         sources: Mapping[str, Any],
         statistics: Collection[str],
     ):
-        self.ops, self.spec, self.sources, self.statistics = ops, spec, sources, statistics
+        self.ops = ops
+        self.spec = spec
+        self.sources = sources
+        self.statistics = statistics
         self.shards = [name for name in sources if name not in averages]
         self.averages = {**averages, **{name: ops.zeros_like(sources[name]) for name in self.shards}}
 

@@ -103,7 +103,10 @@ class FaceSplit:
         classes: Sequence,
         notes: tuple[str, ...],
     ):
-        self.settings, self.source, self.rows, self.classes = settings, source, rows, classes
+        self.settings = settings
+        self.source = source
+        self.rows = rows
+        self.classes = classes
         self.pipeline = Pipeline(settings, standard(horizontal_flip=settings.flip))
         self.target = Target(settings.size, settings.size, MEAN, settings.std)
         self.notes = notes + self.pipeline.notes

@@ -41,7 +41,10 @@ class FaceFiles:
         self, root: str, paths: Sequence[bytes], labels: np.ndarray, local: cache.LocalPath = cache.source_path
     ):
         # Arrays: every worker process gets a copy, and millions of small objects are slow to transfer.
-        self.root, self.paths, self.labels, self.local = root, np.array(paths), labels, local
+        self.root = root
+        self.paths = np.array(paths)
+        self.labels = labels
+        self.local = local
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -204,7 +204,10 @@ def _frames(task: Task, sample: Sample) -> Examined:
     if not sample.frames:
         raise BadSample("the list says that it has no frames")
     template, first = task.pattern
-    digest, sizes, codec, parts = hashlib.sha256(), set(), "", []
+    digest = hashlib.sha256()
+    sizes = set()
+    codec = ""
+    parts = []
     for number in range(first, first + sample.frames):
         name = template.format(number)
         try:

@@ -107,7 +107,10 @@ class MovingAverage(nn.Cell):
         for name, parameter in self.averages.items():
             parameter.name, parameter.requires_grad = ema_key(name), False
         self.targets, self.sources = ParameterTuple(self.averages.values()), ParameterTuple(tensors.values())
-        self.last_rate, self.warmup, self.ops, self.dtype = spec.last_rate, spec.warmup, ops, dtype
+        self.last_rate = spec.last_rate
+        self.warmup = spec.warmup
+        self.ops = ops
+        self.dtype = dtype
         self.skips_on_host, self.map = skips_on_host, mint.HyperMap()
 
     def construct(self, number, skipped, consecutive_skips):

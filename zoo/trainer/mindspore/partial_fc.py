@@ -42,7 +42,10 @@ class ParameterShard(nn.Cell):
 
     def __init__(self, name: str, num_rows: int, width: int, sample_rate: float, plan: Plan, world: World):
         super().__init__()
-        self.num_rows, self.sample_rate, self.seed, self.rank = num_rows, sample_rate, plan.seed, world.rank
+        self.num_rows = num_rows
+        self.sample_rate = sample_rate
+        self.seed = plan.seed
+        self.rank = world.rank
         self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
         shape, dtype = (self.last - self.first, width), mstype.float64 if plan.mode.is_fp64 else mstype.float32
         # No gradient for MindSpore to compute: the objective does.

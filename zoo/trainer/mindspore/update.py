@@ -110,7 +110,10 @@ class LossAndGradients(nn.Cell):
         world_size: int = 1,
     ):
         super().__init__()
-        self.forward, self.objective, self.num_inputs, self.preprocess = forward, objective, num_inputs, preprocess
+        self.forward = forward
+        self.objective = objective
+        self.num_inputs = num_inputs
+        self.preprocess = preprocess
         self.scale, self.world_size = scaler.scale, world_size
         self.has_shards = len(objective.shards) > 0
         self.value_and_grad = mint.value_and_grad(self.share, None, weights, has_aux=True)
@@ -163,7 +166,10 @@ class Update(nn.Cell):
         self.optimizer, self.ops = ParameterUpdate(plan, skips_on_host), ops
         self.round_gradients = RoundGradients() if plan.mode.rounds_gradients else None
         self.all_reduce_mean, self.parameter_shard, self.world_size = all_reduce_mean, shard, world_size
-        self.weights, self.slots, self.scaler, self.skips_on_host = weights, slots, scaler, skips_on_host
+        self.weights = weights
+        self.slots = slots
+        self.scaler = scaler
+        self.skips_on_host = skips_on_host
         is_fp64 = plan.mode.is_fp64
         self.lr_scales, self.weight_decays = (
             tuple(ops.operand(value, is_fp64) for value in values) for values in zip(*param_groups)

@@ -34,7 +34,10 @@ class ParameterShard:
     """
 
     def __init__(self, num_rows: int, width: int, sample_rate: float, seed: int, world: World, dtype: Any = "float32"):
-        self.num_rows, self.sample_rate, self.seed, self.rank = num_rows, sample_rate, seed, world.rank
+        self.num_rows = num_rows
+        self.sample_rate = sample_rate
+        self.seed = seed
+        self.rank = world.rank
         self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
         self.values = paddle.zeros((self.last - self.first, width), dtype)
         self.values.stop_gradient = sample_rate < 1

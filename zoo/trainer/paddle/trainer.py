@@ -36,7 +36,10 @@ class Trainer:
 
     def __init__(self, Model: type[nn.Layer], arch: Any, objective: Any, plan: Plan, world: World):
         _check(plan, world)
-        self.plan, self.mode, self.place, self.world_size = plan, plan.mode, world.place, world.size
+        self.plan = plan
+        self.mode = plan.mode
+        self.place = world.place
+        self.world_size = world.size
         self.model = build_model(Model, arch, plan, world)
         checkpoint_modules(self.model, plan.checkpointed_modules, self.autocast)
         self.train_forward, self.eval_forward = build_forwards(self.model, self.mode)

@@ -157,7 +157,10 @@ class Optimizer:
         shards: Mapping[str, Any],
         world: World,
     ):
-        self.plan, self.parameters, self.shards, self.world = plan, parameters, shards, world
+        self.plan = plan
+        self.parameters = parameters
+        self.shards = shards
+        self.world = world
         self.kernel = None if plan.mode.is_fp64 else KERNELS.get(plan.optimizer.name)
         self.ranks: dict[str, int] = {}
         if plan.shard_optimizer and world.size > 1:

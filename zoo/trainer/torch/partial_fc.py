@@ -44,7 +44,10 @@ class ParameterShard:
         world: World,
         dtype: torch.dtype = torch.float32,
     ):
-        self.num_rows, self.sample_rate, self.seed, self.rank = num_rows, sample_rate, seed, world.rank
+        self.num_rows = num_rows
+        self.sample_rate = sample_rate
+        self.seed = seed
+        self.rank = world.rank
         self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
         zeros = torch.zeros(self.last - self.first, width, dtype=dtype, device=world.torch_device)
         self.values = nn.Parameter(zeros, requires_grad=sample_rate == 1)

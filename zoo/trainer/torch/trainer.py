@@ -35,7 +35,10 @@ class Trainer:
     """
 
     def __init__(self, Model: type[nn.Module], arch: Any, objective: Any, plan: Plan, world: World):
-        self.plan, self.mode, self.device, self.world_size = plan, plan.mode, world.torch_device, world.size
+        self.plan = plan
+        self.mode = plan.mode
+        self.device = world.torch_device
+        self.world_size = world.size
         self.dtype = wide_dtype(self.mode)
         self.copy_stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self.model = build_model(Model, arch, plan, world)
