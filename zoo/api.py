@@ -77,6 +77,7 @@ class Loaded:
     _predictor: Predictor = field(repr=False)
     _load: Callable[[], TrainedModel] = field(repr=False)
 
+    @argument_names()
     def predict(self, inputs: Input | Sequence[Input], *, batch: int | str = "auto", workers: int = 0) -> Any:
         """Predict files, images or arrays, with the numbers of zoo predict.
 
@@ -96,6 +97,7 @@ class Loaded:
         """
         return self._results(inputs, Options.parse(batch, workers))
 
+    @argument_names()
     def features(self, inputs: Input | Sequence[Input], *, batch: int | str = "auto", workers: int = 0) -> np.ndarray:
         """Compute the pooled features of files, images or arrays: what the classifier gets.
 

@@ -148,6 +148,17 @@ def test_the_command_line_and_the_api_word_the_options_of_a_message(option, comm
     assert str(caught.value) == f"a.yaml: it is wrong; give {argument}; --deep is no argument"
 
 
+def test_a_model_that_is_built_late_words_its_errors_as_those_of_load():
+    def fail():
+        raise UserError("device: there is no cuda:0 here; use ", Option("--device", "cpu"))
+
+    predictor = SimpleNamespace(frame_template=lambda settings: "")
+    loaded = zoo.Loaded(None, (), None, {}, None, None, predictor, fail)
+    for call in (loaded.predict, loaded.features):
+        with pytest.raises(UserError, match="use device=cpu$"):
+            call("photo.jpg")
+
+
 def test_the_metrics_of_a_result_are_those_of_its_checkpoint(monkeypatch, tmp_path):
     with Journal(str(tmp_path), []) as journal:
         for step, accuracy in ((2, 0.5), (4, 0.75), (6, 0.25)):
