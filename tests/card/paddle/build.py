@@ -1,9 +1,9 @@
-"""The plugin that makes a device `npu` of the host's memory, with kernels of 16 bits: device.cc and kernels.cc."""
+"""The plugin that makes a device `npu` of the host's memory, with kernels of 16 bits and collectives."""
 
 import subprocess
 from pathlib import Path
 
-SOURCES = ("device.cc", "kernels.cc")
+SOURCES = ("device.cc", "kernels.cc", "collectives.cc")
 LIBRARIES = ("phi_core", "phi", "common")
 PLUGIN = "libnpu.so"
 

@@ -6,6 +6,7 @@
 
 #include "paddle/phi/backends/device_ext.h"
 
+void add_collectives(C_DeviceInterface& own);
 void add_kernels();
 
 namespace {
@@ -142,5 +143,6 @@ extern "C" void InitPlugin(CustomRuntimeParams* params) {
   own.device_min_chunk_size = smallest_chunk;
   own.get_compute_capability = own.get_runtime_version = own.get_driver_version = version;
   own.is_float16_supported = own.is_bfloat16_supported = yes;
+  add_collectives(own);
   add_kernels();
 }

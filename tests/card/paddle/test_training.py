@@ -1,7 +1,4 @@
-"""The models in 16 bits on the device: they train, resume, skip updates that overflow, are evaluated and exported.
-
-Two ranks are not tested: the device has no collectives.
-"""
+"""The models in 16 bits on the device: they train, resume, skip updates that overflow, are evaluated and exported."""
 
 import re
 
