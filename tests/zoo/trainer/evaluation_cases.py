@@ -1,13 +1,18 @@
 """The cases of train.eval_precision, one body over all frameworks (test_trainer.py)."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
+from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips, update
 from zoo.data.errors import UserError
 from zoo.models.tsm import spec as tsm_spec
+from zoo.optim.ema import Ema
 from zoo.trainer.plan import Mode
+from zoo.trainer.state import with_averages
 
 
 def predict(trainer, field, array):
@@ -38,11 +43,14 @@ def case_a_whole_model_predicts_in_16_bits(backend):
 
 
 def case_frames_of_a_stream_have_the_mean_of_their_clip(backend):
-    """Also in 16 bits, where the device has them."""
+    """Also in 16 bits, where the device has them; in fp32 where only the training has 16 bits."""
     video = random_clips()["video"]
     height, width = video.shape[2:4]
-    for mode in (backend.FP32_MODES[0], *backend.SIXTEEN_BIT_MODES[:1]):
-        trainer, arch = make_tsm(backend, mode, shift_direction="causal", eval_mixed=mode in backend.SIXTEEN_BIT_MODES)
+    mixed = [(mode, eval_mixed) for mode in backend.SIXTEEN_BIT_MODES[:1] for eval_mixed in (True, False)]
+    for mode, eval_mixed in ((backend.FP32_MODES[0], False), *mixed):
+        if mode.compile and not eval_mixed:
+            continue  # compiling takes seconds
+        trainer, arch = make_tsm(backend, mode, shift_direction="causal", eval_mixed=eval_mixed)
         shapes = tsm_spec.state_shapes(arch, height, width)
         zeros = {f"state_{i}": np.zeros((len(video), *shape), np.float32) for i, shape in enumerate(shapes)}
         state, rows = tuple(trainer.to_device(zeros).values()), []
@@ -52,8 +60,18 @@ def case_frames_of_a_stream_have_the_mean_of_their_clip(backend):
             rows.append(logits)
         expected = predict(trainer, "video", video)
         assert rows[0].dtype == np.float32 and np.abs(rows[0] - rows[1]).max() > 1e-3 * np.abs(expected).max()
-        tolerance = 1e-5 if mode in backend.FP32_MODES else 2e-2
+        tolerance = 2e-2 if eval_mixed else 1e-5
         assert np.abs(np.mean(rows, 0) - expected).max() <= tolerance * np.abs(expected).max(), mode
+
+
+def case_predictions_by_the_average_have_the_precision_of_the_others(backend):
+    """The same bits from the same weights, in 16 bits and in fp32."""
+    images, state = random_batch(64)["image"], tiny.initial_state()
+    for mode, eval_mixed in product(backend.SIXTEEN_BIT_MODES[:1], (True, False)):
+        trainer = make(backend, mode, eval_mixed=eval_mixed, ema=Ema(0.5))
+        trainer.load_state_dict(with_averages(state, trainer.plan))
+        batch = trainer.to_device({"image": images})
+        np.testing.assert_array_equal(trainer.predict(batch, averaged=True), trainer.predict(batch))
 
 
 def case_predictions_in_16_bits_leave_the_training_alone(backend):

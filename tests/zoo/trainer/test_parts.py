@@ -118,6 +118,7 @@ def test_gradients_that_are_noise_become_zero():
     gradient, noise, rows = rng.standard_normal(10), 1e-17 * rng.standard_normal(10), 1e-3 * rng.standard_normal((2, 3))
     first, second, third = round_gradients([gradient, noise], [rows])
     assert not second.any()
+    assert round_gradients([noise], [rows])[0].any()  # rows of a shard, which other ranks lack, set no floor
     np.testing.assert_allclose(first, gradient, atol=5e-5)
     np.testing.assert_allclose(third, rows, atol=5e-8)
     np.testing.assert_array_equal(third, round_gradients([rows])[0])
