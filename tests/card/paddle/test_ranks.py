@@ -10,7 +10,7 @@ UPDATES = 4
 RUNS = {  # model and options, largest relative difference of a loss
     "fp16": ("resnet50", {}, 1e-5),
     "fp16_allreduce": ("resnet50", {"train.fp16_allreduce": "true"}, 2e-3),
-    "class matrix": ("arcface", {"optim.clip_norm": 1.0}, 2e-3),  # products in fp16 add up in other orders: 3e-4
+    "class matrix": ("arcface", {"train.precision": "fp32", "optim.clip_norm": 0.1}, 1e-5),
 }
 
 
