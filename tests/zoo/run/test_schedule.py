@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from zoo.config.schema import Duration, Optim, Train
 from zoo.data.errors import UserError
 from zoo.optim import load_settings
-from zoo.run.schedule import Clock, clock, lr_schedule
+from zoo.run.schedule import BatchPlan, Clock, batch_plan, clock, lr_schedule
 
 EPOCH, HALF = Duration.parse("1 epoch"), Duration.parse("0.5 epochs")
 TSM = dict(lr=0.02, base_batch=128, schedule="step", milestones=(20, 40), gamma=0.1)
@@ -21,6 +21,12 @@ sizes = st.tuples(st.integers(1, 40), st.integers(0, 200)).map(lambda pair: (pai
 
 def due(run_clock, every):
     return [done for done in range(1, run_clock.steps + 1) if run_clock.due(every, done)]
+
+
+@pytest.mark.parametrize("plan", [(1, 6, 4), (2, 3, 4), (3, 2, 4), (4, 2, 3), (24, 1, 1)])
+def test_a_global_batch_is_shared_by_ranks_and_micro_batches(plan):
+    """In the largest micro-batches of up to four samples."""
+    assert batch_plan(Train(steps=1, batch=4, global_batch=24), plan[0]) == BatchPlan(*plan)
 
 
 def test_without_a_base_batch_the_learning_rate_is_that_of_any_batch():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.zoo.trainer import loss_ranks, margin_cases
+from tests.zoo.trainer.head_cases import chunks_of
 from tests.zoo.trainer.margin_cases import CLASSES, HEAD
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import assert_close, copied_state, frozen_norm, make, update
@@ -88,7 +89,8 @@ def case_two_ranks_count_what_both_have_labelled(backend):
 def case_two_ranks_with_a_class_matrix(backend):
     """Each holds half of the rows. Rows and samples of both are equal, but each rank's samples are of its own classes.
 
-    So what one rank computes for its own samples, the other one computes for the others.
+    So what one rank computes for its own samples, the other one computes for the others. Once with whole logits, once
+    with those of a few classes at a time, and lengths of all embeddings.
     """
     samples = 8
 
@@ -98,8 +100,8 @@ def case_two_ranks_with_a_class_matrix(backend):
         axes = [axis for axis, length in enumerate(array.shape) if length == 2 * samples]  # samples of both ranks
         return np.roll(array, samples, axes[0]) if axes else array.copy()
 
-    for clip_sharded in (True, False):
-        options = {"clip_norm": CLIP_NORM, "clip_sharded": clip_sharded}
+    for task, clip_sharded, classes in (({}, True, 2 * CLASSES), ({"loss": "adaface", "h": 2.0}, False, 4)):
+        options = {"task": task, "clip_norm": CLIP_NORM, "clip_sharded": clip_sharded}
         alone = margin_cases.make(backend, classes=2 * CLASSES, **options)
         weights = {param.name: copied_state(alone)[param.name] for param in alone.params}
         weights[HEAD][CLASSES:] = weights[HEAD][:CLASSES]
@@ -107,7 +109,7 @@ def case_two_ranks_with_a_class_matrix(backend):
         batches = [margin_cases.random_batch(samples, seed=step) for step in range(len(RATES))]
         both = [{name: np.concatenate([array, other(array)]) for name, array in batch.items()} for batch in batches]
         expected = [update(alone, batch, lr=lr, step=step) for step, (batch, lr) in enumerate(zip(both, RATES))]
-        with first_of_two(backend, other) as first:
+        with first_of_two(backend, other) as first, chunks_of(backend, 2 * samples * classes):
             rank = margin_cases.make(first, classes=2 * CLASSES, **options)
             rank.load_state_dict({**weights, HEAD: weights[HEAD][:CLASSES]})
             for step, (batch, lr) in enumerate(zip(batches, RATES)):

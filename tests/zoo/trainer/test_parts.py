@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from zoo.data.batch import Field
 from zoo.models.resnet import spec as resnet
+from zoo.optim.base import Math
 from zoo.trainer import numpy_ops, sharding, state, update
 from zoo.trainer.blocks import blocks
 from zoo.trainer.pixels import average_matrix, bilinear_matrix, channels_first, resize_bilinear, scale_and_offset
@@ -191,6 +192,12 @@ def test_tensors_are_divided_over_ranks_by_size():
     ranks = sharding.partition(sizes, 2)
     shares = [sum(size for name, size in sizes.items() if ranks[name] == rank) for rank in (0, 1)]
     assert max(shares) < 0.5001 * sum(sizes.values())
+
+
+@pytest.mark.parametrize("of_weight, of_step", list(itertools.product((0.0, 2.0), repeat=2)))
+def test_layers_without_weight_or_step_keep_the_learning_rate(of_weight, of_step):
+    trust = Math(numpy_ops).trust(np.array(of_weight), np.array(of_step), np.array(0.25))
+    assert trust == (0.25 if of_weight and of_step else 1.0)
 
 
 SHARD = SimpleNamespace(num_rows=11, first=4, last=8)
