@@ -5,12 +5,14 @@ Losses of other packages, and what else the reference does not have, are listed 
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.compare.reference import losses, margin, metrics, recipe
+from zoo.compare.reference import losses, margin, metrics, predictions, recipe
 from zoo.config.schema import Config
 from zoo.data import order
 from zoo.data.batch import SOFT_LABEL, Batch, Field
@@ -20,13 +22,14 @@ from zoo.losses import LOSSES
 from zoo.run.evaluation import evaluate
 from zoo.run.job import Job
 from zoo.tasks.face import HEAD_WEIGHT
-from zoo.trainer import load_backend
+from zoo.trainer import load_backend, numpy_ops
 from zoo.trainer.protocol import DeviceBatch, Trainer
 
 LOSS_TOLERANCE = 1e-9  # relative, of a loss in fp64
 STEP = 1e-6  # of the weights' length, along the gradient: outputs change by it in proportion, but for some ReLUs
 SLOPE_TOLERANCE = 1e-3  # relative
 RATE_TOLERANCE = 1e-9  # relative, of a learning rate
+FEW = 0.01  # of the pixels of a class map, in which rounding may decide between two classes
 MAX_RATES = 2000  # learning rates that are compared
 State = Mapping[str, np.ndarray]
 
@@ -154,6 +157,7 @@ def of_recipe(job: Job, cfg: Config) -> list[Opinion]:
     if job.loss.task in LOSSES:
         places = (f"zoo/tasks/{job.loss.task}.py", "zoo/run/evaluation.py")
         found += [Opinion(what, places) for what in of_metric(job.task, cfg.task, job.group)]
+        found += [Opinion(what, places[:1]) for what in of_output(job.task, cfg.task)]
     return found
 
 
@@ -221,6 +225,39 @@ def of_metric(task: Any, settings: Any, group: Group) -> list[str]:
                 f"{title}{name} of predictions that are drawn at random is {pair[0]}, and by a plain count {pair[1]}"
             ]
     return []
+
+
+def of_output(task: Any, settings: Any) -> list[str]:
+    """Compare predictions of a model that looks at single pixels, with mirror images and windows."""
+    if settings.task == "classify":
+        return []
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 11, 14, 3)).astype(np.float64)
+    if settings.task == "face":
+        found = task.output(replace(settings, flip=True)).predict(numpy_ops, None, _corner, [pixels], None)
+        expected = np.stack([_corner(pixels), _corner(pixels[:, :, ::-1])], 1)
+        return [] if np.array_equal(found, expected) else ["embeddings of images and mirror images are not the model's"]
+    for window, stride, flip, corners in product((None, (6, 9)), (None, (4, 5)), (False, True), (False, True)):
+        if stride and not window:
+            continue
+        output = task.output(replace(settings, window=window, stride=stride, flip=flip))
+        arch = SimpleNamespace(align_corners=corners)
+        for size in ((11, 14), (17, 20)):
+            found = output.predict(numpy_ops, arch, _logits_of_pixels, [pixels], size)
+            expected = predictions.class_map(_logits_of_pixels, pixels, size, window, stride, flip, corners)
+            if not np.mean(found == expected) > 1 - FEW:
+                return [f"class maps differ from their definition with window {window}, stride {stride}, flip {flip}"]
+    return []
+
+
+def _corner(pixels: np.ndarray) -> np.ndarray:
+    return pixels[:, 0, 0]
+
+
+def _logits_of_pixels(pixels: np.ndarray) -> np.ndarray:
+    """Return logits that depend on the place in a window."""
+    row, column = np.mgrid[: pixels.shape[1], : pixels.shape[2]]
+    x = np.moveaxis(pixels, -1, 1) / 64
+    return np.concatenate([x, (x[:, :1] + x[:, 1:2]) / 2 + 0.1 * column, x[:, 2:] + 0.2 * row], 1)
 
 
 class _Random(NamedTuple):

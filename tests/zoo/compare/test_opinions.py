@@ -20,7 +20,9 @@ from zoo.optim import load_settings, schedules
 from zoo.run import class_weights, schedule
 from zoo.run.job import param_groups
 from zoo.tasks import load_task
+from zoo.trainer import numpy_ops
 from zoo.trainer.objectives import Classification
+from zoo.trainer.pixels import resize_bilinear
 
 GROUP = Group(SimpleNamespace(rank=0, size=1), {}, None)
 FP64 = adapter.FP64_MODES[0]
@@ -30,7 +32,14 @@ def test_the_reference_shares_no_code_with_what_it_judges():
     files = [name for name in NAMES if name.startswith("zoo/compare/reference/")]
     assert len(files) > 4
     for name in files:
-        assert {each.module.split(".")[0] for each in imports(name)} <= {"numpy", "math", "re", "typing", "collections"}
+        assert {each.module.split(".")[0] for each in imports(name)} <= {
+            "numpy",
+            "math",
+            "re",
+            "typing",
+            "collections",
+            "itertools",
+        }
 
 
 # Losses
@@ -189,3 +198,24 @@ def test_metrics_are_those_of_a_plain_count(name, monkeypatch):
 
     (what,) = opinions.of_metric(SimpleNamespace(Metric=Miscounting), task.Settings(), GROUP)
     assert "of predictions that are drawn at random is" in what
+
+
+@pytest.mark.parametrize("name", ["segment", "face"])
+def test_predictions_are_those_of_the_definition(name, monkeypatch):
+    task = load_task(name)
+    assert opinions.of_output(task, task.Settings()) == []
+    for slip in ("flip", *(["resize", "add_window"] if name == "segment" else [])):
+        with monkeypatch.context() as patch:
+            patch.setattr(numpy_ops, slip, SLIPS[slip])
+            assert len(opinions.of_output(task, task.Settings())) == 1
+
+
+def shifted(total, window, box, size, add=numpy_ops.add_window):
+    return add(total, np.roll(window, 1, 3), box, size)
+
+
+SLIPS = {
+    "flip": lambda x, axis: x,
+    "resize": lambda x, size, align_corners: resize_bilinear(x, size, not align_corners),
+    "add_window": shifted,
+}
