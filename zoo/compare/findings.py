@@ -79,6 +79,9 @@ def optimizer_findings(title: str, record: Record) -> list[Finding]:
         what = f"an update whose gradients are not finite changes {causes.some(changed)}"
         places = (*places, *record.files["precision"])
         return [Finding((title,), f"{what}, in {record.precision}", places, "it is not skipped")]
+    for what in record.settings.get("coarse", ())[:1]:
+        places = (*record.files["precision"], *record.files["objective"], *record.files["trainer"])
+        return [Finding((title,), f"{what} is not in fp32, but in {record.precision}", places, "")]
     for what in record.settings.get("loss_scale", ())[:1]:
         return [Finding((title,), f"{what}, in {record.precision}", places, "")]
     for step in record.steps:

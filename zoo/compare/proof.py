@@ -20,6 +20,7 @@ from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.stream import open_training
 from zoo.run.job import Job, build_trainer
+from zoo.tasks.classify import Scores
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import DeviceBatch, Trainer
@@ -80,6 +81,8 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     if job.plan.ema:
         result.add("moving average/prediction", trainer.predict({name: device_batches[0][name]}, averaged=True))
     _add_passes(result, job, trainer, device_batches[0], " after the updates")
+    if compute in ("fp16", "bf16"):
+        result.settings["coarse"] = _coarse(result, trainer)
     limit = cfg.optim.clip_norm
     norms = [step["grad_norm"] for step in result.steps]
     _add_skipped_updates(result, trainer, device_batches[:accumulate], lr, norms[-1])
@@ -89,6 +92,30 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     elif limit is not None and min(norms) <= limit:
         _add_another_update(result, job, cfg, weights, device_batches[:accumulate], lr, CLIPPED)
     return result
+
+
+def _coarse(result: Record, trainer: Any) -> list[str]:
+    """Return what should be in fp32 and has numbers of 16 bits alone."""
+    outputs = {f"the output of {name}": f"/{name}" for name in trainer.plan.fp32_modules}
+    values = {
+        title: [result.get(f"{call.key}/out0") for call in result.passes["training"] if f"/{call.name}" == name]
+        for title, name in outputs.items()
+    }
+    values["the loss"] = [np.array([step["loss"] for step in result.steps])]
+    if not trainer.plan.eval_mixed and trainer.plan.output == Scores():
+        values["the prediction"] = [result.get("prediction")]
+    return [
+        title for title, arrays in values.items() if arrays and all(_has_16_bits(x, result.precision) for x in arrays)
+    ]
+
+
+def _has_16_bits(array: np.ndarray, precision: str) -> bool:
+    """Return whether all numbers are those of a 16-bit type."""
+    numbers = array.astype(np.float32)
+    if precision == "bf16":
+        return not (numbers.view(np.uint32) & 0xFFFF).any()
+    with np.errstate(over="ignore"):
+        return bool((numbers.astype(np.float16) == numbers).all())
 
 
 def _without_gradient(
@@ -228,7 +255,7 @@ def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, 
     return output
 
 
-def _reload(trainer: Trainer, micro_batches: Sequence[DeviceBatch], lr: float, number: int) -> None:
+def _reload(trainer: Any, micro_batches: Sequence[DeviceBatch], lr: float, number: int) -> None:
     """Load the trainer's own state after an update of other weights: what is not loaded or computed anew is theirs."""
     state = {key: np.array(value) for key, value in trainer.state_dict().items()}
     others = {param.name: -state[param.name] for param in trainer.params if not param.is_statistic}
@@ -241,6 +268,7 @@ def _reload(trainer: Trainer, micro_batches: Sequence[DeviceBatch], lr: float, n
         state[SCALE_KEY] /= 2
     if number:
         state[SKIPPED_KEY] += 1  # as if one before had been skipped
+    if number or trainer.mode.compute == "fp32":  # whose first update is compared with that in fp64, without a scale
         state[SCALE_KEY] = np.maximum(state[SCALE_KEY], np.float32(SCALE))
     trainer.load_state_dict(state)
 
