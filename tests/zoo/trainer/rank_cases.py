@@ -74,12 +74,12 @@ def case_statistics_of_two_ranks_are_averaged(backend):
 
 
 def case_two_ranks_count_what_both_have_labelled(backend):
-    """Weights of labelled pixels, and images."""
+    """Weights of labelled pixels, and images, over all micro-batches."""
     for name in ("weighted", "dice"):
         case = loss_ranks.CASES[name]
         batches = margin_cases.split(loss_ranks.global_batch(case, 0), 0, 4, 8)
-        both = [{key: np.concatenate([array, array]) for key, array in batch.items()} for batch in batches]
-        expected = update(loss_ranks.build(backend.FRAMEWORK, backend.WORLD, case), *both)
+        whole = {key: np.concatenate([array, array]) for key, array in loss_ranks.global_batch(case, 0).items()}
+        expected = update(loss_ranks.build(backend.FRAMEWORK, backend.WORLD, case), whole)
         with first_of_two(backend, np.array) as first:
             numbers = update(loss_ranks.build(backend.FRAMEWORK, first.WORLD, case), *batches)
         assert numbers["loss"] == pytest.approx(expected["loss"] / 2, rel=1e-5)
