@@ -128,7 +128,7 @@ class Train(Checked):
     ] = "fp32"
     amp_level: Annotated[
         Literal["O1", "O2", "O3"] | None,
-        Doc("Level of mixed precision; PyTorch has O1, Paddle O1 and O2, MindSpore all."),
+        Doc("Level of mixed precision; PyTorch and Paddle have O1, MindSpore all."),
     ] = None
     channels_last: Annotated[
         bool | None, Doc("Keep images in the memory format channels_last, in PyTorch; null: true.")

@@ -27,11 +27,11 @@ def contents(run, step="last"):
     return {name: tensor.tobytes() for name, tensor in tensors.items()}
 
 
-@pytest.mark.parametrize(("precision", "level"), [("fp16", "O1"), ("bf16", "O2")])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("model", SETTINGS)
-def test_a_run_is_resumed_evaluated_and_exported(npu, demo_sets, model, precision, level, tmp_path):
+def test_a_run_is_resumed_evaluated_and_exported(npu, demo_sets, model, precision, tmp_path):
     """A run that is resumed is the same as one that is not, to the last bit."""
-    changes = {"train.precision": precision, "train.amp_level": level}
+    changes = {"train.precision": precision}
     if precision == "fp16":
         changes["optim.initial_loss_scale"] = 1024  # with 65536, the first gradients of faces overflow
     whole, parted = tmp_path / "whole", tmp_path / "parted"
@@ -42,7 +42,7 @@ def test_a_run_is_resumed_evaluated_and_exported(npu, demo_sets, model, precisio
     assert contents(parted) == contents(whole)
     events = {event["event"]: event for event in journal.history(str(parted))}
     begin, update = events["begin"], events["train"]
-    assert (begin["device"], begin["compute"], begin["level"]) == ("npu:0", precision, level)
+    assert (begin["device"], begin["compute"], begin["level"]) == ("npu:0", precision, "O1")
     assert update["skipped"] == 0 and update["device_memory_bytes"] > 0
 
     printed = npu("train.py", "--eval-only", "--weights", whole, *DEVICE)

@@ -259,12 +259,12 @@ class Trainer:
         """Return the context in which the model computes in 16 bits, if the mode says so."""
         if not self.mode.is_mixed:
             return nullcontext()
-        # Level O2 usually goes with parameters decorated to 16 bits. Ours stay fp32 and are cast where they are used,
-        # so they are their own master weights, and evaluation and checkpoints have no 16 bits.
-        level: Any = self.mode.level
+        # Level O2 goes with parameters decorated to 16 bits. Ours stay fp32 and are cast where they are used, so they
+        # are their own master weights, and evaluation and checkpoints have no 16 bits; Paddle promotes to fp32 what has
+        # a weight in fp32, so that O2 would be O1.
         dtype: Any = DTYPES[self.mode.compute]
         # Paddle's list of convolutions lacks conv3d.
-        return paddle.amp.auto_cast(level=level, dtype=dtype, custom_white_list={"conv3d"})
+        return paddle.amp.auto_cast(level="O1", dtype=dtype, custom_white_list={"conv3d"})
 
     def _freeze(self) -> tuple[dict[str, paddle.Tensor], list[nn.Layer]]:
         """Freeze parameters.

@@ -116,9 +116,12 @@ class World:
         if not self.has(compute):
             alternative = "fp16" if self.has("fp16") else "fp32"
             raise UserError(f"train.precision: {self.device} has no {compute}; use {alternative}")
-        if requested.level not in (None, "O1", "O2"):
-            raise UserError(f"train.amp_level: Paddle has O1 and O2, there is no {requested.level}; leave it out")
-        return Mode(compute, requested.level or "O1", False, bool(requested.compile))
+        if requested.level not in (None, "O1"):
+            raise UserError(
+                f"train.amp_level: Paddle computes O1 here; with weights in fp32, its {requested.level} would round "
+                "nothing more; leave it out"
+            )
+        return Mode(compute, "O1", False, bool(requested.compile))
 
     def _require_fp64(self, requested: Mode) -> None:
         if self.name != "cpu" and not self.name.startswith("gpu"):

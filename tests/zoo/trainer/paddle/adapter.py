@@ -23,7 +23,7 @@ ON_CPU = not paddle.device.get_available_custom_device()  # else on the device o
 WORLD = start(Launch(), "cpu" if ON_CPU else "npu")
 FP32_MODES = (Mode("fp32", None, False, False), Mode("fp32", None, False, True))
 FP64_MODES = tuple(mode._replace(compute="fp64") for mode in FP32_MODES[:1])
-SIXTEEN_BIT_MODES = () if ON_CPU else (Mode("fp16", "O1", False, False), Mode("bf16", "O2", False, False))
+SIXTEEN_BIT_MODES = () if ON_CPU else (Mode("fp16", "O1", False, False), Mode("bf16", "O1", False, False))
 CHECKPOINTED_MODES = FP32_MODES[:1]
 GRADIENT_ATOL = 1e-7
 PRODUCT_RTOL = 1e-3  # of a sum of products in 16 bits, over chunks: each is rounded to fp16
@@ -49,10 +49,10 @@ if not ON_CPU:
     RESOLVED_MODES = {
         Mode("fp32", "O2", False, True): Mode("fp32", None, False, True),
         Mode("amp"): Mode("fp16", "O1", False, False),
-        Mode("bf16", "O2", False, True): Mode("bf16", "O2", False, True),
+        Mode("bf16", None, False, True): Mode("bf16", "O1", False, True),
     }
     REFUSED_MODES = {
-        Mode("fp16", "O3"): "there is no O3",
+        Mode("fp16", "O2"): "its O2 would round nothing more",
         Mode("fp64"): "fp64 is for CPUs and GPUs, not for npu:0; use --device cpu",
         Mode("exact"): "fp64 is for CPUs and GPUs, not for npu:0; use --device cpu",
     }
