@@ -26,8 +26,8 @@ from zoo.trainer import load_backend, numpy_ops
 from zoo.trainer.protocol import DeviceBatch, Trainer
 
 LOSS_TOLERANCE = 1e-9  # relative, of a loss in fp64
-# Of the weights' length, along the gradient, in fp64. Outputs change in proportion to it, but for ReLUs that it opens or
-# closes: with 1e-6, slopes in resnet50_demo were off by 1e-3, with 1e-9 by 1e-6 in the four demos.
+# Of the weights' length, along the gradient, in fp64. Outputs change in proportion to it, but for ReLUs that open or
+# close: with 1e-6, slopes in resnet50_demo were off by 1e-3, with 1e-9 by 1e-6 in the four demos.
 STEP = 1e-9
 SLOPE_TOLERANCE = 1e-4  # relative
 RATE_TOLERANCE = 1e-9  # relative, of a learning rate
