@@ -79,7 +79,8 @@ def of_loss(
     weights = {name: np.asarray(before[name], np.float64) for name in gradients}
     whole = _whole(job, trainer, gradients), _whole(job, trainer, weights)
     length, size = (math.sqrt(sum(float(np.square(array).sum()) for array in arrays.values())) for arrays in whole)
-    step = STEP * size / length
+    unit = length or 1.0
+    step = STEP * size / unit
     state, outputs = {key: np.array(value) for key, value in trainer.state_dict().items()}, []
     trainer.load_state_dict(before)
     for factor in (0.0, step, -step):
@@ -100,7 +101,7 @@ def of_loss(
     if not abs(slope / count - length**2) <= SLOPE_TOLERANCE * length**2:
         found.append(
             f"the gradient of the first update does not fit the loss, which grows by {length:.6g} per unit of length "
-            f"along it, and by its definition {slope / count / length:.6g}"
+            f"along it, and by its definition {slope / count / unit:.6g}"
         )
     return found
 

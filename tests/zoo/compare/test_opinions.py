@@ -1,6 +1,7 @@
 """zoo/compare/opinions.py: right code has no findings, and a slip in code that all frameworks share has one."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -74,13 +75,15 @@ def test_the_definition_knows_better_than_all_frameworks():
     assert "the loss of the first update is" in value and "does not fit the loss" in gradient
     trainer, total = loss_cases.make(adapter, "cross_entropy", {}, False, FP64), Classification.total
 
-    def scaled(logits, target):
-        right = total(trainer.objective, logits, target)
-        return 1.01 * right - 0.01 * right.detach()
+    def scaled(factor):
+        right = partial(total, trainer.objective)
+        return lambda *batch: factor * right(*batch) + (1 - factor) * right(*batch).detach()
 
-    trainer.objective.total = scaled
+    trainer.objective.total = scaled(1.01)
     (gradient,) = of_loss(trainer, [loss_cases.samples(False)], loss())
     assert "does not fit the loss" in gradient
+    trainer.objective.total = scaled(0.0)  # no gradient at all is a finding on every parameter, and not on the loss
+    assert of_loss(trainer, [loss_cases.samples(False)], loss()) == []
 
 
 @pytest.mark.parametrize("variant", margin_cases.VARIANTS)
