@@ -83,7 +83,7 @@ def recorded(tmp_path):
     """Results of a comparison of three steps in three frameworks: their folder, the header and the steps."""
     folder = tmp_path / "recorded"
     folder.mkdir()
-    header = {"framework": "torch", "device": "cpu", "compute": "fp32", "global_batch": 4}
+    header = {"framework": "torch", "device": "cpu (2 threads)", "compute": "fp32", "global_batch": 4}
     rows = [
         {"step": step, "lr": 0.1, "loss": 2.0 / step, "grad_norm": 1.0, "skipped": 0, "seconds": 0.1, "batch": step}
         for step in (1, 2, 3)

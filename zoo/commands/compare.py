@@ -253,7 +253,7 @@ def judge_two(sources: Sequence[tuple[str, str]]) -> list[Finding]:
 def has_room_for_two(arguments: argparse.Namespace, stem: str) -> bool:
     """Return whether two processes can run here beside a proof with one: on a CPU."""
     header, _ = load(stem + ".jsonl")
-    return header["device"] == "cpu" and processes(arguments) == 1 and not arguments.no_proof
+    return header["device"].startswith("cpu") and processes(arguments) == 1 and not arguments.no_proof
 
 
 def run_two(framework: str, arguments: argparse.Namespace, folder: str) -> None:
