@@ -18,7 +18,6 @@ from zoo.data import order
 from zoo.data.batch import SOFT_LABEL, Batch, Field
 from zoo.data.stream import LoadedBatch
 from zoo.distributed.group import Group
-from zoo.losses import LOSSES
 from zoo.run.evaluation import evaluate
 from zoo.run.job import Job
 from zoo.tasks.face import HEAD_WEIGHT
@@ -46,9 +45,7 @@ class Opinion(NamedTuple):
 def has_loss(job: Job) -> bool:
     """Return whether the reference has the loss of a recipe, with all classes."""
     loss = job.loss
-    if type(loss).__module__ not in LOSSES.get(loss.task, {}).values():
-        return False
-    return loss.task != "face" or loss.sample_rate == 1
+    return loss.loss in losses.DEFINED.get(loss.task, ()) and getattr(loss, "sample_rate", 1) == 1
 
 
 def missing(job: Job) -> list[str]:
@@ -157,7 +154,7 @@ def of_recipe(job: Job, cfg: Config) -> list[Opinion]:
         places = (f"zoo/models/{job.model}/spec.py", "zoo/run/job.py")
         found += [Opinion(what, places) for what in _groups(job, cfg)]
     found += [Opinion(what, ("zoo/run/class_weights.py", "zoo/data/order.py")) for what in _class_weights(job, cfg)]
-    if job.loss.task in LOSSES:
+    if job.loss.task in METRICS:
         places = (f"zoo/tasks/{job.loss.task}.py", "zoo/run/evaluation.py")
         found += [Opinion(what, places) for what in of_metric(job.task, cfg.task, job.group)]
         found += [Opinion(what, places[:1]) for what in of_output(job.task, cfg.task)]

@@ -152,10 +152,8 @@ def choose(conditions: Conditions, fixed: Mapping[str, Any], before: Entries) ->
         return value
 
     is_fast, is_trained = bool(conditions.accelerator), conditions.start != "initial"
-    device, reason = (
-        conditions.accelerator or "a CPU",
-        f"{conditions.accelerator or 'a CPU'}, {conditions.start} weights",
-    )
+    device = conditions.accelerator or "a CPU"
+    reason = f"{device}, {conditions.start} weights"
     is_small = not is_fast and not is_trained
     if conditions.depth:
         pick("model.depth", conditions.depth, reason)

@@ -12,10 +12,11 @@ from tests.zoo.trainer import loss_cases, margin_cases
 from tests.zoo.trainer.torch import adapter
 from tests.zoo.trainer.trainer_setup import copied_state
 from zoo.compare import opinions
+from zoo.compare.reference import losses
 from zoo.config.schema import Duration, GroupRule, Train
 from zoo.data import order
 from zoo.distributed.group import Group
-from zoo.losses import load_loss
+from zoo.losses import LOSSES, load_loss
 from zoo.models import load_spec
 from zoo.optim import load_settings, schedules
 from zoo.run import class_weights, schedule
@@ -44,6 +45,16 @@ def test_the_reference_shares_no_code_with_what_it_judges():
 
 
 # Losses
+
+
+def test_every_loss_of_the_zoo_has_a_definition():
+    assert {task: set(names) for task, names in losses.DEFINED.items()} == {
+        task: set(names) for task, names in LOSSES.items()
+    }
+    job = SimpleNamespace(loss=SimpleNamespace(task="classify", loss="poly1"), model="resnet")
+    assert opinions.missing(job) == ["the loss poly1"]  # of a package
+    job.loss = SimpleNamespace(task="face", loss="arcface", sample_rate=0.1)
+    assert opinions.missing(job) == ["the loss arcface of sampled classes"]
 
 
 def of_loss(trainer, batches, loss):

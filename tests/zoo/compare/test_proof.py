@@ -1,4 +1,6 @@
-"""zoo/compare/proof.py: which parameters get no gradient from the recipe's own initial weights."""
+"""zoo/compare/proof.py: parameters without a gradient from the initial weights, and what must stay in fp32."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from tests.zoo.trainer.tiny_reference import CLASSES, random_batch
 from tests.zoo.trainer.torch import adapter
 from tests.zoo.trainer.trainer_setup import IMAGE, assert_equal, copied_state
 from zoo.compare import proof
+from zoo.compare.record import Call, empty
 from zoo.data.batch import LABEL
 from zoo.tasks import classify
 from zoo.trainer.plan import ParamGroup, Plan
@@ -39,3 +42,22 @@ def test_a_branch_of_zeros_gets_no_gradient(drawn, expected):
     batches = [trainer.to_device(random_batch(seed=seed)) for seed in range(proof.UPDATES)]
     assert proof._without_gradient(trainer, initial, batches, 0.1) == expected
     assert_equal(copied_state(trainer), before)
+
+
+@pytest.mark.parametrize("precision, dtype", [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_numbers_of_16_bits_where_fp32_should_be(precision, dtype):
+    fine = np.random.default_rng(0).standard_normal(50)
+    coarse = torch.from_numpy(fine).to(dtype).double().numpy()
+
+    def found(loss, output, eval_mixed=False):
+        plan = SimpleNamespace(fp32_modules=("fc",), eval_mixed=eval_mixed, output=classify.Scores())
+        record = empty("torch", precision, {})
+        record.passes["training"] = [Call("training/0", "fc", 0, "Linear", (), (), 1, 1, (1, 2))]
+        record.steps.append({"loss": loss})
+        record.add("training/0/out0", output)
+        record.add("prediction", coarse)
+        return proof._coarse(record, SimpleNamespace(plan=plan))
+
+    assert found(fine[0], fine, eval_mixed=True) == []
+    assert found(fine[0], fine) == ["the prediction"]
+    assert found(coarse[0], coarse) == ["the output of fc", "the loss", "the prediction"]

@@ -9,6 +9,11 @@ import numpy as np
 
 Array = np.ndarray
 IGNORED = 255  # label of a pixel that has no loss
+DEFINED = {  # by task; those of faces are in margin.py
+    "classify": ("cross_entropy", "binary_cross_entropy"),
+    "segment": ("cross_entropy", "focal", "dice", "lovasz"),
+    "face": ("arcface", "cosface", "combined", "adaface"),
+}
 
 
 def classify(logits: Array, target: Array, loss: Any) -> tuple[Array, Array]:
