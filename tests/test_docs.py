@@ -62,13 +62,15 @@ def anchors(page: Path) -> set[str]:
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """Return the targets of relative links that are no file, or no heading of it."""
+    """Return the targets of relative links that are no file, or no heading of it; the site ends at docs/."""
+    in_site = page.parent == ROOT / "docs"
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", CODE_SPAN.sub("", CODE_BLOCK.sub("", text))):
         path, _, anchor = target.partition("#")
         file = page.parent / path if path else page
         is_relative = not re.match(r"[a-z]+:", target)
-        if is_relative and (not file.exists() or (anchor and anchor not in anchors(file))):
+        leaves_site = in_site and path.startswith("..")
+        if is_relative and (leaves_site or not file.exists() or (anchor and anchor not in anchors(file))):
             broken.append(target)
     return broken
 
