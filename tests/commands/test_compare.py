@@ -15,7 +15,8 @@ from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.training import DEMO, TINY
 from zoo.commands import compare
-from zoo.compare import record, report, worker
+from zoo.compare import report, worker
+from zoo.parity import record
 
 COMPARE = os.path.join(ROOT, "tools/compare.py")
 FACES = {

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.compare import causes, formulas
-from zoo.compare.record import ROUNDING_UNITS, Call, Record, empty
+from zoo.parity.record import ROUNDING_UNITS, Call, Record, empty
 from zoo.trainer.plan import ParamGroup, Plan
 
 SAMPLES, CHANNELS, CLASSES, SIDE = 8, 4, 5, 6

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from tests.mutants.fault import FRAMEWORKS, SHARED, Fault, find_file, framework_of
 from tests.mutants.run import Job, Result, run_jobs
-from zoo.compare import record
 from zoo.compare.findings import Finding, judge
 from zoo.data.demo import motion, portraits, shapes, streets
+from zoo.parity import record
 
 PRECISIONS = ("fp64", "fp32", "mixed")
 UPDATES = 2  # the second one has momentum

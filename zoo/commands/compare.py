@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zoo import program
 from zoo.commands.options import add_recipe_arguments
-from zoo.compare import ranks, record, worker
+from zoo.compare import ranks, worker
 from zoo.compare.findings import Finding, Verdict, judge
 from zoo.compare.report import load, plot, print_speeds, print_steps, problems_of, write_page
 from zoo.config.schema import Config
@@ -16,6 +16,7 @@ from zoo.data import durable, extras
 from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
 from zoo.frameworks import FRAMEWORKS
+from zoo.parity import record
 from zoo.run.folder import numbered
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options, Request

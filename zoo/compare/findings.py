@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.compare import causes
-from zoo.compare.differences import Difference, Event, Records, computed_finer, differences, excess_rounding
 from zoo.compare.formulas import NORM_ROUNDING
-from zoo.compare.record import CLIPPED, Record
+from zoo.parity.differences import Difference, Event, Records, computed_finer, differences, excess_rounding
+from zoo.parity.record import CLIPPED, Record
 
 
 class Finding(NamedTuple):

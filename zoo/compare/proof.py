@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from zoo.compare import causes, formulas, opinions
-from zoo.compare.record import ACCUMULATED, CLIPPED, ROUNDING_UNITS, Call, Record, empty, summarize
 from zoo.compare.reference import optimizers
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.stream import open_training
+from zoo.parity.record import ACCUMULATED, CLIPPED, ROUNDING_UNITS, Call, Record, empty, summarize
+from zoo.parity.recording import ROOT, class_file, class_files
 from zoo.run.job import Job, build_trainer
 from zoo.tasks.classify import Scores
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import DeviceBatch, Trainer
-from zoo.trainer.recording import ROOT, class_file, class_files
 from zoo.trainer.state import EMA_PREFIX, OBJECTIVE_PREFIX, ema_key, slot_key, statistic_key, with_averages
 from zoo.trainer.update import GOOD_STEPS_KEY, KEYS, SCALE_KEY, SKIPPED_KEY
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from zoo.compare import opinions, proof
-from zoo.compare.differences import Records, distance, events
 from zoo.compare.findings import Finding, opinion_findings, optimizer_findings
-from zoo.compare.record import Record, empty
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
+from zoo.parity.differences import Records, distance, events
+from zoo.parity.record import Record, empty
 from zoo.run.job import Job
 from zoo.trainer.state import ema_key, with_averages
 

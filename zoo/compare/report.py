@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo import templates
-from zoo.compare.differences import Difference, Event
 from zoo.compare.findings import Verdict
 from zoo.data.errors import UserError
 from zoo.data.parsing import parsing
+from zoo.parity.differences import Difference, Event
 from zoo.weights import files
 
 WARMUP_STEPS = 3  # left out of the timing: compilers and allocators

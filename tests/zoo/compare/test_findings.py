@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers import proofs
 from zoo.compare.findings import judge
-from zoo.compare.record import CLIPPED
+from zoo.parity.record import CLIPPED
 
 ALL = ("torch", "paddle", "mindspore")
 PAIR = ("torch", "paddle")

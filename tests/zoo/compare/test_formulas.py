@@ -7,11 +7,11 @@ import pytest
 
 from zoo.compare import formulas
 from zoo.compare.causes import of_update
-from zoo.compare.record import ROUNDING_UNITS
 from zoo.optim import adamw, lars, sgd_nesterov
 from zoo.optim.base import Math
 from zoo.optim.ema import Ema
 from zoo.optim.sgd import Settings
+from zoo.parity.record import ROUNDING_UNITS
 from zoo.trainer import numpy_ops
 from zoo.trainer.plan import ParamGroup, Plan
 

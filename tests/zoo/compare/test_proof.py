@@ -11,8 +11,8 @@ from tests.zoo.trainer.tiny_reference import CLASSES, random_batch
 from tests.zoo.trainer.torch import adapter
 from tests.zoo.trainer.trainer_setup import IMAGE, assert_equal, copied_state
 from zoo.compare import proof
-from zoo.compare.record import Call, empty
 from zoo.data.batch import LABEL
+from zoo.parity.record import Call, empty
 from zoo.tasks import classify
 from zoo.trainer.plan import ParamGroup, Plan
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zoo.compare import ranks
-from zoo.compare.record import empty
+from zoo.parity.record import empty
 
 PARAMS = [SimpleNamespace(name="fc.weight", is_statistic=False, rows=None)]
 PARAMS += [SimpleNamespace(name="bn.running_mean", is_statistic=True, rows=None)]

@@ -334,7 +334,7 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: C
         training: in training mode with the batch's dropout masks, else in evaluation mode.
         keep: reduces a float64 array to what the record keeps of it.
     """
-    from zoo.trainer.recording import record  # for comparisons alone
+    from zoo.parity.recording import record  # for comparisons alone
 
     def register(cell: nn.Cell, enter: Callable, leave: Callable) -> list[Any]:
         return [cell.register_forward_pre_hook(enter), cell.register_forward_hook(leave)]

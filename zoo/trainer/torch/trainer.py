@@ -334,14 +334,14 @@ def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = 
 
 @torch.no_grad()
 def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Callable[[np.ndarray], Any]) -> Any:
-    """Run the model on a micro-batch and record every module; see zoo/trainer/recording.py.
+    """Run the model on a micro-batch and record every module; see zoo/parity/recording.py.
 
     Args:
         trainer: its running statistics are unchanged afterwards.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
         keep: reduces a float64 array to what the record keeps of it.
     """
-    from zoo.trainer.recording import record  # for comparisons alone
+    from zoo.parity.recording import record  # for comparisons alone
 
     def register(module: nn.Module, enter: Callable, leave: Callable) -> list[Any]:
         return [module.register_forward_pre_hook(enter, with_kwargs=True), module.register_forward_hook(leave)]

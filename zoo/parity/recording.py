@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TRAINERS = os.path.dirname(os.path.abspath(__file__))
+TRAINERS = os.path.join(ROOT, "zoo", "trainer")
 NOT_MODELS = (
     TRAINERS + os.sep,
     *(
         os.path.join(ROOT, name)
-        for name in ("zoo/bench/", "zoo/commands/", "zoo/compare/", "tools/", "tests/", "train.py")
+        for name in ("zoo/bench/", "zoo/commands/", "zoo/compare/", "zoo/parity/", "tools/", "tests/", "train.py")
     ),
 )
 

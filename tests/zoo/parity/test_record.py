@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from tests.helpers import proofs
-from zoo.compare import record, report
+from zoo.compare import report
 from zoo.compare.findings import Verdict, judge
-from zoo.compare.record import MAX_ELEMENTS
 from zoo.compare.report import Row, plot, relative_difference
 from zoo.data.errors import UserError
+from zoo.parity import record
+from zoo.parity.record import MAX_ELEMENTS
 from zoo.weights import files
 
 

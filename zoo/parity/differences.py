@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.compare.record import CLIPPED, ROUNDING_UNITS, Call, Record
+from zoo.parity.record import CLIPPED, ROUNDING_UNITS, Call, Record
 
 Records = Mapping[str, Record]  # by title
 AFTER = "after the updates"  # end of the titles of passes that follow the updates

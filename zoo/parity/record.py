@@ -19,7 +19,7 @@ ACCUMULATED = "update of two micro-batches"
 
 
 class Call(NamedTuple):
-    """One call of a module in a forward pass; see ModuleCall in zoo/trainer/recording.py.
+    """One call of a module in a forward pass; see ModuleCall in zoo/parity/recording.py.
 
     Attributes:
         key: prefix of the keys of its tensors, <key>/in0 and so on.

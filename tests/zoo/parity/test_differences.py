@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import proofs
-from zoo.compare import differences, record
-from zoo.compare.differences import events
+from zoo.parity import differences, record
+from zoo.parity.differences import events
 
 BN = "training/3/out0"  # key of the output of stage.bn in PyTorch and Paddle
 

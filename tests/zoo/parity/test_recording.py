@@ -1,4 +1,4 @@
-"""zoo/trainer/recording.py without a framework."""
+"""zoo/parity/recording.py without a framework."""
 
 import importlib.util
 import os
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.paths import ROOT
+from zoo.parity import recording
+from zoo.parity.recording import Recorder
 from zoo.run.stopping import BadSampleTracker
-from zoo.trainer import recording
-from zoo.trainer.recording import Recorder
 
 
 def load(path, text):
