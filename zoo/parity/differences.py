@@ -58,12 +58,15 @@ LOSS_UNITS = 8  # units of 16 bits: rounding of a loss, a mean over samples, tha
 NO_GRADIENT = 1e-6  # of the largest gradient: 0 but for rounding
 
 
+PARTS = {"in": "input", "out": "output", "dout": "output gradient", "din": "input gradient"}
+
+
 class Event(NamedTuple):
     """A tensor of the proof.
 
     Attributes:
         keys: of the tensor in each record that has it, by the record's title.
-        part: input, output, loss, gradient, grad_norm, statistic, objective (a running statistic of the loss), change,
+        part: input, output, their gradients, loss, gradient, grad_norm, statistic, objective (a running statistic of the loss), change,
             optimizer, ema or prediction.
     """
 
@@ -107,12 +110,15 @@ def _pass_events(records: Records, title: str) -> Iterator[Event]:
     ticks: list[tuple[int, Call, str]] = []
     for call in first.passes[title]:
         ticks += [(call.span[0], call, "in"), (call.span[1], call, "out")]
-    for _, call, kind in sorted(ticks, key=lambda tick: tick[0]):
+    ticks.sort(key=lambda tick: tick[0])
+    backward = [(position, call, f"d{kind}") for position, call, kind in reversed(ticks)]
+    for _, call, kind in (*ticks, *backward):
         identity = call.name, call.occurrence
         calls = {record: same[identity] for record, same in by_name.items() if identity in same}
-        for i in range(min(other.inputs if kind == "in" else other.outputs for other in calls.values())):
+        for i in range(min(other.inputs if "in" in kind else other.outputs for other in calls.values())):
             keys = {record: f"{other.key}/{kind}{i}" for record, other in calls.items()}
-            yield Event(keys, title, call.name, "input" if kind == "in" else "output", calls)
+            known = {record: key for record, key in keys.items() if key in records[record].shapes}
+            yield Event(known, title, call.name, PARTS[kind], calls)
 
 
 def _update_events(records: Records, step: str, first: Record) -> list[Event]:

@@ -1,0 +1,165 @@
+"""Comparison of two or more sides: their weights find each other, all run the same passes, and the records are judged."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.data.errors import UserError
+from zoo.parity import match
+from zoo.parity.record import Record
+from zoo.parity.record import load as load_record
+from zoo.parity.session import Session
+from zoo.parity.side import Side
+from zoo.parity.verdict import Judged, Result, judge
+from zoo.parity.worker import INPUTS, OUTLINE, Order
+from zoo.weights import files
+
+NATURAL, ALONE, EXPLAINED = "natural", "alone", "explained"
+FINE, COARSE = "fp64", "fp32"
+
+
+class Request(NamedTuple):
+    """What is compared.
+
+    Attributes:
+        sides: the first one is the reference.
+        accepted: modules of the reference whose differences are known.
+        mappings: file or names by which tensors of a side are found in the reference, by title.
+    """
+
+    sides: Sequence[Side]
+    inputs: Mapping[str, np.ndarray]
+    loss: str | None = None
+    optimizer: str | None = None
+    updates: int = 3
+    accepted: Sequence[str] = ()
+    mappings: Mapping[str, Any] = {}
+
+
+class Opened(NamedTuple):
+    """A side whose process runs."""
+
+    session: Session
+    outline: match.Outline
+    precisions: Sequence[str]
+    has_gradients: bool
+    dropout: Mapping[str, float]
+    version: str
+
+
+def run(request: Request, folder: Path) -> Result:
+    """Compare the sides, whose records go to a new folder.
+
+    Raises:
+        UserError: a side fails, or tensors do not find each other.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / INPUTS
+    path.unlink(missing_ok=True)
+    files.write(str(path), dict(request.inputs), {})
+    with ExitStack() as stack:
+        opened = _opened(request, folder, stack)
+        reference, *others = opened
+        judged = []
+        for precision in reference.precisions:
+            _order(reference, Order(f"{NATURAL}-{precision}", precision, **_training(request)))
+        for other in others:
+            judged.append(_compare(request, reference, other))
+    return Result(judged)
+
+
+def _training(request: Request) -> dict[str, Any]:
+    return {"loss": request.loss, "optimizer": request.optimizer, "updates": request.updates}
+
+
+def _opened(request: Request, folder: Path, stack: ExitStack) -> list[Opened]:
+    """Start all sides at once, and return them with the outlines of their models."""
+    sessions = []
+    for number, side in enumerate(request.sides):
+        place = folder / f"{number}-{side.title.replace(':', '-').replace('/', '-')}"
+        if place.exists():
+            shutil.rmtree(place)
+        session = Session(side, place)
+        stack.callback(session.close)
+        session.send({})
+        sessions.append(session)
+    return [_described(session, session.receive()) for session in sessions]
+
+
+def _described(session: Session, answer: Mapping[str, Any]) -> Opened:
+    record = load_record(str(session.folder / OUTLINE))
+    tensors = [match.Tensor(name, tuple(shape), *rest) for name, shape, *rest in answer["tensors"]]
+    calls = next(iter(record.passes.values()))
+    outline = match.Outline(session.side.framework, tensors, calls, record.shapes)
+    own = session.side.precision
+    precisions = (own,) if own else answer["precisions"]
+    return Opened(session, outline, precisions, answer["has_gradients"], answer["dropout"], answer["version"])
+
+
+def _order(opened: Opened, order: Order) -> None:
+    words = {**order._asdict(), "forced": [list(identity) for identity in order.forced]}
+    opened.session.ask({"order": words})
+
+
+def _record(opened: Opened, name: str) -> Record:
+    return load_record(str(opened.session.folder / f"{name}.safetensors"))
+
+
+def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
+    """Compare a side with the reference: as it is, each module alone, and with the modules that differ replaced."""
+    title = other.session.side.title
+    matched = match.match(reference.outline, other.outline, request.mappings.get(title))
+    _require_sources(title, matched)
+    match.save(matched, str(other.session.folder / "match.yaml"))
+    precision = FINE if FINE in other.precisions and FINE in reference.precisions else other.precisions[-1]
+    base = precision if precision in reference.precisions else reference.precisions[0]
+    common = {"partner": str(reference.session.folder), **_training(request)}
+    natural = f"{NATURAL}-{base}"
+    forced = tuple(dict.fromkeys(matched.calls.values()))
+    _order(other, Order(f"{NATURAL}-{precision}", precision, reference=natural, **common))
+    _order(other, Order(ALONE, precision, reference=natural, forced=forced, **common))
+    if COARSE in other.precisions and precision != COARSE:
+        _order(other, Order(f"{NATURAL}-{COARSE}", COARSE, reference=f"{NATURAL}-{COARSE}", **common))
+    names = (reference.session.side.title, title)
+    proofs = {names[0]: _record(reference, natural), names[1]: _record(other, f"{NATURAL}-{precision}")}
+    rounded = {
+        name: _record(opened, f"{NATURAL}-{COARSE}")
+        for name, opened in zip(names, (reference, other))
+        if COARSE in opened.precisions and (opened is reference or precision != COARSE)
+    }
+    alone = {names[0]: proofs[names[0]], names[1]: _record(other, ALONE)}
+    judged = judge(names, matched, proofs, alone, rounded, request.accepted)
+    judged = judged._replace(dropout=_dropout(reference, other, matched))
+    suspects = [identity for identity in forced if identity[0] in judged.suspects()]
+    if suspects and not judged.agrees_as_a_whole:
+        _order(other, Order(EXPLAINED, precision, reference=natural, forced=tuple(suspects), **common))
+        judged = judged.explained_by({**proofs, names[1]: _record(other, EXPLAINED)}, rounded)
+    return judged
+
+
+def _dropout(reference: Opened, other: Opened, matched: match.Match) -> dict[str, tuple[float, float]]:
+    """Return the rates of dropout modules that differ, by the reference's name."""
+    names = {own: partner for (own, _), (partner, _) in matched.calls.items()}
+    return {
+        names[own]: (reference.dropout[names[own]], rate)
+        for own, rate in other.dropout.items()
+        if names.get(own) in reference.dropout and reference.dropout[names[own]] != rate
+    }
+
+
+def _require_sources(title: str, matched: match.Match) -> None:
+    for name, candidates in matched.ambiguous.items():
+        raise UserError(
+            f"{title}: {name} could be {', '.join(candidates)} of the reference; "
+            f"write {name}: NAME to a file and give it as --map {title}=FILE"
+        )
+    if matched.missing:
+        raise UserError(
+            f"{title}: {len(matched.missing)} tensors have no counterpart in the reference, such as "
+            f"{', '.join(matched.missing[:3])}; the reference's {len(matched.unused)} others: "
+            f"{', '.join(matched.unused[:3])}; write OTHER: NAME to a file and give it as --map {title}=FILE"
+        )

@@ -1,0 +1,97 @@
+"""What the recorders of all frameworks share: nested values, names of tensors, and the result of a pass."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.parity.match import Tensor
+
+# Roles of tensors by the names that frameworks give them.
+ROLES = {
+    "kernel": "weight",
+    "embedding": "weight",
+    "embedding_table": "weight",
+    "scale": "weight",
+    "gamma": "weight",
+    "beta": "bias",
+    "_mean": "running_mean",
+    "_variance": "running_var",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+    "mean": "running_mean",
+    "var": "running_var",
+}
+
+
+class Objective(NamedTuple):
+    """What the backward pass starts from.
+
+    Attributes:
+        weights: of the elements of the outputs, whose weighted sum is derived.
+        loss: of the side itself, a function of the framework's outputs and inputs; None for the weighted sum.
+    """
+
+    weights: Callable[[list[np.ndarray]], list[np.ndarray]]
+    loss: Callable[[Any, Any], Any] | None = None
+
+
+class Pass(NamedTuple):
+    """Result of a pass: its outputs, what was derived, and gradients by name of the tensor, in canonical layout."""
+
+    outputs: list[np.ndarray]
+    loss: float | None
+    gradients: dict[str, np.ndarray]
+
+
+def tensors_of(named: Iterable[tuple[str, tuple[int, ...], bool]], modules: Mapping[str, Any]) -> list[Tensor]:
+    """Return the tensors of a model, given their names, canonical shapes, and whether they are trained."""
+    found = []
+    for name, shape, is_trained in named:
+        module, _, own = name.rpartition(".")
+        kind = type(modules[module]).__name__ if module in modules else ""
+        found.append(Tensor(name, shape, module, kind, ROLES.get(own, own), is_trained))
+    return found
+
+
+def replaced(values: Any, is_tensor: Callable[[Any], bool], replace: Callable[[int, Any], Any]) -> Any:
+    """Return nested tuples, lists, dictionaries and data classes with each tensor replaced, given its number."""
+    count = iter(range(1 << 30))
+
+    def walk(value: Any) -> Any:
+        if is_tensor(value):
+            return replace(next(count), value)
+        if isinstance(value, Mapping):
+            changed = {key: walk(each) for key, each in value.items()}
+            if all(changed[key] is each for key, each in value.items()):
+                return value
+            return changed if type(value) is dict else _updated(value, changed)
+        if isinstance(value, tuple | list):
+            parts = [walk(each) for each in value]
+            if all(a is b for a, b in zip(parts, value)):
+                return value
+            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = {field.name: walk(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            return dataclasses.replace(value, **fields)
+        return value
+
+    return walk(values)
+
+
+def _updated(value: Any, changed: Mapping[str, Any]) -> Any:
+    """Return a mapping of another class, such as a model's output, with changed values."""
+    for key, each in changed.items():
+        value[key] = each
+    return value
+
+
+def arguments(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the inputs as keywords if the function has parameters of all their names, else as they are ordered."""
+    try:
+        names = inspect.signature(function).parameters.keys()
+    except (TypeError, ValueError):
+        names = {}.keys()
+    return ([], dict(inputs)) if inputs.keys() <= names else (list(inputs.values()), {})

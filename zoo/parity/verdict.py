@@ -1,0 +1,199 @@
+"""Judgement of two records: which modules differ by themselves, why, and whether that explains the end result."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from zoo.parity.differences import Difference, Records, differences
+from zoo.parity.match import Match
+from zoo.parity.record import Call, Record
+
+OPTIMIZER = "optimizer"
+FORWARD, BACKWARD = ("input", "output"), ("output gradient", "input gradient")
+MAX_NAMES = 3  # of modules with one cause that a report shows
+
+
+class Finding(NamedTuple):
+    """Modules that differ for one reason.
+
+    Attributes:
+        modules: names of the reference, in the order of the computation; "" is the model itself.
+        kinds: class names on both sides.
+        what: the first tensor of each that differs.
+        relative: largest difference, relative to the largest value.
+        places: source files of the side that is compared, and lines of calls.
+    """
+
+    modules: tuple[str, ...]
+    kinds: tuple[str, str]
+    what: str
+    relative: float
+    limit: float
+    cause: str
+    remedy: str
+    places: tuple[str, ...]
+
+    def __str__(self) -> str:
+        names = ", ".join(name or "the model" for name in self.modules[:MAX_NAMES])
+        more = len(self.modules) - MAX_NAMES
+        kinds = self.kinds[0] if self.kinds[0] == self.kinds[1] else " / ".join(self.kinds)
+        size = "has another shape" if self.relative == np.inf else f"differs by {self.relative:.1e}"
+        explained = "" if self.relative == np.inf else f", where rounding explains {self.limit:.1e}"
+        lines = [f"{names}{f' and {more} more' if more > 0 else ''} ({kinds}): {self.what} {size}{explained}"]
+        lines += [f"  cause: {self.cause}"] if self.cause else []
+        lines += [f"  remedy: {self.remedy}"] if self.remedy else []
+        lines += [f"  look in: {', '.join(self.places)}"] if self.places else []
+        return "\n".join(lines)
+
+
+class Judged(NamedTuple):
+    """Comparison of a side with the reference.
+
+    Attributes:
+        natural: differences of the passes as they are.
+        alone: the same with the reference's tensors around each module.
+        findings: what differs by itself.
+        accepted: findings in modules that were accepted.
+        is_explained: whether all agrees once the modules found are replaced; None if that was not tried.
+        dropout: rates of dropout modules that differ.
+    """
+
+    titles: tuple[str, str]
+    matched: Match
+    natural: list[Difference]
+    alone: list[Difference]
+    findings: list[Finding]
+    accepted: list[Finding]
+    is_explained: bool | None = None
+    dropout: Mapping[str, tuple[float, float]] = {}
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing differs but what was accepted."""
+        rest = any(d.is_beyond for d in self.natural) and not self.accepted
+        return not self.findings and not self.dropout and not rest
+
+    @property
+    def agrees_as_a_whole(self) -> bool:
+        return not any(difference.is_beyond for difference in self.natural)
+
+    def suspects(self) -> set[str]:
+        """Return the modules that were found to differ, the accepted ones included."""
+        return {name for finding in (*self.findings, *self.accepted) for name in finding.modules}
+
+    def explained_by(self, proofs: Records, rounded: Records) -> "Judged":
+        """Return the judgement with `is_explained`, given records in which the modules found are replaced."""
+        outputs = [d for d in differences(proofs, rounded) if d.event.name == "" and d.event.part == "output"]
+        return self._replace(is_explained=not any(difference.is_beyond for difference in outputs))
+
+
+class Result(NamedTuple):
+    """Result of a comparison: a judgement for each side but the reference."""
+
+    sides: list[Judged]
+
+    @property
+    def agrees(self) -> bool:
+        return all(side.agrees for side in self.sides)
+
+
+def judge(
+    titles: tuple[str, str],
+    matched: Match,
+    proofs: Records,
+    alone: Records,
+    rounded: Records,
+    accepted: Collection[str] = (),
+) -> Judged:
+    """Judge a side.
+
+    Args:
+        titles: of the reference and the side, the keys of the records.
+        proofs: of the passes as they are; of `alone` the side's modules had the reference's inputs.
+        rounded: in fp32, perhaps not of both.
+    """
+    natural = differences(proofs, rounded)
+    of_modules = differences(alone, rounded)
+    other = alone[titles[1]]
+    found = findings(group(of_modules), alone[titles[0]], other)
+    if not found:
+        found = first_beyond(natural, proofs[titles[1]])
+    known = [finding for finding in found if {*finding.modules} <= {*accepted}]
+    return Judged(titles, matched, natural, of_modules, [finding for finding in found if finding not in known], known)
+
+
+def group(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
+    """Return what differs by the module that makes it, in the order of the computation.
+
+    The gradient of a parameter belongs to its module, an update to the optimizer. Code between two modules that changes
+    the input of the second one changes the gradient of the first one's output, too, which is not repeated.
+    """
+    groups: dict[str, list[Difference]] = {}
+    for difference in (each for each in differences if each.is_beyond and not _follows(each, differences)):
+        event = difference.event
+        module = event.name if event.part in (*FORWARD, *BACKWARD) else event.name.rpartition(".")[0]
+        groups.setdefault(OPTIMIZER if event.part == "change" else module, []).append(difference)
+    return groups
+
+
+def _follows(difference: Difference, all_differences: Sequence[Difference]) -> bool:
+    """Return whether the gradient of an output differs since the tensor that is computed of it next does."""
+    event = difference.event
+    if event.part != "output gradient":
+        return False
+    forward = [each for each in all_differences if each.event.stage == event.stage and each.event.part in FORWARD]
+    ends = [i for i, each in enumerate(forward) if each.event.calls == event.calls and each.event.part == "output"]
+    following = forward[ends[-1] + 1 :][:1] if ends else []
+    return any(each.is_beyond for each in following)
+
+
+def findings(groups: Mapping[str, Sequence[Difference]], reference: Record, other: Record) -> list[Finding]:
+    """Return findings: modules of equal classes whose first difference is of one kind and has one cause are one."""
+    merged: dict[tuple, Finding] = {}
+    for module, found in groups.items():
+        finding = _finding(module, found, reference, other)
+        key = finding.kinds, finding.what.partition(" of ")[0], finding.cause
+        if key in merged:
+            first = merged[key]
+            places = tuple(dict.fromkeys((*first.places, *finding.places)))[:4]
+            merged[key] = first._replace(
+                modules=(*first.modules, module), relative=max(first.relative, finding.relative), places=places
+            )
+        else:
+            merged[key] = finding
+    return list(merged.values())
+
+
+def _finding(module: str, found: Sequence[Difference], reference: Record, other: Record) -> Finding:
+    first = found[0]
+    kinds = tuple(next((c.kind for c in _calls(record) if c.name == module), "") for record in (reference, other))
+    call = next((c for c in _calls(other) if c.name == module), None)
+    guesses = other.settings.get("guesses", {})
+    cause, remedy = next((guesses[key] for key in _keys(module, first) if key in guesses), ("", ""))
+    limit = first.limit / first.magnitude if first.magnitude else first.limit
+    places = _places(first, call)
+    return Finding((module,), (kinds[0], kinds[1]), first.event.part, first.relative, limit, cause, remedy, places)
+
+
+def _keys(module: str, difference: Difference) -> list[str]:
+    return [f"{stage}/{module}" for stage in (difference.event.stage, "training", "evaluation")]
+
+
+def _places(difference: Difference, call: Call | None) -> tuple[str, ...]:
+    """Return where the code is: before a call if its input differs, else that of the module."""
+    if call is None:
+        return ()
+    if difference.event.part == "input":
+        return tuple(dict.fromkeys((*call.call_sites, *call.files)))
+    return tuple(dict.fromkeys((*reversed(call.files), *call.call_sites)))
+
+
+def _calls(record: Record) -> list[Call]:
+    return [call for calls in record.passes.values() for call in calls]
+
+
+def first_beyond(natural: Sequence[Difference], other: Record) -> list[Finding]:
+    """Return a finding for the first difference of passes that are not judged module by module."""
+    first = next((difference for difference in natural if difference.is_beyond), None)
+    return [] if first is None else [_finding(first.event.name, [first], other, other)]

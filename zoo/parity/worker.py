@@ -1,0 +1,273 @@
+"""The process of one side: it builds the model, describes it, and runs the passes that its parent asks for.
+
+Requests come as JSON, one per line of the standard input; results go to files, and an answer of one line to a file
+descriptor of the parent. The process needs numpy, safetensors and the side's framework alone.
+"""
+
+import importlib
+import json
+import os
+import sys
+import traceback
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.data.errors import UserError
+from zoo.parity import facts, losses, match, updates
+from zoo.parity.probe import Archive, Identity, Partner, Probe, axes
+from zoo.parity.record import Call, Record, empty
+from zoo.parity.record import load as load_record
+from zoo.parity.recorders.common import Objective
+from zoo.parity.side import Side, load
+from zoo.weights import files
+
+EVALUATION, TRAINING = "evaluation", "training"
+SUSPECT = 1e-9  # relative difference of a module's output from which on its cause is searched
+MAX_GUESSES = 8  # of causes, for modules of one class
+VARIATION = 0.1  # of the elements of initial weights that are all the same
+FRAMES = 6  # lines of a traceback that an error shows
+ARCHIVE, WEIGHTS, OUTLINE, INPUTS = "tensors", "weights.safetensors", "outline.safetensors", "inputs.safetensors"
+
+
+class Order(NamedTuple):
+    """A request for a record.
+
+    Attributes:
+        name: of the record, a file in the side's folder.
+        partner: folder of the reference; None for the reference itself.
+        reference: name of the reference's record.
+        forced: the reference's calls whose tensors replace those of the model.
+        loss: name of one of zoo/parity/losses.py; None for random weights of the outputs, or the side's own.
+        optimizer: name of one of zoo/parity/updates.py with its settings; None for none, or the side's own.
+    """
+
+    name: str
+    precision: str
+    partner: str | None = None
+    reference: str = ""
+    forced: tuple[Identity, ...] = ()
+    loss: str | None = None
+    optimizer: str | None = None
+    updates: int = 0
+
+
+class Worker:
+    """A side.
+
+    Args:
+        folder: for its results; that of the inputs lies around it.
+    """
+
+    def __init__(self, side: Side, folder: str):
+        self.side, self.folder = side, Path(folder)
+        self.inputs, _ = files.read(str(self.folder.parent / INPUTS))
+        self.recorder = importlib.import_module(f"zoo.parity.recorders.{side.framework}")
+
+    def build(self, precision: str) -> Any:
+        """Return a new model, or that of an ONNX file."""
+        source = self.side.model if self.side.framework == "onnx" else load(self.side.model)()
+        return self.recorder.Model(source, precision, self.side.device, self.side.compile)
+
+    def outline(self) -> dict[str, Any]:
+        """Describe the model by a pass in evaluation mode; write its weights, without constant tensors."""
+        model, record = self.build("fp32"), empty(self.side.framework, "fp32", {})
+        probe = Probe(model.modules(), record, EVALUATION)
+        model.run(self.inputs, probe, None)
+        probe.close()
+        record.save(str(self.folder / OUTLINE))
+        tensors = model.tensors()
+        files.write(str(self.folder / WEIGHTS), varied(model.arrays(), {each.name: each.role for each in tensors}), {})
+        return {
+            "version": self.recorder.VERSION,
+            "precisions": list(self.recorder.precisions(self.side.device)),
+            "has_gradients": self.recorder.HAS_GRADIENTS,
+            "tensors": [list(tensor) for tensor in tensors],
+            "dropout": model.dropout(),
+        }
+
+    def record(self, order: Order) -> dict[str, Any]:
+        """Run the passes and updates of a request, and write their record."""
+        record = empty(self.side.framework, order.precision, {"magnitudes": {}, "guesses": {}})
+        model, source = self.build(order.precision), Path(order.partner or self.folder)
+        matched = None if order.partner is None else match.load(str(self.folder / "match.yaml"))
+        arrays, _ = files.read(str(source / WEIGHTS))
+        model.load(arrays if matched is None else match.convert(matched, arrays))
+        record.settings["magnitudes"] = {name: float(np.abs(value).max(initial=0)) for name, value in arrays.items()}
+        passes = _Passes(
+            self, model, record, order, matched, Archive(source / ARCHIVE / (order.reference or order.name))
+        )
+        passes.evaluate()
+        if self.recorder.HAS_GRADIENTS:
+            passes.train()
+        path = self.folder / f"{order.name}.safetensors"
+        path.unlink(missing_ok=True)
+        record.save(str(path))
+        return {}
+
+
+class _Passes:
+    """The passes of one record."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        model: Any,
+        record: Record,
+        order: Order,
+        matched: match.Match | None,
+        archive: Archive,
+    ):
+        self.worker, self.model, self.record, self.order = worker, model, record, order
+        self.matched, self.archive = matched, archive
+        reference = f"{order.partner}/{order.reference}.safetensors"
+        self.reference = load_record(reference) if order.partner else None
+        self.guessed: dict[str, int] = {}
+
+    def evaluate(self) -> None:
+        probe = self._probe(EVALUATION)
+        self.model.run(self.worker.inputs, probe, None)
+        probe.close()
+
+    def train(self) -> None:
+        """Run a pass with gradients, and the updates."""
+        order, model = self.order, self.model
+        objective = losses.Weighting(order.loss, self.worker.inputs, self._like_reference)
+        own_loss = load_function(self.worker.side.loss)
+        step = self._step()
+        for number in range(max(1, order.updates)):
+            title, before = f"update {number + 1}", self._named(model.arrays())
+            probe = self._probe(TRAINING) if number == 0 else None
+            result = model.run(self.worker.inputs, probe, Objective(objective, own_loss))
+            loss = result.loss if objective.loss is None else objective.loss
+            if probe is not None:
+                probe.close()
+                if order.partner is None:
+                    self._archive_gradients(result.gradients)
+            if step is not None:
+                step(self._reference_gradients() if order.forced else result.gradients)
+            self._add(title, loss, before, self._named(model.arrays()), self._named(result.gradients))
+            if step is None or order.forced:
+                break
+
+    def _add(
+        self,
+        title: str,
+        loss: float,
+        before: Mapping[str, np.ndarray],
+        after: Mapping[str, np.ndarray],
+        gradients: Mapping[str, np.ndarray],
+    ) -> None:
+        norm = float(np.sqrt(sum(float(np.square(value).sum()) for value in gradients.values())))
+        self.record.add(f"{title}/loss", np.array(loss))
+        for name, gradient in gradients.items():
+            self.record.add(f"{title}/gradient/{name}", gradient)
+        for name, value in after.items():
+            if name in gradients:
+                self.record.add(f"{title}/change/{name}", value - before[name])
+            else:
+                self.record.add(f"{title}/statistic/{name}", value)
+        self.record.steps.append({"title": title, "loss": loss, "grad_norm": norm})
+
+    def _step(self) -> Callable[[Mapping[str, np.ndarray]], None] | None:
+        """Return the function that updates the weights along gradients."""
+        if self.worker.side.optimizer:
+            return self.model.optimizer(load(self.worker.side.optimizer))
+        return updates.Optimizer(self.order.optimizer, self.model).step if self.order.optimizer else None
+
+    def _archive_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
+        for name, gradient in gradients.items():
+            self.archive.save(f"gradient/{name}", gradient)
+
+    def _reference_gradients(self) -> dict[str, np.ndarray]:
+        assert self.matched is not None and self.reference is not None
+        names = [key.removeprefix("update 1/gradient/") for key in self.reference.shapes if "update 1/gradient/" in key]
+        found = {name: self.archive.load(f"gradient/{name}") for name in names if "#" not in name}
+        return match.convert(self.matched, {name: array for name, array in found.items() if array is not None})
+
+    def _named(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return tensors of the model by the reference's names."""
+        return dict(arrays) if self.matched is None else match.revert(self.matched, arrays)
+
+    def _like_reference(self, index: int, output: np.ndarray) -> tuple[int, ...]:
+        """Return the order of axes by which an output of the model is that of the reference."""
+        natural = tuple(range(output.ndim))
+        if self.reference is None:
+            return natural
+        key = self.reference.passes[EVALUATION][0].key
+        other = self.archive.load(f"{key}/out{index}")
+        return natural if other is None else axes(output, other)
+
+    def _probe(self, title: str) -> Probe:
+        modules, order = self.model.modules(), self.order
+        if self.reference is None:
+            return Probe(modules, self.record, title, self.archive)
+        assert self.matched is not None
+        keys = {(call.name, call.occurrence): call.key for call in self.reference.passes.get(title, [])}
+        partner = Partner(self.archive, keys, self.matched.calls, frozenset(order.forced), self._examine)
+        return Probe(modules, self.record, title, None, partner)
+
+    def _examine(self, call: Call, identity: Identity, reference: np.ndarray, own: np.ndarray) -> None:
+        """Search the cause if a module's output differs from that of its partner, whose inputs it got."""
+        scale = float(np.abs(reference).max(initial=0.0))
+        if own.shape == reference.shape and float(np.abs(own - reference).max(initial=0.0)) <= SUSPECT * scale:
+            return
+        if self.guessed.get(call.kind, 0) >= MAX_GUESSES or self.reference is None:
+            return
+        title = call.key.partition("/")[0]
+        key = next(c.key for c in self.reference.passes[title] if (c.name, c.occurrence) == identity)
+        loaded = (self.archive.load(f"{key}/in{index}") for index in range(call.inputs))
+        inputs = [np.asarray(array) for array in loaded if array is not None]
+        arrays = self.model.arrays()
+        tensors = {each.role: arrays[each.name] for each in self.model.tensors() if each.module == call.name}
+        guess = facts.explain(call.kind, inputs, tensors, np.asarray(reference), own, title == TRAINING)
+        if guess is not None:
+            self.guessed[call.kind] = self.guessed.get(call.kind, 0) + 1
+            self.record.settings["guesses"][f"{title}/{identity[0]}"] = [guess.cause, guess.remedy]
+
+
+def load_function(spec: str | None) -> Callable[..., Any] | None:
+    return load(spec) if spec else None
+
+
+def varied(arrays: Mapping[str, np.ndarray], roles: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Return weights without constant tensors: a bias of 0 would not show whether it is added, nor a scale of 1."""
+    found = {}
+    for name, value in arrays.items():
+        generator = np.random.default_rng(zlib.crc32(name.encode()))
+        noise = generator.uniform(-VARIATION, VARIATION, value.shape)
+        is_constant = value.size > 0 and np.ptp(value) == 0 and value.dtype.kind == "f"
+        found[name] = (value + noise).astype(np.float32) if is_constant else value
+        if roles.get(name) == "running_var":
+            found[name] = np.abs(found[name])
+    return found
+
+
+def main(words: list[str]) -> None:
+    """Answer requests until the input ends.
+
+    Args:
+        words: the file descriptor of the answers, the side as JSON, and its folder.
+    """
+    answers = os.fdopen(int(words[0]), "w")
+    worker: Worker | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            worker = worker or Worker(Side(**json.loads(words[1])), words[2])
+            order = request.get("order")
+            answer = worker.outline() if order is None else worker.record(_order(order))
+        except UserError as error:
+            answer = {"error": str(error)}
+        except Exception as error:  # of the user's model
+            lines = traceback.format_exc().splitlines()[-FRAMES:]
+            answer = {"error": f"{type(error).__name__}: {error}", "traceback": lines}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _order(words: Mapping[str, Any]) -> Order:
+    return Order(**{**words, "forced": tuple((name, number) for name, number in words["forced"])})
