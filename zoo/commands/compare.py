@@ -10,13 +10,14 @@ from zoo import program
 from zoo.commands.options import add_recipe_arguments
 from zoo.compare import ranks, worker
 from zoo.compare.findings import Finding, Verdict, judge
-from zoo.compare.report import load, plot, print_speeds, print_steps, problems_of, write_page
+from zoo.compare.report import load, plot, print_speeds, print_steps, problems_of
 from zoo.config.schema import Config
 from zoo.data import durable, extras
 from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
 from zoo.frameworks import FRAMEWORKS
 from zoo.parity import record
+from zoo.parity import report as pages
 from zoo.run.folder import numbered
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options, Request
@@ -177,7 +178,8 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
         path, image = os.path.join(folder, "report.html"), plot(rows) if steps else None
         if image:
             Path(folder, "curves.png").write_bytes(image)
-        write_page(path, os.path.basename(arguments.config), verdict, rows, problems, image)
+        sections = [pages.Section(pages.NATURAL, verdict.differences)]
+        pages.write_page(path, os.path.basename(arguments.config), list(rows), problems, sections, image)
         print(f"the numbers of all modules and the curves are in {path}")
     for problem in problems:
         print(f"they do not agree: {problem}" if len(sources) > 1 else problem)

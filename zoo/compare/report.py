@@ -1,39 +1,20 @@
-"""Results of a comparison for people: loss curves as a table and a plot, and a page of all modules.
+"""Loss curves of a comparison for people, as a table and a plot."""
 
-The page is one HTML file without scripts and without references to other files.
-"""
-
-import base64
 import io
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo import templates
-from zoo.compare.findings import Verdict
 from zoo.data.errors import UserError
 from zoo.data.parsing import parsing
-from zoo.parity.differences import Difference, Event
-from zoo.weights import files
 
 WARMUP_STEPS = 3  # left out of the timing: compilers and allocators
 EPS = 1e-30
 
 Rows = dict[str, list["Row"]]  # title of a framework -> its steps
-COLORS = {  # by the share of the limit
-    "below 1 %": (0.01, "#b7e1cd"),
-    "below 10 %": (0.1, "#d9efd0"),
-    "below 50 %": (0.5, "#fdf0b5"),
-    "below the limit": (1.0, "#fbd3a6"),
-    "beyond it": (float("inf"), "#f4a59a"),
-}
-PASSES = ("training input", "training output", "evaluation input", "evaluation output")
-COLUMNS = (*PASSES, "gradient", "change", "statistic", "optimizer", "later")
-PAGE = Path(__file__).with_suffix(".html")
 
 
 class Row(NamedTuple):
@@ -137,87 +118,3 @@ def plot(rows: Rows) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=120)
     return file.getvalue()
-
-
-def write_page(
-    path: str, title: str, verdict: Verdict, rows: Rows, problems: Sequence[str], image: bytes | None = None
-) -> None:
-    """Write the page.
-
-    Args:
-        problems: what does not agree.
-        image: plot of the curves, PNG.
-    """
-    text = templates.render(
-        PAGE,
-        title=title,
-        names=list(rows),
-        problems=problems,
-        count=len(verdict.differences),
-        image=base64.b64encode(image).decode() if image else "",
-        colors=COLORS,
-        columns=COLUMNS,
-        table=_table(verdict),
-    )
-    with files.atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-
-
-def _table(verdict: Verdict) -> list[tuple[str, str, str, bool, list[dict[str, str] | None]]]:
-    """Return a row for each module and parameter: name, class, call, whether it differs first, and its cells."""
-    cells: dict[str, dict[str, Difference]] = {}
-    kinds: dict[str, tuple[str, str]] = {}
-    first = next((_row_name(difference.event) for difference in verdict.differences if difference.is_beyond), None)
-    for difference in verdict.differences:
-        event, name = difference.event, _row_name(difference.event)
-        row = cells.setdefault(name, {})
-        column = _column(event)
-        if column not in row or _share(difference) > _share(row[column]):
-            row[column] = difference
-        for call in event.calls.values():
-            kinds.setdefault(name, (call.kind, next(iter(call.call_sites), "")))
-    return [
-        (name, *kinds.get(name, ("", "")), name == first, [_cell(cells[name].get(column)) for column in COLUMNS])
-        for name in _ordered(cells)
-    ]
-
-
-def _row_name(event: Event) -> str:
-    return event.name.removeprefix("momentum/") or "(the model)"
-
-
-def _ordered(cells: Mapping[str, Mapping[str, Difference]]) -> list[str]:
-    """Return the names of the rows, parameters below their modules."""
-    position = {name: number for number, name in enumerate(cells)}
-    modules = {name for name, row in cells.items() if "training output" in row}
-
-    def key(name: str) -> tuple[int, int]:
-        module = name if name in modules else name.rpartition(".")[0]
-        return position.get(module, position[name]), position[name]
-
-    return sorted(cells, key=key)
-
-
-def _cell(difference: Difference | None) -> dict[str, str] | None:
-    if difference is None:
-        return None
-    share = _share(difference)
-    hint = (
-        f"{difference.event.stage}: largest difference {difference.largest:.2e}, limit {difference.limit:.2e}, "
-        f"largest value {difference.magnitude:.2e}"
-        + (f"; {', '.join(difference.apart)} apart" if difference.apart else "")
-    )
-    color = next(color for limit, color in COLORS.values() if share <= limit)
-    return {"text": f"{difference.relative:.1e}", "color": color, "hint": hint}
-
-
-def _column(event: Event) -> str:
-    if event.stage in ("training", "evaluation") and event.part in ("input", "output"):
-        return f"{event.stage} {event.part}"
-    if event.stage != "update 1":
-        return "later"
-    return {"loss": "training output", "grad_norm": "gradient"}.get(event.part, event.part)
-
-
-def _share(difference: Difference) -> float:
-    return difference.largest / max(difference.limit, 1e-300) if difference.largest else 0.0

@@ -66,8 +66,8 @@ class Event(NamedTuple):
 
     Attributes:
         keys: of the tensor in each record that has it, by the record's title.
-        part: input, output, their gradients, loss, gradient, grad_norm, statistic, objective (a running statistic of the loss), change,
-            optimizer, ema or prediction.
+        part: input, output, their gradients, loss, gradient, grad_norm, statistic, objective (a running statistic of
+            the loss), change, optimizer, ema or prediction.
     """
 
     keys: dict[str, str]

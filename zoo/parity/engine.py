@@ -1,6 +1,6 @@
-"""Comparison of two or more sides: their weights find each other, all run the same passes, and the records are judged."""
+"""Comparison of two or more sides: their weights find each other, all run the same passes, their records are judged."""
 
-import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError
-from zoo.parity import match
+from zoo.data.errors import UserError, known_names
+from zoo.parity import inputs as input_values
+from zoo.parity import losses, match, updates
 from zoo.parity.record import Record
 from zoo.parity.record import load as load_record
 from zoo.parity.session import Session
-from zoo.parity.side import Side
+from zoo.parity.side import Side, parse, spec_of
 from zoo.parity.verdict import Judged, Result, judge
 from zoo.parity.worker import INPUTS, OUTLINE, Order
 from zoo.weights import files
@@ -51,16 +52,74 @@ class Opened(NamedTuple):
     version: str
 
 
-def run(request: Request, folder: Path) -> Result:
-    """Compare the sides, whose records go to a new folder.
+def request_of(
+    sides: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    loss: Any = None,
+    optimizer: Any = None,
+    count: int = 3,
+    accepted: Sequence[str] = (),
+    mappings: Mapping[str, Any] = {},
+    python: Mapping[str, str] = {},
+    channels_last: Sequence[str] = (),
+    seed: int = 0,
+) -> Request:
+    """Return the request that the arguments of `zoo.parity.compare` make.
+
+    Raises:
+        UserError: an argument is wrong, or names no side.
+    """
+    if len(sides) < 2:
+        raise UserError("two sides at least, such as torch=mine.py:build paddle=other.py:build")
+    own = {
+        key: value if isinstance(value, Mapping) else {} for key, value in (("loss", loss), ("optimizer", optimizer))
+    }
+    named = {f"--{key}": tuple(value) for key, value in own.items()}
+    named |= {"--python": tuple(python), "--map": tuple(mappings), "--channels-last": tuple(channels_last)}
+    for option, titles in named.items():
+        for title in titles:
+            if title not in sides:
+                raise UserError(f"{option} {title}: there is no such side{known_names(title, tuple(sides))}")
+    found = []
+    for title, source in sides.items():
+        functions: dict[str, Any] = {key: spec_of(value[title]) for key, value in own.items() if title in value}
+        parsed = parse(title, spec_of(source))
+        found.append(parsed._replace(python=python.get(title), channels_last=title in channels_last, **functions))
+    for key, value in own.items():
+        if value and len(value) < len(sides):
+            raise UserError(
+                f"--{key}: give one for each side, or one of the zoo; {', '.join({*sides} - {*value})} lacks it"
+            )
+    made = input_values.make(inputs, seed)
+    if isinstance(loss, str):
+        losses.check(loss, made)
+    if isinstance(optimizer, str):
+        updates.settings_of(optimizer)
+    shared_loss, shared_optimizer = (value if isinstance(value, str) else None for value in (loss, optimizer))
+    return Request(found, made, shared_loss, shared_optimizer, count if optimizer else 1, accepted, mappings)
+
+
+def run(request: Request, place: str | None = None) -> Result:
+    """Compare the sides.
+
+    Args:
+        place: new folder for the records; None for a temporary one.
 
     Raises:
         UserError: a side fails, or tensors do not find each other.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / INPUTS
-    path.unlink(missing_ok=True)
-    files.write(str(path), dict(request.inputs), {})
+    if place is None:
+        with tempfile.TemporaryDirectory(prefix="parity-") as temporary:
+            return _run(request, Path(temporary))
+    folder = Path(place)
+    if folder.exists():
+        raise UserError(f"{place} exists already and is not overwritten; choose another folder")
+    folder.mkdir(parents=True)
+    return _run(request, folder)
+
+
+def _run(request: Request, folder: Path) -> Result:
+    files.write(str(folder / INPUTS), dict(request.inputs), {})
     with ExitStack() as stack:
         opened = _opened(request, folder, stack)
         reference, *others = opened
@@ -81,11 +140,9 @@ def _opened(request: Request, folder: Path, stack: ExitStack) -> list[Opened]:
     sessions = []
     for number, side in enumerate(request.sides):
         place = folder / f"{number}-{side.title.replace(':', '-').replace('/', '-')}"
-        if place.exists():
-            shutil.rmtree(place)
         session = Session(side, place)
         stack.callback(session.close)
-        session.send({})
+        session.send({"withheld": [losses.LABEL] if request.loss else []})
         sessions.append(session)
     return [_described(session, session.receive()) for session in sessions]
 

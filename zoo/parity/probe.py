@@ -133,8 +133,9 @@ class Probe:
                 self.archive.save(name, array)
             return None
         identity = self.partner.calls.get((call.name, call.occurrence))
-        key = self.partner.keys.get(identity) if identity else None
-        reference = None if key is None else self.partner.archive.load(f"{key}/{part}{index}")
+        if identity is None or identity not in self.partner.keys:
+            return None
+        reference = self.partner.archive.load(f"{self.partner.keys[identity]}/{part}{index}")
         if reference is None:
             return None
         place = name.replace("/d", "/")  # a gradient has the axes of its tensor

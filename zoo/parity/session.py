@@ -15,7 +15,8 @@ from zoo.parity.side import Side
 # The package alone is found, and not what is installed beside it, which another interpreter has in other versions.
 START = """
 import importlib.util, sys
-spec = importlib.util.spec_from_file_location("zoo", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]])
+place = sys.argv[1]
+spec = importlib.util.spec_from_file_location("zoo", place + "/__init__.py", submodule_search_locations=[place])
 sys.modules["zoo"] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 from zoo.parity import worker

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +57,7 @@ def parse(title: str, model: str) -> Side:
     devices = [option for option in options if option not in (*PRECISIONS, COMPILE)]
     if len(devices) > 1:
         raise UserError(f"{title}: one device at most, of {', '.join(devices)}; precisions: {', '.join(PRECISIONS)}")
-    return Side(title, framework, model, *devices or ("cpu",), precision, COMPILE in options)
+    return Side(title, framework, model, devices[0] if devices else "cpu", precision, COMPILE in options)
 
 
 def spec_of(value: str | Callable[..., Any]) -> str:
@@ -69,10 +70,8 @@ def spec_of(value: str | Callable[..., Any]) -> str:
         return value
     name, file = getattr(value, "__qualname__", ""), None
     if callable(value):
-        try:
+        with suppress(TypeError):
             file = inspect.getsourcefile(value)
-        except TypeError:
-            pass
     if not file or not os.path.isfile(file) or not name.replace(".", "").isidentifier():
         raise UserError(
             f"{value!r}: a side runs in a process of its own, so its model comes from a function in a file; "

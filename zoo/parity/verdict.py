@@ -1,5 +1,6 @@
 """Judgement of two records: which modules differ by themselves, why, and whether that explains the end result."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,23 @@ from zoo.parity.record import Call, Record
 
 OPTIMIZER = "optimizer"
 FORWARD, BACKWARD = ("input", "output"), ("output gradient", "input gradient")
+WORDS = {  # for a report, by the part that differs first
+    "input": "its input, which the code before it computes,",
+    "output": "its output",
+    "output gradient": "the gradient of its output, which the code behind it computes,",
+    "input gradient": "the gradient of its input",
+    "gradient": "the gradient of its weights",
+    "statistic": "its running statistic",
+    "change": "the update of its weights",
+    "loss": "the loss",
+}
 MAX_NAMES = 3  # of modules with one cause that a report shows
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = len(names) - MAX_NAMES
+    return ", ".join(name or "the model" for name in names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 class Finding(NamedTuple):
@@ -35,12 +52,10 @@ class Finding(NamedTuple):
     places: tuple[str, ...]
 
     def __str__(self) -> str:
-        names = ", ".join(name or "the model" for name in self.modules[:MAX_NAMES])
-        more = len(self.modules) - MAX_NAMES
         kinds = self.kinds[0] if self.kinds[0] == self.kinds[1] else " / ".join(self.kinds)
         size = "has another shape" if self.relative == np.inf else f"differs by {self.relative:.1e}"
         explained = "" if self.relative == np.inf else f", where rounding explains {self.limit:.1e}"
-        lines = [f"{names}{f' and {more} more' if more > 0 else ''} ({kinds}): {self.what} {size}{explained}"]
+        lines = [f"{some(self.modules)} ({kinds}): {WORDS[self.what]} {size}{explained}"]
         lines += [f"  cause: {self.cause}"] if self.cause else []
         lines += [f"  remedy: {self.remedy}"] if self.remedy else []
         lines += [f"  look in: {', '.join(self.places)}"] if self.places else []
@@ -78,6 +93,38 @@ class Judged(NamedTuple):
     def agrees_as_a_whole(self) -> bool:
         return not any(difference.is_beyond for difference in self.natural)
 
+    def __str__(self) -> str:
+        """Return the report."""
+        reference, side = self.titles
+        rules = Counter(source.rule for source in self.matched.tensors.values())
+        lines = [
+            f"{side} beside {reference}: {len(self.matched.tensors)} tensors found by "
+            f"{', '.join(f'{rule} ({count})' for rule, count in rules.most_common()) or 'nothing: it has none'}"
+        ]
+        if self.matched.unused:
+            lines.append(f"not in {side}: {some(self.matched.unused)}")
+        for name, (rate, other) in self.dropout.items():
+            lines.append(f"{name}: the rate of dropout is {other:g} instead of {rate:g}")
+        for finding in self.findings:
+            lines.append(str(finding))
+        for finding in self.accepted:
+            lines.append(f"accepted: {finding}")
+        lines.append(self.summary())
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        """Return a sentence on the passes as they are."""
+        beyond = [difference for difference in self.natural if difference.is_beyond]
+        outputs = [each for each in self.natural if each.event.name == "" and each.event.part == "output"]
+        largest = max((each.relative for each in outputs), default=0.0)
+        if not beyond:
+            end = "they agree" if self.agrees else "as a whole, they agree"
+            return f"{end}: {len(self.natural)} tensors are equal within rounding, outputs to {largest:.1e}"
+        what = f"they differ: {len(beyond)} of {len(self.natural)} tensors, outputs by {largest:.1e}"
+        if self.is_explained is None:
+            return what
+        return f"{what}, all of it by the modules above" if self.is_explained else f"{what}, not by these modules alone"
+
     def suspects(self) -> set[str]:
         """Return the modules that were found to differ, the accepted ones included."""
         return {name for finding in (*self.findings, *self.accepted) for name in finding.modules}
@@ -96,6 +143,9 @@ class Result(NamedTuple):
     @property
     def agrees(self) -> bool:
         return all(side.agrees for side in self.sides)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.sides))
 
 
 def judge(

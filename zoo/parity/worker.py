@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,6 +65,7 @@ class Worker:
     def __init__(self, side: Side, folder: str):
         self.side, self.folder = side, Path(folder)
         self.inputs, _ = files.read(str(self.folder.parent / INPUTS))
+        self.given = self.inputs  # those that the model gets
         self.recorder = importlib.import_module(f"zoo.parity.recorders.{side.framework}")
 
     def build(self, precision: str) -> Any:
@@ -72,11 +73,16 @@ class Worker:
         source = self.side.model if self.side.framework == "onnx" else load(self.side.model)()
         return self.recorder.Model(source, precision, self.side.device, self.side.compile)
 
-    def outline(self) -> dict[str, Any]:
-        """Describe the model by a pass in evaluation mode; write its weights, without constant tensors."""
+    def outline(self, withheld: Sequence[str]) -> dict[str, Any]:
+        """Describe the model by a pass in evaluation mode; write its weights, without constant tensors.
+
+        Args:
+            withheld: inputs that are not the model's.
+        """
+        self.given = {name: value for name, value in self.inputs.items() if name not in withheld}
         model, record = self.build("fp32"), empty(self.side.framework, "fp32", {})
         probe = Probe(model.modules(), record, EVALUATION)
-        model.run(self.inputs, probe, None)
+        model.run(self.given, probe, None)
         probe.close()
         record.save(str(self.folder / OUTLINE))
         tensors = model.tensors()
@@ -129,7 +135,7 @@ class _Passes:
 
     def evaluate(self) -> None:
         probe = self._probe(EVALUATION)
-        self.model.run(self.worker.inputs, probe, None)
+        self.model.run(self.worker.given, probe, None)
         probe.close()
 
     def train(self) -> None:
@@ -141,7 +147,7 @@ class _Passes:
         for number in range(max(1, order.updates)):
             title, before = f"update {number + 1}", self._named(model.arrays())
             probe = self._probe(TRAINING) if number == 0 else None
-            result = model.run(self.worker.inputs, probe, Objective(objective, own_loss))
+            result = model.run(self.worker.given, probe, Objective(objective, own_loss))
             loss = result.loss if objective.loss is None else objective.loss
             if probe is not None:
                 probe.close()
@@ -259,7 +265,7 @@ def main(words: list[str]) -> None:
         try:
             worker = worker or Worker(Side(**json.loads(words[1])), words[2])
             order = request.get("order")
-            answer = worker.outline() if order is None else worker.record(_order(order))
+            answer = worker.outline(request["withheld"]) if order is None else worker.record(_order(order))
         except UserError as error:
             answer = {"error": str(error)}
         except Exception as error:  # of the user's model

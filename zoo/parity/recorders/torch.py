@@ -82,13 +82,13 @@ class Model:
             if isinstance(module, DROPOUT):
                 module.eval()
         self.model.zero_grad(set_to_none=True)
-        hooks = self._hooks(probe) if probe else []
+        hooks = self._hooks(probe) if probe and not self.is_compiled else []
         given = {name: self._input(array) for name, array in inputs.items()}
         positional, keywords = arguments(self.model.forward, nested(given))
         amp = torch.autocast(self.device.type, self.amp_dtype) if self.is_mixed else nullcontext()
         try:
             with torch.set_grad_enabled(training), amp:
-                outputs = self.call(*positional, **keywords)
+                outputs = self._call(positional, keywords, probe)
                 total = self._total(objective, outputs, given) if objective else None
             if total is not None:
                 total.backward()
@@ -100,6 +100,15 @@ class Model:
         }
         value = None if total is None else float(total.detach())
         return Pass([array_of(tensor) for tensor in flat(outputs)], value, gradients)
+
+    def _call(self, positional: list[Any], keywords: dict[str, Any], probe: Probe | None) -> Any:
+        """Call the model; one that is compiled has no hooks, and is reported as a whole."""
+        if probe is None or not self.is_compiled:
+            return self.call(*positional, **keywords)
+        probe.enter("", self.model, [array_of(tensor) for tensor in flat((positional, keywords))])
+        outputs = self.call(*positional, **keywords)
+        probe.leave([array_of(tensor) for tensor in flat(outputs)])
+        return outputs
 
     def _total(self, objective: Objective, outputs: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         if objective.loss:
