@@ -152,6 +152,22 @@ def write_streamed(path: str, tensors: Mapping[str, Any], metadata: Mapping[str,
     The bytes are those of the library's own writer, which needs every tensor whole in memory. Here the blocks of a
     StreamedTensor are written as they come, and tensors in the order of storage_order.
     """
+    with open(path, "wb", opener=durable.fresh) as file:
+        digest = hashlib.sha256()
+        for part in _parts(tensors, metadata):
+            file.write(part)
+            digest.update(part)
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell(), digest.hexdigest()
+
+
+def content(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> bytes:
+    """Return the bytes of a safetensors file, the same each time; the library writes metadata in random order."""
+    return b"".join(_parts(tensors, metadata))
+
+
+def _parts(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name in storage_order(tensors):
@@ -164,18 +180,7 @@ def write_streamed(path: str, tensors: Mapping[str, Any], metadata: Mapping[str,
         offset += size
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with open(path, "wb", opener=durable.fresh) as file:
-        digest = hashlib.sha256()
-        for part in _parts(len(text).to_bytes(8, "little") + text, tensors):
-            file.write(part)
-            digest.update(part)
-        file.flush()
-        os.fsync(file.fileno())
-        return file.tell(), digest.hexdigest()
-
-
-def _parts(header: bytes, tensors: Mapping[str, np.ndarray | StreamedTensor]) -> Iterator[bytes | memoryview]:
-    yield header
+    yield len(text).to_bytes(8, "little") + text
     for name in storage_order(tensors):
         tensor = tensors[name]
         for block in tensor.blocks if isinstance(tensor, StreamedTensor) else [tensor]:
