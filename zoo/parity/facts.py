@@ -2,7 +2,7 @@
 
 facts.toml has a row per fact: an option of a formula in zoo/parity/formulas/, its value in each framework when nobody
 sets it, and the code that sets it. A fact explains a difference where the formula gives the numbers of the reference
-with one value and those of the suspect with another. docs/differences.md has the same rows; tests run all of their code.
+with one value and those of the suspect with another. docs/differences.md has the same rows; tests run their code.
 """
 
 import tomllib
