@@ -11,7 +11,7 @@ from typing import Any
 from zoo.config import loader
 from zoo.data import durable
 from zoo.data.errors import UserError, similar_name
-from zoo.data.home import home
+from zoo.data.host import home
 from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.run.recorded_recipe import read_recipe

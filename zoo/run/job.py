@@ -17,8 +17,8 @@ from zoo.distributed import group as groups
 from zoo.distributed.group import Group
 from zoo.models import Spec, folder, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
-from zoo.run import checkpoint, class_weights, exported, schedule
-from zoo.run.dataset import Data, load_data
+from zoo.run import checkpoint, exported, schedule
+from zoo.run.dataset import Data, load_data, resolve_class_weights
 from zoo.run.request import Request
 from zoo.tasks import Task
 from zoo.trainer import load_backend
@@ -138,7 +138,7 @@ def assemble(
     fields, classes = loaded.train_set.fields, len(loaded.train_set.classes)
     _check_task(spec, model, dataset, loaded.train_set, loaded.val_set)
     arch = resolve_arch(spec, cfg.model, fields, classes)
-    loss, weighting = class_weights.resolve(cfg.task, loaded.train_set, arch.num_classes)
+    loss, weighting = resolve_class_weights(cfg.task, loaded.train_set, arch.num_classes)
     _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
     _check_sharding(spec, arch, group.size)
     notes = *describe_groups(cfg.optim.groups, spec.shapes(arch)), *weighting
