@@ -30,7 +30,7 @@ from zoo.run.hub import resolve
 from zoo.run.weights import averages_note
 from zoo.stream import Batches, batches
 from zoo.trainer import load_backend
-from zoo.weights import files, imagenet, onnx_file, recorded, registry
+from zoo.weights import files, imagenet, recorded, registry
 from zoo.weights.match import merge
 from zoo.weights.recorded import has_averages, model_file
 
@@ -255,7 +255,7 @@ def load(
     path, changes = os.fspath(weights), override_pairs(overrides)
     found = trained.read(path, framework, device, changes, raw)
     load_trained = cache(found.load)
-    if onnx_file.is_onnx(path):
+    if files.is_onnx(path):
         model = cast(Any, load_trained().trainer).session.runtime
     else:
         if found.is_averaged:

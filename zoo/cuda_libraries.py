@@ -42,12 +42,12 @@ NVCC = '#!/bin/sh\necho "Cuda compilation tools, release 11.6, V11.6.124"\n'
 RUNTIME_OF_NVCC = "libcudart.so.11.6.55"  # MindSpore takes the version from this name, too
 
 
-def prepare(framework: str) -> None:
-    """Let MindSpore find the CUDA libraries of the Python environment. To be called before a framework is imported.
+def prepare() -> None:
+    """Let MindSpore find the CUDA libraries of the Python environment. To be called before it is imported.
 
     Nothing happens without these packages, or without a driver; a CUDA toolkit of the system is used as it is set up.
     """
-    if framework == "mindspore" and not missing() and _open(DRIVER):
+    if not missing() and _open(DRIVER):
         home = toolkit()
         # An nvcc of another version would hide the back end, so a CUDA_HOME of the user is replaced.
         os.environ["CUDA_HOME"] = str(home)

@@ -7,7 +7,6 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Literal, get_args
 
-from zoo import cuda_libraries
 from zoo.data import extras
 from zoo.data.errors import UserError
 
@@ -18,7 +17,10 @@ FRAMEWORKS: tuple[str, ...] = get_args(Framework)
 def prepare(framework: str) -> None:
     """Let a framework find the CUDA libraries of the Python environment. To be called before it is imported."""
     if framework not in sys.modules:
-        cuda_libraries.prepare(framework)
+        if framework == "mindspore":
+            from zoo import cuda_libraries  # which the others do without
+
+            cuda_libraries.prepare()
         with suppress(ImportError):  # behind a framework, its libgomp may find no static TLS left on ARM
             importlib.import_module("cv2")
 

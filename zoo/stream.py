@@ -12,7 +12,7 @@ from typing import Any
 from zoo.data.batch import Batch, Field
 from zoo.data.errors import UserError
 from zoo.data.stream import Stream, UnreadableSample, open_training
-from zoo.distributed import rendezvous
+from zoo.distributed.group import Group
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import load_spec, resolve_arch
 from zoo.notebook import argument_names, override_pairs
@@ -110,7 +110,7 @@ def batches(
     if not isinstance(world_size, int) or rank >= world_size:
         raise UserError(f"rank: {rank} is none of the ranks of world_size={world_size!r}, which begin with 0")
     request = resolve_recipe(Options(os.fspath(recipe), override_pairs(overrides), framework=framework))
-    cfg, group = request.config, rendezvous.connect(Launch(), 0)
+    cfg, group = request.config, Group(Launch())
     train_set = load_data(request.resolved["data.name"].value, cfg.data, group).train_set
     plan, samples = schedule.batch_plan(cfg.train, world_size), len(train_set)
     begin, end = 0, schedule.clock(cfg.train, samples, world_size).steps * plan.accumulate

@@ -16,7 +16,9 @@ from tests.helpers.paths import ROOT
 from tests.helpers.training import DEMO, TINY
 from zoo.commands import compare
 from zoo.compare import report, worker
+from zoo.data.errors import Option
 from zoo.parity import record
+from zoo.trainer.world import UnsupportedPrecision
 
 COMPARE = os.path.join(ROOT, "tools/compare.py")
 FACES = {
@@ -189,6 +191,7 @@ def test_a_framework_without_the_precision_is_left_out_unless_it_is_asked_for(
 
     def run_worker(framework, arguments, folder):
         if framework in refusing:
+            Path(folder, f"{framework}.refusal").write_text(reason)
             return f"{framework} exited with code 2; the end of x.log:\nWARNING\nerror: {reason}\n"
         return copy_results(recorded[0], framework, folder)
 
@@ -201,6 +204,18 @@ def test_a_framework_without_the_precision_is_left_out_unless_it_is_asked_for(
     refusing |= {"torch", "mindspore"}
     assert compare_with(tmp_path / "three", frameworks=None) == 2
     assert capsys.readouterr().err.count(reason) == 3
+
+
+def test_a_worker_hands_over_that_its_framework_has_no_such_precision(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise UnsupportedPrecision("train.precision: it has no 16 bits; leave ", Option("--amp", True), " out")
+
+    monkeypatch.setattr(worker, "join", lambda *_: None)
+    monkeypatch.setattr(worker, "assemble", refuse)
+    assert worker.refusal(str(tmp_path / "paddle")) == ""
+    with pytest.raises(UnsupportedPrecision):
+        worker.run_rank(None, {}, 0, str(tmp_path / "paddle"))
+    assert worker.refusal(str(tmp_path / "paddle")) == "train.precision: it has no 16 bits; leave --amp out"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 
 from tests.helpers.paths import ROOT
 from zoo.distributed import environment as launches
+from zoo.distributed.group import Group
 from zoo.distributed.rendezvous import connect, free_port
 from zoo.trainer import load_backend
 
@@ -75,7 +76,8 @@ NATIVE = {"torch": "torchrun", "paddle": "paddle.distributed.launch", "mindspore
 @contextmanager
 def connected(framework):
     """Yield the world and the group of this process, which a launcher has started, and end it."""
-    group = connect(launches.detect(os.environ), 100)
+    launch = launches.detect(os.environ)
+    group = connect(launch, 100) if launch.size > 1 else Group(launch)
     launches.prepare(group)
     is_server = group.size > 1 and group.rank == 0
     port = group.all_gather(free_port(group.launch.address) if is_server else 0)[0]

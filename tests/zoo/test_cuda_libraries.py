@@ -76,7 +76,7 @@ def driver(monkeypatch):
 
 def test_mindspore_finds_a_toolkit_of_links(environment, driver, tmp_path):
     driver(Driver())
-    cuda_libraries.prepare("mindspore")
+    cuda_libraries.prepare()
     home = Path(os.environ["CUDA_HOME"])
     assert home.parent == tmp_path / "cache" / "vision-zoo"
     told = subprocess.run([home / "bin" / "nvcc", "--version"], capture_output=True, text=True, check=True).stdout
@@ -91,26 +91,25 @@ def test_libraries_are_loaded_after_those_that_they_need(environment, driver, mo
     driver(Driver())
     loaded = []
     monkeypatch.setattr(cuda_libraries.ctypes, "CDLL", lambda path: loaded.append(Path(path).name))
-    cuda_libraries.prepare("mindspore")
+    cuda_libraries.prepare()
     assert sorted(loaded) == sorted(LIBRARIES)
     assert loaded.index("libcublasLt.so.11") < loaded.index("libcublas.so.11") < loaded.index("libcusolver.so.11")
 
 
 @pytest.mark.parametrize(
-    "change, present, framework",
+    "change, present",
     [
-        ("no driver", None, "mindspore"),
-        ("a package is missing", Driver(), "mindspore"),
-        ("another framework", Driver(), "torch"),
+        ("no driver", None),
+        ("a package is missing", Driver()),
     ],
 )
-def test_nothing_is_changed_where_mindspore_cannot_use_a_gpu(environment, driver, change, present, framework):
+def test_nothing_is_changed_where_mindspore_cannot_use_a_gpu(environment, driver, change, present):
     driver(present)
     if change == "a package is missing":
         (environment / "nvidia/cufft/lib/libcufft.so.10").unlink()
         assert cuda_libraries.missing() == ["libcufft.so.10"]
     before = dict(os.environ)
-    cuda_libraries.prepare(framework)
+    cuda_libraries.prepare()
     assert dict(os.environ) == before
 
 
@@ -192,14 +191,17 @@ def test_links_need_paddle_and_the_packages(environment, capsys, monkeypatch):
 
 def test_a_framework_is_prepared_before_it_is_imported(monkeypatch):
     prepared = []
-    monkeypatch.setattr(cuda_libraries, "prepare", prepared.append)
+    monkeypatch.setattr(cuda_libraries, "prepare", lambda: prepared.append("prepared"))
     monkeypatch.delitem(sys.modules, "mindspore", raising=False)
     monkeypatch.setattr(frameworks.importlib, "import_module", prepared.append)
     frameworks.import_for("mindspore", "zoo.trainer.mindspore", frameworks.FRAMEWORKS, "the trainer")
-    assert prepared == ["mindspore", "cv2", "zoo.trainer.mindspore"]
+    assert prepared == ["prepared", "cv2", "zoo.trainer.mindspore"]
     monkeypatch.setitem(sys.modules, "mindspore", object())
     frameworks.prepare("mindspore")  # too late: it is imported
     assert len(prepared) == 3
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    frameworks.prepare("torch")
+    assert prepared[3:] == ["cv2"]  # the others find their libraries themselves
 
 
 def test_names_of_the_extra():

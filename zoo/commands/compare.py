@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,7 +47,6 @@ examples
 
 Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 EXACT_SETTINGS = ("train.precision=exact", "train.amp_level=null", "train.fp16_allreduce=false")
-REFUSED = re.compile(r"^error: (train\.(?:precision|amp_level): .*)", re.MULTILINE)  # in the output of a framework
 EXACT_TOLERANCE = 1e-6  # largest relative difference of a loss
 SLOW_PROCESSES = ("mindspore",)  # frameworks whose processes need a minute to join
 
@@ -119,9 +117,9 @@ def compare(arguments: argparse.Namespace) -> int:
     for framework in reversed(frameworks):
         print(f"{framework}: the proof and {arguments.steps} steps ...", flush=True)
         failure = run_worker(framework, arguments, folder)
-        refusal = REFUSED.search(failure)
+        refusal = worker.refusal(os.path.join(folder, framework))
         if refusal and not arguments.frameworks:
-            refusals.append(f"{framework} is left out: {refusal[1]}")
+            refusals.append(f"{framework} is left out: {refusal}")
             print(refusals[-1], flush=True)
             continue
         if failure:

@@ -15,7 +15,7 @@ from zoo.frameworks import FRAMEWORKS
 from zoo.models import require_graph
 from zoo.run import recorded_recipe, trained
 from zoo.run.weights import averages_note
-from zoo.weights import files, onnx_file
+from zoo.weights import files
 from zoo.weights.onnx_file import PRECISIONS, OnnxMetadata
 
 EPILOG = """\
@@ -103,7 +103,7 @@ def export(arguments: argparse.Namespace) -> None:
     if not arguments.out.endswith(".onnx"):
         raise UserError(f"--out {arguments.out}: the name must end in .onnx")
     require_new(arguments.out, "--out")
-    if onnx_file.is_onnx(arguments.weights):
+    if files.is_onnx(arguments.weights):
         raise UserError(f"{arguments.weights} is an exported model; give the checkpoint that it was exported from")
     read = trained.read(arguments.weights, arguments.framework, arguments.device, arguments.override, arguments.raw)
     require_graph(read.model)

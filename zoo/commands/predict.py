@@ -41,7 +41,7 @@ from zoo.run.folder import numbered
 from zoo.run.stopping import StopSignal
 from zoo.run.trained import Trained
 from zoo.run.weights import averages_note
-from zoo.weights import files, onnx_file
+from zoo.weights import files
 
 EPILOG = """\
 The checkpoint holds its recipe and its class names; the data it was trained on is not needed. A file is read and
@@ -293,7 +293,7 @@ def find_album(found: Trained, folder: str | None, top: int | None) -> list[str]
 def check_explained(found: Trained, arguments: argparse.Namespace) -> None:
     """Raise UserError if --explain does not go with the model, or names none of its classes."""
     name = arguments.explain
-    if name is not None and (not found.class_names or onnx_file.is_onnx(arguments.weights) or arguments.stream):
+    if name is not None and (not found.class_names or files.is_onnx(arguments.weights) or arguments.stream):
         raise UserError("--explain: is for files, and for checkpoints of classes and scenes; leave it out")
     if name is not None and found.spec.TASK == "classify":
         require_features(found.model, found.cfg.framework, "--explain")
@@ -313,7 +313,7 @@ def make_folder(out: str | None, checkpoint: str) -> str:
         return out
     path = Path(os.path.realpath(checkpoint))
     run = path.parents[1] if path.parent.name == FOLDER else path
-    stem = os.path.join("predictions", run.stem if onnx_file.is_onnx(checkpoint) else run.name)
+    stem = os.path.join("predictions", run.stem if files.is_onnx(checkpoint) else run.name)
     try:
         return durable.new_folder(numbered(stem))
     except OSError as error:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from zoo import program
-from zoo.commands import json_schema, keys, plan
 from zoo.commands.options import TRAINING_FLAGS, add_recipe_arguments
 from zoo.config import loader
 from zoo.config.schema import Config, Optim, Train
@@ -44,9 +43,13 @@ def main(argv: list[str]) -> int:
         print("\n".join(table(rows, ("recipe", "what it is"), width=terminal_width())))
         return 0
     if arguments.schema:
+        from zoo.commands import json_schema  # as the others here, which a training does without
+
         print(json.dumps(json_schema.schema(), indent=1))
         return 0
     if arguments.explain is not None:
+        from zoo.commands import keys
+
         has_recipe = arguments != parse(["--explain", arguments.explain])  # or a change to one, which needs it
         resolved = read(arguments).resolved if has_recipe else None
         print(keys.explain(arguments.explain, resolved, terminal_width() or 80))
@@ -55,6 +58,8 @@ def main(argv: list[str]) -> int:
     if arguments.print_config:
         print(loader.render(request.resolved), end="")
     elif arguments.plan:
+        from zoo.commands import plan
+
         print(plan.table(request, arguments.plan), end="")
     else:
         run = execute(request)
@@ -184,7 +189,7 @@ def read(arguments: argparse.Namespace) -> Request:
     if arguments.max_steps is not None and arguments.max_steps < 1:
         raise UserError("--max-steps: must be at least 1")
     if arguments.eval_only and not (arguments.weights or arguments.resume):
-        raise UserError("--eval-only: name what to evaluate with --weights FILE or --resume DIR")
+        raise UserError("name what to evaluate with --weights FILE or --resume DIR")
     if arguments.accept_changed_data and not arguments.resume:
         raise UserError("--accept-changed-data: belongs to --resume; a new run takes the data as they are")
     window = _window(arguments)

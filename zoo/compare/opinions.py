@@ -153,7 +153,7 @@ def of_recipe(job: Job, cfg: Config) -> list[Opinion]:
     if job.model in recipe.MODELS:
         places = (f"zoo/models/{job.model}/spec.py", "zoo/run/job.py")
         found += [Opinion(what, places) for what in _groups(job, cfg)]
-    found += [Opinion(what, ("zoo/run/class_weights.py", "zoo/data/order.py")) for what in _class_weights(job, cfg)]
+    found += [Opinion(what, ("zoo/run/dataset.py", "zoo/data/order.py")) for what in _class_weights(job, cfg)]
     if job.loss.task in METRICS:
         places = (f"zoo/tasks/{job.loss.task}.py", "zoo/run/evaluation.py")
         found += [Opinion(what, places) for what in of_metric(job.task, cfg.task, job.group)]

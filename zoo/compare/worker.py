@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from zoo.compare import proof, ranks
 from zoo.compare.report import Row
@@ -20,11 +21,13 @@ from zoo.run.request import Request
 from zoo.run.resume import restore
 from zoo.run.stopping import BadSampleTracker
 from zoo.trainer.plan import Mode
+from zoo.trainer.world import UnsupportedPrecision
 
 POLL_INTERVAL = 0.1  # seconds
 GRACE = 20.0  # seconds that the other ranks have to end by themselves after one has failed
 LOCALHOST = "127.0.0.1"
 MAX_LOG_LINES = 15  # of a framework that failed
+REFUSAL = ".refusal"  # suffix of the message of a framework that has no such precision
 
 
 def run_rank(request: Request, environment: Mapping[str, str], steps: int, stem: str, with_proof: bool = True) -> None:
@@ -35,14 +38,24 @@ def run_rank(request: Request, environment: Mapping[str, str], steps: int, stem:
         stem: path of the results without their suffixes.
         with_proof: whether to run the proof.
     """
-    job = assemble(request, join(request, environment))
-    restore(request.config, job, None, print)
-    if with_proof:
-        write_proofs(job, request.config, stem)
+    try:
+        job = assemble(request, join(request, environment))
+        restore(request.config, job, None, print)
+        if with_proof:
+            write_proofs(job, request.config, stem)
+    except UnsupportedPrecision as error:
+        Path(stem + REFUSAL).write_text(str(error), encoding="utf-8")
+        raise
     train(job, request.config.seed, steps, stem + ".jsonl")
     job.world.close()
     job.group.close()
     job.world.exit_process(0)
+
+
+def refusal(stem: str) -> str:
+    """Return why a framework has no such precision; "" if it has not said so."""
+    path = Path(stem + REFUSAL)
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def run_one_of_two(request: Request, environment: Mapping[str, str], stem: str) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from zoo.data import durable
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER, MAGIC, RecordFile, unpack_image
-from zoo.data.home import home
+from zoo.data.host import home
 
 WHOLE_SIZE = 16384  # bytes; smaller files are read whole
 BLOCK = 4096  # bytes

@@ -127,7 +127,8 @@ def check(settings: Any) -> None:
         values = value if isinstance(value, tuple) else (value,)
         numbers = [item for item in values if isinstance(item, (int, float)) and not isinstance(item, bool)]
         if not all(map(limits.holds, numbers)):
-            raise SettingError(name, f"must be {limits}, got {value!r}{limits.remedy(numbers)}")
+            finite = "" if all(map(math.isfinite, numbers)) else "finite and "
+            raise SettingError(name, f"must be {finite}{limits}, got {value!r}{limits.remedy(numbers)}")
         if limits.ordered and numbers != sorted(numbers):
             raise SettingError(name, f"must not decrease, got {value!r}")
 

@@ -1,4 +1,4 @@
-"""Resources of this host that the process may use: CPU cores and memory, within the limits of its container."""
+"""What this host has: CPU cores and memory, within the limits of the container, and a folder that runs share."""
 
 import ctypes
 import os
@@ -7,15 +7,23 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import psutil
 
 CGROUP = Path("/sys/fs/cgroup")
 LOADS = Path("/proc/loadavg")  # Linux: 0.52 0.58 0.59 2/345 6789
+PROCESSORS = Path("/proc/cpuinfo")
 SHARED_MEMORY = "/dev/shm"
 PARENT_POLL_INTERVAL = 0.5  # seconds between two looks at the parent process
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
+
+
+def home(*names: str) -> str:
+    """Return a path in the folder that runs share: $ZOO_HOME, by default `vision-zoo` in the user's cache folder."""
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(os.environ.get("ZOO_HOME") or os.path.join(caches, "vision-zoo"), *names)
 
 
 def end_with_parent(parent: int, by_kernel: bool = False) -> None:
@@ -67,6 +75,12 @@ def cpu_quota() -> float | None:
     return None
 
 
+@cache
+def x264_parameters() -> tuple[str, ...]:
+    """Return parameters that make x264 deterministic: its AVX-512 code gives different bytes in every run."""
+    return ("asm=avx2",) if "avx512" in _read(PROCESSORS) else ()
+
+
 def running() -> int:
     """Return how many threads of this host compute or are ready to, this one included; 0 where it is not known."""
     fields = _read(LOADS).split()
@@ -87,6 +101,6 @@ def free_shared_memory() -> int:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(errors="replace").strip()
     except OSError:
         return ""

@@ -18,7 +18,8 @@ from zoo.data import host, loaders, mixing, order, readers
 from zoo.data.batch import Batch, DropoutMask
 from zoo.data.dataset import Dataset, PlannedSample
 from zoo.data.errors import BadSample, UnreadableData
-from zoo.data.loaders import Loader, dali_graph
+from zoo.data.loaders import Loader
+from zoo.data.loaders.packed import pack
 from zoo.data.readers import Readers
 from zoo.data.stages import COLLATE, Seconds, measure, stage, total
 
@@ -371,7 +372,7 @@ def _installed_loader(dataset: Dataset, given: str | None) -> str:
 
 def _collate(samples: Sequence[PlannedSample], batch_size: int) -> Batch:
     with stage(COLLATE):
-        return dali_graph.pack(samples, batch_size)
+        return pack(samples, batch_size)
 
 
 def _missing_sample(dataset: Dataset) -> PlannedSample:

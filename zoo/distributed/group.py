@@ -15,7 +15,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from safetensors.numpy import load, save
@@ -23,10 +24,12 @@ from safetensors.numpy import load, save
 from zoo import program
 from zoo.config import loader
 from zoo.data.errors import UserError
-from zoo.distributed.heartbeat import Heartbeat
 from zoo.distributed.wire import Channel, ConnectionLost, pack, unpack
 from zoo.trainer.protocol import Trainer
 from zoo.trainer.world import Launch
+
+if TYPE_CHECKING:
+    from zoo.distributed.heartbeat import Heartbeat
 
 EMPTY = b"[]"
 HEARTBEAT_GRACE = 10  # seconds in which the heartbeat thread reports a lost process and exits this one
@@ -43,10 +46,15 @@ class Group:
 
     `all_gather`, `concatenate`, `gather`, `sum`, `time_limit` and `close` are collective: all ranks call them in the
     same order. They wait for each other, but in `gather` rank 0 alone waits. Rank 0 has connections to all other ranks,
-    by rank, and the others one to rank 0; a single process has no heartbeat.
+    by rank, and the others one to rank 0; a single process has neither connections nor a heartbeat.
     """
 
-    def __init__(self, launch: Launch, connections: Mapping[int, Channel], heartbeat: Heartbeat | None):
+    def __init__(
+        self,
+        launch: Launch,
+        connections: Mapping[int, Channel] = MappingProxyType({}),
+        heartbeat: "Heartbeat | None" = None,
+    ):
         self.launch, self.rank, self.size = launch, launch.rank, launch.size
         self._connections, self._heartbeat = connections, heartbeat
 

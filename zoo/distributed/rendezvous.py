@@ -74,14 +74,12 @@ class Rendezvous(NamedTuple):
 
 
 def connect(launch: Launch, straggler_timeout: float, timeout: float = BEGIN_TIMEOUT) -> Group:
-    """Join the process group of the run.
+    """Join the group of the processes of a run, of which there are several.
 
     Args:
         straggler_timeout: Seconds after which a process that stays behind the others is given up.
         timeout: Seconds until all processes must have joined, and in which a slow one is waited for.
     """
-    if launch.size == 1:
-        return Group(launch, {}, None)
     end = time.monotonic() + timeout
     rendezvous = Rendezvous(launch, resolve(launch), timeout, end, derive_key(launch.job, os.environ))
     if launch.rank:

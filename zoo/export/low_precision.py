@@ -11,7 +11,7 @@ import numpy as np
 from zoo import tasks
 from zoo.data.errors import Finding
 from zoo.data.stream import UnreadableSample, open_evaluation
-from zoo.distributed import rendezvous
+from zoo.distributed.group import Group
 from zoo.export import assembly, proof
 from zoo.export.assembly import outside
 from zoo.export.proof import Row
@@ -88,8 +88,7 @@ def measure(source: Trained, model: Any, metadata: OnnxMetadata, splits: Splits)
         world = exported.start(Launch(), "cpu")
         _, inference, _ = exported.build(path, cfg, source.model, source.arch, source.fields, world)
     stream = open_evaluation(splits.val, cfg.seed, cfg.train.eval_batch)
-    group = rendezvous.connect(Launch(), cfg.train.straggler_timeout)
-    metrics = evaluate(inference, stream, splits.val, task.Metric(splits.val, cfg.task), group, _ignore)
+    metrics = evaluate(inference, stream, splits.val, task.Metric(splits.val, cfg.task), Group(Launch()), _ignore)
     return float(metrics[task.PRIMARY])
 
 

@@ -1,2 +1,262 @@
-def explain(*a, **k):
+"""What differs between frameworks by default, and which of it explains a difference.
+
+facts.toml has a row per fact: an option of a formula in zoo/parity/formulas/, its value in each framework when nobody
+sets it, and the code that sets it. A fact explains a difference where the formula gives the numbers of the reference
+with one value and those of the suspect with another. docs/differences.md has the same rows; tests run their code.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.parity.formulas import images, losses, normalization, optimizers, pointwise, sequences, windows
+from zoo.parity.formulas.formula import Case, Change, Formula, changes
+
+FRAMEWORKS = ("torch", "paddle", "mindspore", "flax", "equinox", "jax", "optax")  # and libraries
+LAYERS = (
+    *normalization.FORMULAS,
+    *pointwise.FORMULAS,
+    *windows.FORMULAS,
+    *sequences.FORMULAS,
+    *images.FORMULAS,
+    optimizers.CLIP,
+)
+IN_FP32 = "@fp32"  # suffix of an option whose values differ by rounding to fp32 only
+PRECISIONS = {"fp32": 24, "fp16": 11, "bf16": 8}  # bits of a number
+
+
+class Cell(NamedTuple):
+    """A fact in one framework.
+
+    Attributes:
+        default: the value where none is given; None where one must be.
+        code: an expression, in which {value} is the value; without that argument it has the default.
+        literals: what stands for a value in it, where not the value itself.
+        others: expressions for the values that the code cannot have.
+    """
+
+    default: Any = None
+    code: str = ""
+    literals: Mapping[str, str] = {}
+    others: Mapping[str, str] = {}
+
+    def expression(self, value: Any) -> str:
+        """Return the code that has a value; "" if none has it."""
+        key = str(value)
+        if key in self.others:
+            return self.others[key]
+        if self.literals and key not in self.literals:
+            return ""
+        return self.code.replace("{value}", self.literals.get(key, f"{value:g}" if isinstance(value, float) else key))
+
+
+class Fact(NamedTuple):
+    """An option in which frameworks or their ports differ.
+
+    Attributes:
+        what: of which something is said to be a value: "epsilon of LayerNorm".
+        values: words for the values of the option; none for numbers.
+        cells: by framework.
+    """
+
+    name: str
+    subject: str
+    what: str
+    formula: str
+    option: str
+    values: Mapping[str, str]
+    cells: Mapping[str, Cell]
+    note: str = ""
+
+    def words(self, value: Any) -> str:
+        """Return how a value is called."""
+        if isinstance(value, float):
+            short = float(f"{value:.3g}")
+            rounded = value != short and value == np.float32(short)
+            return f"{short:g} rounded to fp32" if rounded else f"{value:.6g}"
+        return self.values.get(str(value), str(value))
+
+
+class Guess(NamedTuple):
+    """Why two numbers differ.
+
+    Attributes:
+        fact: its name, or names joined by commas; "" where no row has the option.
+        cause: "epsilon of LayerNorm is 0.001 instead of 1e-05".
+        remedy: code that makes the suspect equal to the reference; "" if unknown.
+    """
+
+    fact: str
+    cause: str
+    remedy: str = ""
+
+
+@cache
+def facts() -> tuple[Fact, ...]:
+    """Return all facts, in the order of the page."""
+    rows = tomllib.loads(Path(__file__).with_name("facts.toml").read_text(encoding="utf-8"))["fact"]
+    found = []
+    for row in rows:
+        cells = {name: Cell(**row.pop(name)) for name in FRAMEWORKS if name in row}
+        found.append(Fact(**{"values": {}, "formula": "", "option": "", **row}, cells=cells))
+    return tuple(found)
+
+
+def explain(
+    kind: str,
+    inputs: Sequence[np.ndarray],
+    params: Mapping[str, np.ndarray],
+    reference: np.ndarray,
+    suspect: np.ndarray,
+    training: bool = False,
+    framework: str = "",
+) -> Guess | None:
+    """Find the options of a layer that make the difference between two of its outputs.
+
+    Args:
+        kind: names of its classes, in any order; the more usual of several explanations is found by them.
+        inputs: as the layer was called, images as (N, C, H, W).
+        params: its parameters and running statistics by role (weight, bias, running_mean, running_var), as in PyTorch.
+        framework: of the suspect; its code is the remedy.
+
+    Returns:
+        None if no options of any formula give all numbers of both outputs.
+    """
+    if np.array_equal(reference, suspect, equal_nan=True):
+        return None
+    case = _case(kind, inputs, params, reference, suspect, training)
+    return _guess(LAYERS, case, framework) or _of_precision(reference, suspect)
+
+
+def explain_loss(
+    kind: str, inputs: Sequence[np.ndarray], reference: np.ndarray, suspect: np.ndarray, framework: str = ""
+) -> Guess | None:
+    """Find the options of a loss; inputs: logits (N, K, ...), labels (N, ...) and weights of classes, or two arrays."""
+    case = _case(kind, inputs, {}, np.asarray(reference), np.asarray(suspect), True)
+    return _guess(losses.FORMULAS, case, framework)
+
+
+def explain_update(
+    kind: str,
+    before: np.ndarray,
+    gradients: Sequence[np.ndarray],
+    reference: Sequence[np.ndarray],
+    suspect: Sequence[np.ndarray],
+    known: Mapping[str, Any] = {},
+    rates: Sequence[float] = (),
+    framework: str = "",
+) -> Guess | None:
+    """Find the options of an optimizer, whose state is new, that make the difference between two series of updates.
+
+    Args:
+        gradients: of each update; those at the reference's weights.
+        reference, suspect: the parameter after each update.
+        known: settings of the reference by name of the option (lr, momentum, decay, eps, beta1 ...), as far as known.
+        rates: of the learning rate, by which `lr` is multiplied in each update; 1 if not given.
+    """
+    steps = [np.diff(np.stack([before, *after]), axis=0) for after in (reference, suspect)]
+    params = {"rates": np.asarray(rates, np.float64)} if len(rates) else {}
+    case = _case(kind, [before, *gradients], params, steps[0], steps[1], True)
+    word = kind.lower()
+    order = sorted(optimizers.UPDATES, key=lambda formula: formula.name not in word)
+    return _guess([optimizers.with_known(formula, known) for formula in order], case, framework)
+
+
+def explain_statistics(
+    x: np.ndarray,
+    before: Sequence[np.ndarray],
+    reference: Sequence[np.ndarray],
+    suspect: Sequence[np.ndarray],
+    framework: str = "",
+) -> Guess | None:
+    """Find why running statistics differ after a batch x.
+
+    Args:
+        before, reference, suspect: (running mean, running variance).
+    """
+    case = _case("", [x, np.stack(before)], {}, np.stack(reference), np.stack(suspect), True)
+    return _guess([optimizers.STATISTICS], case, framework)
+
+
+def _case(
+    kind: str,
+    inputs: Sequence[np.ndarray],
+    params: Mapping[str, np.ndarray],
+    reference: np.ndarray,
+    suspect: np.ndarray,
+    training: bool,
+) -> Case:
+    return Case(
+        kind,
+        [_wide(x) for x in inputs],
+        {role: _wide(values) for role, values in params.items()},
+        _wide(reference),
+        _wide(suspect),
+        training,
+    )
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64) if x.dtype.kind == "f" else x
+
+
+def _guess(formulas: Sequence[Formula], case: Case, framework: str) -> Guess | None:
+    """Return the guess with the fewest changes."""
+    best: list[Change] = []
+    for formula in formulas:
+        found = changes(formula, case)
+        if found and (not best or len(found) < len(best)):
+            best = found
+        if len(best) == 1:
+            break
+    if not best:
+        return None
+    said = [_said(change, framework) for change in best]
+    names, causes, remedies = ([part for part in parts if part] for parts in zip(*said))
+    return Guess(", ".join(names), " and ".join(causes), "; ".join(remedies))
+
+
+def fact_of(change: Change) -> Fact | None:
+    """Return the fact of a change, None if no row has it."""
+    a, b = change.reference, change.suspect
+    option = change.option
+    if isinstance(a, float) and isinstance(b, float) and np.float32(a) == np.float32(b):
+        option += IN_FP32
+    for fact in facts():
+        known = not fact.values or {str(a), str(b)} <= set(fact.values)
+        if (fact.formula, fact.option) == (change.formula, option) and known:
+            return fact
     return None
+
+
+def _said(change: Change, framework: str) -> tuple[str, str, str]:
+    """Return the name of a change's fact, its cause and the remedy."""
+    fact = fact_of(change)
+    a, b = change.reference, change.suspect
+    if fact is None:
+        fact = Fact("", "", f"{change.option} of {change.formula}".replace("_", " "), "", "", {}, {})
+    cause = f"{fact.what} is {fact.words(b)} instead of {fact.words(a)}"
+    cells = fact.cells if not framework else {name: fact.cells[name] for name in (framework,) if name in fact.cells}
+    return fact.name, cause, ", ".join(code for cell in cells.values() if (code := cell.expression(a)))
+
+
+def _of_precision(reference: np.ndarray, suspect: np.ndarray) -> Guess | None:
+    """Find that all numbers of the suspect alone are those of a narrower type."""
+    if reference.shape != suspect.shape or not np.isfinite([reference, suspect]).all():
+        return None
+    difference = np.abs(reference - suspect).max(initial=0.0)
+    for name, bits in PRECISIONS.items():
+        is_narrow = [bool((_rounded(x, bits) == x).all()) for x in (suspect, reference)]
+        if is_narrow == [True, False] and difference <= 2.0 ** (4 - bits) * np.abs(reference).max(initial=0.0):
+            fact = next(fact for fact in facts() if fact.name == "precision")
+            return Guess(fact.name, f"{fact.what} is that of {name}")
+    return None
+
+
+def _rounded(x: np.ndarray, bits: int) -> np.ndarray:
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.round(np.ldexp(mantissa, bits)), exponent - bits)

@@ -1,14 +1,17 @@
-"""The data of a run, loaded and checked."""
+"""The data of a run, loaded and checked, and class weights that balance them."""
 
 import inspect
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from zoo import data
-from zoo.data import audit, durable
+from zoo.data import audit, durable, order
 from zoo.data.dataset import Relabeled
 from zoo.data.errors import UserError, similar_name
 from zoo.data.record import DataRecord
@@ -114,3 +117,43 @@ def write_table(found: Audit, folder: str) -> None:
         path = os.path.join(folder, audit.TABLE_NAME)
         with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=durable.fresh) as file:
             file.write(found.table)
+
+
+def resolve_class_weights(task: Any, train_set: Any, classes: int) -> tuple[Any, tuple[str, ...]]:
+    """Return section `task:` with numbers as class weights, and lines about balanced ones for the user.
+
+    Args:
+        task: the section; its loss may have no class weights.
+    """
+    given = getattr(task, "class_weights", None)
+    if given is None:
+        return task, ()
+    if given != "balanced":
+        if len(given) != classes:
+            raise UserError(
+                f"task.class_weights: {len(given)} weights for {classes} classes; give one for each, in order"
+            )
+        return task, ()
+    inventory = train_set.inventory(False) if hasattr(train_set, "inventory") else None
+    counts = inventory.counts() if inventory else None
+    if inventory is None or counts is None:
+        raise UserError(
+            "task.class_weights: balanced weights need the number of samples of each class, which this data set does "
+            "not know; give a weight for each class"
+        )
+    weights = balanced_class_weights(order.per_epoch(counts, getattr(train_set.settings, "balance", 0.0)), classes)
+    present = np.flatnonzero(counts)
+    ends = (present[at(weights[present])] for at in (np.argmax, np.argmin))
+    extremes = " to ".join(f"{weights[label]:.3g} ({inventory.class_name(label)})" for label in ends)
+    return replace(task, class_weights=tuple(weights.tolist())), (f"task.class_weights: balanced: {extremes}",)
+
+
+def balanced_class_weights(shown: np.ndarray, classes: int) -> np.ndarray:
+    """Return the weights with which all classes count equally, and the mean sample as 1; 1 for a class without samples.
+
+    Args:
+        classes: outputs of the model, perhaps more than the data have classes.
+    """
+    weights = np.ones(classes)
+    weights[: len(shown)][shown > 0] = shown.sum() / ((shown > 0).sum() * shown[shown > 0])
+    return weights

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.dataset import Dataset, TrainingSubset
 from zoo.data.errors import Option, UnreadableData
-from zoo.data.loaders.dali_graph import DeviceDecoder, DeviceImages
+from zoo.data.loaders.packed import DeviceImages
 from zoo.data.stream import BatchStream, EvaluationBatches, EvaluationReader, LoadedBatch, UnreadableSample
 from zoo.distributed.group import Group
 from zoo.run.job import Job
@@ -19,6 +19,9 @@ from zoo.run.pipeline import Decoding, LoaderPlan, Prefetcher
 from zoo.run.stopping import EvaluationStopped, Reports, StopSignal
 from zoo.tasks import TaskMetric
 from zoo.trainer.protocol import DeviceBatch, Inference
+
+if TYPE_CHECKING:
+    from zoo.data.loaders.dali_graph import DeviceDecoder
 
 BATCHES_AHEAD = 1  # on the device or on the way there, while the model predicts one
 STOP_TIMEOUT = 1.0  # seconds in which a batch that is being read may arrive after a signal
@@ -37,7 +40,7 @@ class Evaluations:
         job: Job,
         cfg: Config,
         loader_plan: LoaderPlan,
-        decoder: DeviceDecoder | None,
+        decoder: "DeviceDecoder | None",
         track: Track,
         train_samples: int,
         stop: StopSignal,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zoo import tasks
 from zoo.config.convert import plain
@@ -14,8 +14,11 @@ from zoo.models import load_spec
 from zoo.trainer import load_onnx_backend
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.world import Launch, World
-from zoo.weights import files, onnx_file, recorded
+from zoo.weights import files, recorded
 from zoo.weights.recorded import MODEL_TRAINING_KEYS
+
+if TYPE_CHECKING:
+    from zoo.weights.onnx_file import OnnxFile
 
 ONNX = "onnx"  # of the back end, where that of a framework stands in records and messages
 FIXED_BY_EXPORT = {  # key -> its flags
@@ -28,7 +31,7 @@ FIXED_BY_EXPORT = {  # key -> its flags
 
 def check_use(path: str | None, evaluates: bool, resume: str | None) -> None:
     """Raise UserError if weights are an exported model, and a run does not only evaluate them."""
-    if not onnx_file.is_onnx(path):
+    if not files.is_onnx(path):
         return
     if not evaluates:
         raise UserError(
@@ -46,7 +49,7 @@ def check_use(path: str | None, evaluates: bool, resume: str | None) -> None:
 
 def check_settings(path: str | None, resolved: Mapping[str, Entry]) -> None:
     """Raise UserError if weights are an exported model, and the command line asks for what its export has settled."""
-    if not onnx_file.is_onnx(path):
+    if not files.is_onnx(path):
         return
     for key, flags in FIXED_BY_EXPORT.items():
         origin = resolved[key].origin
@@ -65,7 +68,7 @@ def start(launch: Launch, device: str) -> World:
 
 def build(
     path: str, cfg: Config, model: str, arch: Any, fields: Sequence[Field], world: World
-) -> tuple[Plan, Any, onnx_file.OnnxFile]:
+) -> tuple[Plan, Any, "OnnxFile"]:
     """Load an exported model, to predict.
 
     Args:
@@ -75,6 +78,8 @@ def build(
     Returns:
         The plan, an OnnxModel, and the file.
     """
+    from zoo.weights import onnx_file  # which most runs do without
+
     file = onnx_file.read(path)
     _check_graph(file, model, arch)
     plan = Plan(
@@ -101,7 +106,7 @@ def origin(path: str, cfg: Config, classes: Sequence[str], print_line: Callable[
     return f"{path}, sha256 {files.sha256(path)}"
 
 
-def _check_graph(file: onnx_file.OnnxFile, model: str, arch: Any) -> None:
+def _check_graph(file: "OnnxFile", model: str, arch: Any) -> None:
     """Refuse a recipe for another model than that of the graph, in which every option is fixed."""
     metadata = file.metadata
     if metadata.model != model:

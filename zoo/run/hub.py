@@ -11,13 +11,13 @@ from typing import Any
 from zoo.config import loader
 from zoo.data import durable
 from zoo.data.errors import UserError, similar_name
-from zoo.data.home import home
+from zoo.data.host import home
 from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.run.recorded_recipe import read_recipe
 from zoo.run.request import FIND
 from zoo.table import table
-from zoo.weights import files, onnx_file, recorded
+from zoo.weights import files, recorded
 from zoo.weights.files import RECORD
 from zoo.weights.recorded import AVERAGE, MODEL
 
@@ -105,7 +105,7 @@ def push(run: str, address: str, license_id: str, private: bool) -> str:
     """
     repository, revision = _parse(address)
     path = os.path.realpath(recorded.resolve_pointer(run))
-    if onnx_file.is_onnx(path):
+    if files.is_onnx(path):
         raise UserError(f"{run} is an exported model; push the checkpoint that it was exported from")
     record, entries = read_recipe(path)
     kept = {key: loader.Entry(entry.value, "recorded") for key, entry in loader.without_paths(entries, FIND).items()}

@@ -12,13 +12,13 @@ from zoo.config.schema import Config, GroupRule, Optim
 from zoo.data import order
 from zoo.data.batch import PAIR, DropoutMask, Field, collate
 from zoo.data.errors import UserError
-from zoo.distributed import environment, rendezvous
+from zoo.distributed import environment
 from zoo.distributed import group as groups
 from zoo.distributed.group import Group
 from zoo.models import Spec, folder, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
-from zoo.run import checkpoint, class_weights, exported, schedule
-from zoo.run.dataset import Data, load_data
+from zoo.run import checkpoint, exported, schedule
+from zoo.run.dataset import Data, load_data, resolve_class_weights
 from zoo.run.request import Request
 from zoo.tasks import Task
 from zoo.trainer import load_backend
@@ -26,7 +26,7 @@ from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
 from zoo.trainer.protocol import DeviceBatch, Trainer
 from zoo.trainer.update import INITIAL_SCALE
 from zoo.trainer.world import BEGIN_TIMEOUT, World
-from zoo.weights import onnx_file
+from zoo.weights.files import is_onnx
 from zoo.weights.match import match_state_dict
 
 STATISTICS = (".running_mean", ".running_var")
@@ -92,7 +92,11 @@ def join(request: Request, variables: Mapping[str, str]) -> Group:
             f"device: {cfg.device} is a single device for {launch.size} processes; leave the number out, "
             "each process takes the device of its local rank"
         )
-    group = rendezvous.connect(launch, cfg.train.straggler_timeout)
+    group = Group(launch)
+    if launch.size > 1:
+        from zoo.distributed import rendezvous  # which a single process does without
+
+        group = rendezvous.connect(launch, cfg.train.straggler_timeout)
     groups.assert_same_recipe(group, request.resolved)
     environment.prepare(group)
     version = groups.code_version() if group.size > 1 else ""
@@ -134,11 +138,11 @@ def assemble(
     fields, classes = loaded.train_set.fields, len(loaded.train_set.classes)
     _check_task(spec, model, dataset, loaded.train_set, loaded.val_set)
     arch = resolve_arch(spec, cfg.model, fields, classes)
-    loss, weighting = class_weights.resolve(cfg.task, loaded.train_set, arch.num_classes)
+    loss, weighting = resolve_class_weights(cfg.task, loaded.train_set, arch.num_classes)
     _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
     _check_sharding(spec, arch, group.size)
     notes = *describe_groups(cfg.optim.groups, spec.shapes(arch)), *weighting
-    if cfg.weights and onnx_file.is_onnx(cfg.weights):
+    if cfg.weights and is_onnx(cfg.weights):
         framework, world = exported.ONNX, exported.start(group.launch, cfg.device)
         plan, trainer, _ = exported.build(cfg.weights, cfg, model, arch, fields, world)
     else:
@@ -181,8 +185,11 @@ def _check_sharding(spec: Spec, arch: Any, world_size: int) -> None:
 def _start_backend(cfg: Config, model: str, group: Group) -> World:
     backend = load_backend(cfg.framework)
     load_model_class(model, cfg.framework)  # a model that this framework lacks is reported before the processes join
-    address = group.launch.address
-    port = group.all_gather(rendezvous.free_port(address) if group.size > 1 and group.rank == 0 else 0)[0]
+    port = 0
+    if group.size > 1:
+        from zoo.distributed.rendezvous import free_port
+
+        port = group.all_gather(0 if group.rank else free_port(group.launch.address))[0]
     with group.time_limit(BEGIN_TIMEOUT, f"joining the processes of {cfg.framework} and a first all-reduce"):
         return backend.start(group.launch, cfg.device, port)
 

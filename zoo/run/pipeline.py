@@ -10,14 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import count, islice, starmap
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from zoo.data import extras, host, loaders, mixing, order
 from zoo.data.batch import Batch
 from zoo.data.dataset import Pending
 from zoo.data.errors import BadSample, Option, UserError
-from zoo.data.loaders import dali_graph
-from zoo.data.loaders.dali_graph import AT_A_TIME, DeviceDecoder, DeviceImages, Failure
+from zoo.data.loaders.packed import AT_A_TIME, DeviceImages, Failure
 from zoo.data.stream import (
     BatchStream,
     EvaluationBatches,
@@ -29,6 +28,9 @@ from zoo.data.stream import (
 from zoo.distributed.group import Group
 from zoo.trainer.protocol import NO_IMAGES
 from zoo.trainer.world import World
+
+if TYPE_CHECKING:
+    from zoo.data.loaders.dali_graph import DeviceDecoder
 
 SPARE = 3  # micro-batches read ahead beside those of the next update: as many may be late without a stop
 JOIN_TIMEOUT = 30.0  # seconds that `close` waits for the item in progress
@@ -59,7 +61,7 @@ class Decoding:
         first: number of the stream's first batch.
     """
 
-    decoder: DeviceDecoder
+    decoder: "DeviceDecoder"
     batches: TrainingBatches | EvaluationBatches
     first: int = 0
 
@@ -292,9 +294,13 @@ def plan_loader(
     return LoaderPlan(loader, workers, cores, notes, on_device)
 
 
-def open_decoder(world: World, loader_plan: LoaderPlan) -> DeviceDecoder | None:
+def open_decoder(world: World, loader_plan: LoaderPlan) -> "DeviceDecoder | None":
     """Return what decodes the images that the readers leave encoded; None if they leave none."""
-    return DeviceDecoder(world.cuda_index, dali_threads(loader_plan.cores)) if loader_plan.on_device else None
+    if not loader_plan.on_device:
+        return None
+    from zoo.data.loaders.dali_graph import DeviceDecoder
+
+    return DeviceDecoder(world.cuda_index, dali_threads(loader_plan.cores))
 
 
 def dali_threads(cores: float) -> int:
@@ -316,7 +322,9 @@ def uses_gpu(train_set: Any, world: World) -> bool:
         )
     if setting == "cpu" or device is None or mixing.is_on(train_set.settings):
         return False
-    dali_graph.require_device(device)
+    from zoo.data.loaders.dali_graph import require_device  # which most runs do without
+
+    require_device(device)
     return True
 
 

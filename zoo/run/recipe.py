@@ -9,13 +9,13 @@ from zoo.config.schema import Optim
 from zoo.data.errors import Option, UserError
 from zoo.data.parsing import natural
 from zoo.logs import listeners
-from zoo.run import exported, folder, hub, recorded_recipe
+from zoo.run import exported, folder, recorded_recipe
 from zoo.run.checkpoint import latest, load_record
 from zoo.run.request import FIND, NEWEST, Options, Request
 
 
 def resolve_recipe(options: Options) -> Request:
-    weights = hub.resolve(options.weights) if options.weights else None
+    weights = _made_ready(options.weights) if options.weights else None
     recipe, entries = _read_recipe(options.config, weights, options.resume)
     entries = loader.merge(entries, _changes(options))
     run = _run_to_resume(options.resume, options.out, entries, recipe)
@@ -27,7 +27,7 @@ def resolve_recipe(options: Options) -> Request:
     began = _recorded_recipe(run) if run else {}
     named = entries["weights"].value if "weights" in entries else None
     if named != options.weights:  # a run that goes on has its weights in its checkpoint
-        weights = hub.resolve(str(named)) if named and not (run and latest(run)) else named
+        weights = _made_ready(str(named)) if named and not (run and latest(run)) else named
     taken = recorded_recipe.recorded_settings(entries, began, weights, options.eval_only and run is None)
     settings, resolved = loader.build({**entries, **taken}, FIND)
     settings = replace(settings, weights=weights)  # `resolved` has what the user has named, which any host can read
@@ -36,6 +36,13 @@ def resolve_recipe(options: Options) -> Request:
     changed = folder.check_same(began, resolved) if began else []
     notes = recorded_recipe.taken_note(taken, entries, settings)
     return Request(settings, resolved, recipe, run, changed, notes, options.eval_only)
+
+
+def _made_ready(weights: str) -> str:
+    """Return the path of weights, which may be a name or an address."""
+    from zoo.run import hub  # which runs from random weights do without
+
+    return hub.resolve(weights)
 
 
 def _changes(options: Options) -> loader.Entries:

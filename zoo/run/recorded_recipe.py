@@ -11,7 +11,7 @@ from zoo.config.schema import Config
 from zoo.data.errors import Option, UserError, similar_path
 from zoo.data.parsing import parsing
 from zoo.run.checkpoint import load_record
-from zoo.weights import onnx_file, recorded
+from zoo.weights import files, recorded
 from zoo.weights.files import RECORD
 from zoo.weights.recorded import FOLDER, has_averages
 
@@ -26,7 +26,9 @@ def is_checkpoint(path: str) -> bool:
 
 def read_recipe(path: str) -> tuple[dict[str, Any], loader.Entries]:
     """Read the record and the recipe of a checkpoint folder or of an exported model."""
-    if onnx_file.is_onnx(path):
+    if files.is_onnx(path):
+        from zoo.weights import onnx_file  # which most runs do without
+
         return _parse(dict(onnx_file.read(path).metadata.record), path)
     if not os.path.lexists(path):
         listed = "; zoo weights list shows the published ones"
@@ -51,7 +53,7 @@ def repeat(path: str) -> tuple[str, loader.Entries]:
     run = os.path.realpath(folder)
     if os.path.basename(os.path.dirname(run)) == FOLDER:
         run = os.path.dirname(os.path.dirname(run))
-    if onnx_file.is_onnx(path):
+    if files.is_onnx(path):
         run = os.path.splitext(path)[0]
     return os.path.basename(run), {key: entry for key, entry in entries.items() if key not in OF_THE_RUN}
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import save
 
 from zoo.config.schema import Config
 from zoo.data import record as records
@@ -254,7 +253,7 @@ def _data_content(record: DataRecord) -> bytes:
         split: SplitRecord = getattr(record, name)
         metadata[name] = json.dumps({"samples": split.samples, "classes": split.classes})
         tensors[f"{name}.text"], tensors[f"{name}.digests"] = np.frombuffer(split.text, np.uint8), split.digests
-    return save(tensors, metadata)
+    return files.content(tensors, metadata)
 
 
 def _compare_data(run: str, data: Data, accept: bool) -> DataState:

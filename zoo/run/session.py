@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zoo.config import loader
 from zoo.config.schema import Duration
 from zoo.data.errors import UnreadableData, UserError
-from zoo.data.loaders.dali_graph import DeviceDecoder
 from zoo.data.stream import UnreadableSample, open_training
 from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
@@ -28,6 +27,7 @@ from zoo.trainer.protocol import DeviceBatch, StepOutput
 from zoo.weights.recorded import rank
 
 if TYPE_CHECKING:
+    from zoo.data.loaders.dali_graph import DeviceDecoder
     from zoo.logs.console import Console
 
 
@@ -46,7 +46,7 @@ class Output(NamedTuple):
 
 class Readers(NamedTuple):
     loader_plan: LoaderPlan
-    decoder: DeviceDecoder | None
+    decoder: "DeviceDecoder | None"
     evaluations: Evaluations
 
 

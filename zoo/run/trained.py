@@ -22,7 +22,7 @@ from zoo.tasks import load_task
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.world import Launch
-from zoo.weights import files, onnx_file, recorded
+from zoo.weights import files, recorded
 from zoo.weights.match import require_match, require_usable
 from zoo.weights.recorded import has_averages, model_file
 
@@ -85,7 +85,7 @@ class Trained:
             scores: let a model of scenes give the probabilities of all classes.
         """
         cfg, head = self.cfg, {}
-        if onnx_file.is_onnx(self.path):
+        if files.is_onnx(self.path):
             if self.raw:
                 raise UserError(Option("--raw", True), f": {self.path} has one kind of weights; leave it out")
             world = exported.start(Launch(), cfg.device)
@@ -120,7 +120,7 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
     path = recorded.resolve_pointer(hub.resolve(path))
     record, entries = read_recipe(path)
     flags = {"device": loader.Entry(device, Option("--device"))}
-    if framework or not onnx_file.is_onnx(path):
+    if framework or not files.is_onnx(path):
         flags["framework"] = loader.Entry(framework or "torch", Option("--framework"))
     cfg, resolved = loader.build({**entries, **flags, **loader.overrides(overrides)}, FIND)
     exported.check_settings(path, resolved)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from zoo.data.batch import Batch
-from zoo.data.loaders.dali_graph import DeviceImages
+from zoo.data.loaders.packed import DeviceImages
 
 Tensor = Any  # of the framework, on the device
 DeviceBatch = dict[str, Tensor]  # by field name

@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol
 
+from zoo.data.errors import UserError
 from zoo.trainer.plan import Arithmetic, Mode
 
 TRACE = "trace.json"  # of a profile, for https://ui.perfetto.dev or chrome://tracing
@@ -13,6 +14,10 @@ TRACE = "trace.json"  # of a profile, for https://ui.perfetto.dev or chrome://tr
 # slow one counts neither as dead nor as a straggler: on a busy machine a process may take minutes to begin.
 BEGIN_TIMEOUT = 600.0
 WAIT_REPORT = 30.0  # seconds after which, and between which, the wait names the processes that are missing
+
+
+class UnsupportedPrecision(UserError):
+    """A framework has no such precision on its device."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,11 @@ class World(Protocol):
         ...
 
     def resolve_mode(self, requested: Mode) -> Mode:
-        """Return the mode that this device runs for a requested one, with every choice made."""
+        """Return the mode that this device runs for a requested one, with every choice made.
+
+        Raises:
+            UnsupportedPrecision: it has no such precision.
+        """
         ...
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:

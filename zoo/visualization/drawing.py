@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.formats import masks
-from zoo.predict.overlay import blend
-from zoo.tasks.face import best_threshold
+from zoo.data.batch import IGNORE_INDEX
 from zoo.visualization import canvas
 from zoo.visualization.evaluation import Evaluation, Prediction
 
@@ -105,15 +103,18 @@ def scene_tile(evaluation: Evaluation, prediction: Prediction) -> Tile:
     Args:
         prediction: the class of each pixel, uint8 (1, H, W).
     """
+    from zoo.data.formats.masks import class_colors  # as below, which the images of other tasks do without
+    from zoo.predict.overlay import blend
+
     index, (predicted,) = prediction
     sample, name = evaluation.sample(index), evaluation.dataset.name(index)
     if sample is None:
         return _unreadable(name)
     names = [str(name) for name in evaluation.dataset.classes]
     colors = np.zeros((256, 3), np.uint8)  # pixels without a label are black
-    colors[: len(names)] = masks.class_colors(names)
+    colors[: len(names)] = class_colors(names)
     label = sample["label"]
-    labelled = label != masks.IGNORE_INDEX
+    labelled = label != IGNORE_INDEX
     size = canvas.fit(predicted.shape, SCENE_SIDE)
     image = canvas.resize(evaluation.image(sample), size)
     overlays = [blend(image, canvas.resize_labels(labels, size), colors) for labels in (label, predicted)]
@@ -149,6 +150,8 @@ def pair_tiles(evaluation: Evaluation) -> dict[str, list[Tile]]:
 
 def _thresholds(evaluation: Evaluation, distance: np.ndarray, same: np.ndarray, readable: np.ndarray) -> np.ndarray:
     """Return for each pair the distance that divides the pairs of its set best, (P,)."""
+    from zoo.tasks.face import best_threshold
+
     thresholds = np.zeros(len(distance))
     for _, first, count in evaluation.dataset.sets:  # type: ignore[attr-defined]
         rows = slice(first, first + count)

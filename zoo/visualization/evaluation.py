@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.data import order
-from zoo.data.batch import Batch
+from zoo.data.batch import IGNORE_INDEX, Batch
 from zoo.data.dataset import Dataset
 from zoo.data.errors import BadSample
-from zoo.data.formats.masks import IGNORE_INDEX
 from zoo.tasks import TaskMetric
 
 Prediction = tuple[int, np.ndarray]  # index of a sample in its split, outputs of its views (V, ...)

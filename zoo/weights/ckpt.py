@@ -88,17 +88,6 @@ def _parse_varint(message: memoryview, position: int) -> tuple[int, int]:
     raise ValueError("it is truncated")
 
 
-def widen(array: np.ndarray, is_bfloat16: bool = False) -> np.ndarray:
-    """Return 16-bit floats as float32, and other arrays as they are.
-
-    Args:
-        array: of bfloat16, which numpy does not have, the bits as uint16: the upper half of a float32.
-    """
-    if is_bfloat16:
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float32) if array.dtype == np.float16 else array
-
-
 def read(path: str) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name, without its strings; 16-bit floats are widened to float32."""
     foreign.refuse(path)
@@ -161,7 +150,7 @@ def _to_array(dims: list[int], dtype: str, pieces: list[memoryview]) -> np.ndarr
     shape = () if dims == [0] and flat.size == 1 else tuple(dims)  # early versions write the shape (0,) for a scalar
     if flat.size != math.prod(shape):
         raise ValueError(f"{flat.size} elements for a tensor of shape {shape}")
-    return widen(flat, dtype == "BFloat16").reshape(shape)
+    return foreign.widen(flat, dtype == "BFloat16").reshape(shape)
 
 
 def _bytes_field(fields: dict[int, int | memoryview], number: int, problem: str) -> memoryview:

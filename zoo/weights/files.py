@@ -16,11 +16,11 @@ from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
-from zoo.weights import ckpt, foreign, onnx_file
+from zoo.weights import foreign
 
 RECORD, DIGEST_KEY = "checkpoint.json", "sha256"  # DIGEST_KEY -> digests by the name of the file
 DIGEST_SUFFIX, MAX_RECORD = ".sha256", 1 << 12  # of the file beside one that has no record; its bytes
-TORCH, PADDLE, MINDSPORE = (".pth", ".pt", ".pth.tar", ".bin"), ".pdparams", ".ckpt"
+TORCH, PADDLE, MINDSPORE, ONNX = (".pth", ".pt", ".pth.tar", ".bin"), ".pdparams", ".ckpt", ".onnx"
 EXTENSIONS = (".safetensors", *TORCH, PADDLE, MINDSPORE)
 RowRange = tuple[int, int, int]  # number of rows of the whole tensor, first row, row after the last
 DTYPES = {
@@ -36,6 +36,11 @@ DTYPE_NAMES = {dtype.str[1:]: name for name, dtype in DTYPES.items()}
 
 class DamagedFile(UserError):
     """A file of a checkpoint is not what was written."""
+
+
+def is_onnx(path: str | None) -> bool:
+    """Return whether a path is that of an exported model, by its name."""
+    return path is not None and path.lower().endswith(ONNX)
 
 
 def sha256(path: str) -> str:
@@ -107,13 +112,13 @@ def read(path: str, rows: Mapping[str, RowRange] | None = None) -> tuple[dict[st
     if str(path).endswith(".safetensors"):
         return _read_rows(path, rows) if rows else _read_safetensors(path)
     metadata: dict[str, str] = {}
-    if onnx_file.is_onnx(path):
+    if is_onnx(path):
         raise UserError(
             f"{path} is an exported model, whose weights are part of its graph; give the checkpoint that it was "
             "exported from"
         )
     if str(path).endswith(TORCH) or foreign.is_zip(str(path)):  # those of Lightning end in .ckpt
-        from zoo.weights import pth  # unpickling, which a run does without
+        from zoo.weights import pth  # as the readers below, which a run does without
 
         tensors, metadata = pth.read(path)
     elif str(path).endswith(PADDLE):
@@ -121,6 +126,8 @@ def read(path: str, rows: Mapping[str, RowRange] | None = None) -> tuple[dict[st
 
         tensors = pdparams.read(path)
     elif str(path).endswith(MINDSPORE):
+        from zoo.weights import ckpt
+
         tensors = ckpt.read(path)
     else:
         raise UserError(f"{path}: the name must end in one of {', '.join(EXTENSIONS)}")
@@ -152,6 +159,22 @@ def write_streamed(path: str, tensors: Mapping[str, Any], metadata: Mapping[str,
     The bytes are those of the library's own writer, which needs every tensor whole in memory. Here the blocks of a
     StreamedTensor are written as they come, and tensors in the order of storage_order.
     """
+    with open(path, "wb", opener=durable.fresh) as file:
+        digest = hashlib.sha256()
+        for part in _parts(tensors, metadata):
+            file.write(part)
+            digest.update(part)
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell(), digest.hexdigest()
+
+
+def content(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> bytes:
+    """Return the bytes of a safetensors file, the same each time; the library writes metadata in random order."""
+    return b"".join(_parts(tensors, metadata))
+
+
+def _parts(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name in storage_order(tensors):
@@ -164,18 +187,7 @@ def write_streamed(path: str, tensors: Mapping[str, Any], metadata: Mapping[str,
         offset += size
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with open(path, "wb", opener=durable.fresh) as file:
-        digest = hashlib.sha256()
-        for part in _parts(len(text).to_bytes(8, "little") + text, tensors):
-            file.write(part)
-            digest.update(part)
-        file.flush()
-        os.fsync(file.fileno())
-        return file.tell(), digest.hexdigest()
-
-
-def _parts(header: bytes, tensors: Mapping[str, np.ndarray | StreamedTensor]) -> Iterator[bytes | memoryview]:
-    yield header
+    yield len(text).to_bytes(8, "little") + text
     for name in storage_order(tensors):
         tensor = tensors[name]
         for block in tensor.blocks if isinstance(tensor, StreamedTensor) else [tensor]:
@@ -250,7 +262,7 @@ def _read_rows(path: str, rows: Mapping[str, RowRange]) -> tuple[dict[str, np.nd
             stored = file.get_slice(name)
             count, first, last = rows.get(name, (None, None, None))
             tensors[name] = stored[first:last] if [count] == stored.get_shape()[:1] else file.get_tensor(name)
-        return {name: ckpt.widen(array) for name, array in tensors.items()}, metadata
+        return {name: foreign.widen(array) for name, array in tensors.items()}, metadata
 
 
 def _read_safetensors(path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -267,4 +279,4 @@ def _to_array(path: str, name: str, entry: Mapping[str, Any]) -> np.ndarray:
     if dtype not in DTYPES and not is_bfloat16:
         raise UserError(f"{path}: {name} has the type {dtype}, which is not supported; save it as float32")
     flat = np.frombuffer(entry["data"], np.uint16 if is_bfloat16 else DTYPES[dtype])
-    return ckpt.widen(flat, is_bfloat16).reshape(entry["shape"])
+    return foreign.widen(flat, is_bfloat16).reshape(entry["shape"])

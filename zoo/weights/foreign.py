@@ -1,8 +1,10 @@
-"""Files that are named like weights and are something else, such as the page that a download site sent instead."""
+"""What readers of all formats share: what is no weights, such as the page of a download site, and 16-bit floats."""
 
 import codecs
 import re
 import zipfile
+
+import numpy as np
 
 from zoo.data.errors import UserError
 
@@ -51,6 +53,17 @@ def is_zip(path: str) -> bool:
         return zipfile.is_zipfile(path)
     except zipfile.BadZipFile:  # of several disks
         return False
+
+
+def widen(array: np.ndarray, is_bfloat16: bool = False) -> np.ndarray:
+    """Return 16-bit floats as float32, and other arrays as they are.
+
+    Args:
+        array: of bfloat16, which numpy does not have, the bits as uint16: the upper half of a float32.
+    """
+    if is_bfloat16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 def _what(path: str, head: bytes, is_archive: bool) -> str | None:

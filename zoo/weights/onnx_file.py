@@ -32,7 +32,6 @@ KINDS = {  # task -> output of a graph that takes normalized pixels, and of one 
 PRECISIONS = ("fp32", "fp16", "int8")
 TEXTS = ("model", "task", "protocol", "framework", "precision")  # properties that are no JSON
 MAX_STATE = 2**26  # numbers in all states together
-EXTENSION = ".onnx"
 STANDARD_DOMAINS = ("", "ai.onnx")
 PROPERTY = 14  # field of a model with a key and a value
 DOMAIN = 7  # field of a node
@@ -213,11 +212,6 @@ class OnnxFile(NamedTuple):
     path: str
     content: bytes
     metadata: OnnxMetadata
-
-
-def is_onnx(path: str | None) -> bool:
-    """Return whether a path is that of an exported model, by its name."""
-    return path is not None and path.lower().endswith(EXTENSION)
 
 
 def read(path: str) -> OnnxFile:

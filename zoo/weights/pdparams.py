@@ -20,7 +20,8 @@ from zoo.data.errors import UserError
 from zoo.data.formats import safe_pickle
 from zoo.data.parsing import parsing
 from zoo.weights import ckpt, foreign
-from zoo.weights.ckpt import parse_message, widen
+from zoo.weights.ckpt import parse_message
+from zoo.weights.foreign import widen
 
 EXTENSION = ".pdparams"
 PROTOCOL = 4  # of pickles, as paddle.save has it

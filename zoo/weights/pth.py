@@ -21,7 +21,7 @@ from zoo.data.formats import safe_pickle
 from zoo.data.formats.safe_pickle import AllowedCall, OrderedDict
 from zoo.data.parsing import parsing
 from zoo.weights import foreign
-from zoo.weights.ckpt import widen
+from zoo.weights.foreign import widen
 
 FREE_BYTES, EXPANSION = 16 << 20, 8  # limit of the tensors: the first, and so many times the size of the file
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C

@@ -13,7 +13,7 @@ from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.data.formats import regular
 from zoo.data.parsing import parsing
-from zoo.weights import files, onnx_file
+from zoo.weights import files
 from zoo.weights.files import RECORD
 
 T = TypeVar("T")
@@ -124,7 +124,9 @@ def read(path: str) -> Recorded:
     A file that does not exist has no record.
     """
     path = resolve_pointer(path)
-    if onnx_file.is_onnx(path) and os.path.isfile(path):
+    if files.is_onnx(path) and os.path.isfile(path):
+        from zoo.weights import onnx_file  # which most runs do without
+
         return _of_record(path, onnx_file.read(path).metadata.record)
     path = os.path.join(path, MODEL) if os.path.isdir(path) else path
     if not path.endswith(".safetensors") or not os.path.isfile(path):

@@ -1,6 +1,6 @@
 """Published weights by name: the table in registry.yaml, and the shared folder that they are downloaded to.
 
-It is `weights` in $ZOO_HOME (zoo/data/home.py), or the folder that `weights_dir` of a recipe names:
+It is `weights` in $ZOO_HOME (zoo/data/host.py), or the folder that `weights_dir` of a recipe names:
 
 <folder>/resnet50-0676ba61.pth                     as published; downloaded, or placed there by hand
                              .sha256               whole SHA-256 of what was got, which later uses compare
@@ -23,7 +23,7 @@ from zoo.config import budgeted_yaml, loader
 from zoo.config.loader import Entry
 from zoo.data.errors import UserError, similar_name
 from zoo.data.formats.masks import TRAIN_CLASSES
-from zoo.data.home import home
+from zoo.data.host import home
 from zoo.weights import convert, files, layouts, pdparams, recorded
 from zoo.weights.download import check_file, download
 

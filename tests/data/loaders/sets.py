@@ -14,7 +14,7 @@ from zoo.data import loaders
 from zoo.data.dataset import Pending
 from zoo.data.datasets import cityscapes, faces, imagenet, kinetics
 from zoo.data.errors import BadSample
-from zoo.data.loaders.dali_graph import Failure
+from zoo.data.loaders.packed import Failure
 
 DECODED = ("distorted_scenes", "videos", "views")  # sets whose plans leave nothing to the loader
 ORIENTATION = 0x0112

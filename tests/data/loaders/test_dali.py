@@ -15,7 +15,7 @@ from zoo.data.dataset import Pending
 from zoo.data.datasets import imagenet, synthetic
 from zoo.data.errors import UserError
 from zoo.data.formats import images
-from zoo.data.loaders.dali_graph import Failure
+from zoo.data.loaders.packed import Failure
 from zoo.data.stream import open_evaluation, open_training
 from zoo.data.transforms import pixels
 

@@ -10,7 +10,8 @@ from tests.data.loaders.test_dali import needs_dali
 from zoo.data.dataset import Pending
 from zoo.data.errors import UserError
 from zoo.data.loaders import dali_graph
-from zoo.data.loaders.dali_graph import AT_A_TIME, DeviceDecoder, Failure, Graph, Steps
+from zoo.data.loaders.dali_graph import DeviceDecoder, Graph, Steps
+from zoo.data.loaders.packed import AT_A_TIME, BOX, CANVAS, COLUMNS, FLIP, SIZE, WINDOW, Failure, pack, table, unpack
 from zoo.data.stream import open_evaluation, open_training
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry
@@ -55,7 +56,7 @@ def test_decoded_images_keep_their_memory():
 
     def decode(seed):
         values = [Pending((sets.encoded(sets.smooth(40, 30, seed + at)),), Geometry()) for at in range(4)]
-        (images,) = decoder.decode(dali_graph.pack([{"image": value} for value in values], 4))[1].values()
+        (images,) = decoder.decode(pack([{"image": value} for value in values], 4))[1].values()
         assert images.is_whole
         return np.from_dlpack(images.decoded[0])
 
@@ -78,7 +79,7 @@ def test_geometries_of_several_kinds_share_a_batch():
     ]
     values = [Pending((sets.encoded(image, "PNG"),), geometry) for image, geometry in zip(images, geometries)]
     whole = images[5][:16, :20]
-    batch = dali_graph.pack([{"image": value} for value in (*values[:2], whole, *values[2:])], 8)
+    batch = pack([{"image": value} for value in (*values[:2], whole, *values[2:])], 8)
     decoded = DeviceDecoder(ON_CPU, 1).decode(batch)[1]["image"]
     expected = [pixels.apply(image, geometry) for image, geometry in zip(images, geometries)]
     expected = np.stack([*expected[:2], whole, *expected[2:], expected[-1], expected[-1]]).astype(int)
@@ -93,7 +94,7 @@ def test_a_canvas_is_filled_as_by_the_reference_loader():
         Geometry(size=(20, 50), flip=True, canvas=(32, 32), fill=(124, 116, 104)),
         Geometry((3, 2, 30, 20), (30, 20), window=(1, 1, 9, 9), canvas=(10, 12), fill=(1, 2, 3)),
     ):
-        batch = dali_graph.pack([{"image": Pending((sets.encoded(image, "PNG"),), geometry)}], 1)
+        batch = pack([{"image": Pending((sets.encoded(image, "PNG"),), geometry)}], 1)
         found = DeviceDecoder(ON_CPU, 1).decode(batch)[1]["image"].on_host()[0]
         expected = pixels.apply(image, geometry)
         assert found.shape == expected.shape
@@ -103,7 +104,7 @@ def test_a_canvas_is_filled_as_by_the_reference_loader():
 @needs_dali
 def test_images_of_different_sizes_are_refused():
     values = [Pending((sets.encoded(sets.smooth(40, side)),), Geometry()) for side in (30, 31)]
-    batch = dali_graph.pack([{"image": value} for value in values], 2)
+    batch = pack([{"image": value} for value in values], 2)
     with pytest.raises(UserError, match=r"image: arrays of shape \(30, 40, 3\) and \(31, 40, 3\) cannot share"):
         DeviceDecoder(ON_CPU, 1).decode(batch)
 
@@ -112,7 +113,7 @@ def test_images_of_different_sizes_are_refused():
 def test_a_decoder_works_on_after_a_failure():
     whole, decoder = sets.encoded(sets.smooth(40, 30)), DeviceDecoder(ON_CPU, 1)
     for content in (whole, whole[:200], whole):
-        batch = dali_graph.pack([{"image": Pending((content,), Geometry())}], 1)
+        batch = pack([{"image": Pending((content,), Geometry())}], 1)
         if content is whole:
             assert decoder.decode(batch)[1]["image"].on_host().shape == (1, 30, 40, 3)
             continue
@@ -188,9 +189,9 @@ def test_a_graph_is_built_once_for_batches_of_one_size(tmp_path, monkeypatch):
 PLAIN, CROP = Geometry(flip=True), Geometry((1, 2, 30, 40), (8, 6), True, (1, 0, 5, 6), canvas=(7, 6), fill=(1, 2, 3))
 
 
-def pack(values, batch_size):
+def unpacked(values, batch_size):
     samples = [{"image": value, "label": np.asarray(at)} for at, value in enumerate(values)]
-    arrays, packed = dali_graph.unpack(dali_graph.pack(samples, batch_size))
+    arrays, packed = unpack(pack(samples, batch_size))
     assert arrays.keys() == {"label", "valid"} and packed.keys() == {"image"}
     return arrays, packed["image"]
 
@@ -202,7 +203,7 @@ def contents(packed):
 def test_files_geometries_and_images_keep_their_rows():
     image = np.full((6, 7, 3), 9, np.uint8)
     values = [Pending((b"abc",), PLAIN), image, Pending((b"de",), CROP)]
-    arrays, packed = pack(values, 4)
+    arrays, packed = unpacked(values, 4)
     assert contents(packed) == [b"abc", b"de"] and packed.order.tolist() == [0, 2, 1, 1]  # the last one is padding
     assert np.array_equal(packed.decoded, image[None])
     assert arrays["label"].tolist() == [0, 1, 2, 2] and arrays["valid"].tolist() == [1, 1, 1, 0]
@@ -212,28 +213,28 @@ def test_files_geometries_and_images_keep_their_rows():
         dali_graph.Steps(True, True, True, True, True, (1, 2, 3)): [1],
     }
     row = packed.geometry[1]
-    assert row[dali_graph.BOX].tolist() == [1, 2, 30, 40] and row[dali_graph.SIZE].tolist() == [8, 6]
-    assert row[dali_graph.WINDOW].tolist() == [1, 0, 5, 6] and row[dali_graph.CANVAS].tolist() == [7, 6]
-    assert packed.geometry[:, dali_graph.FLIP].tolist() == [1, 0]
+    assert row[BOX].tolist() == [1, 2, 30, 40] and row[SIZE].tolist() == [8, 6]
+    assert row[WINDOW].tolist() == [1, 0, 5, 6] and row[CANVAS].tolist() == [7, 6]
+    assert packed.geometry[:, FLIP].tolist() == [1, 0]
 
 
 def test_a_canvas_is_never_smaller_than_the_image():
     for geometry in (Geometry(size=(9, 4)), Geometry((0, 0, 9, 4)), Geometry(size=(30, 30), window=(3, 3, 9, 4))):
-        (row,) = dali_graph.table([geometry._replace(canvas=(7, 7))])
-        assert row[dali_graph.CANVAS].tolist() == [9, 7]
+        (row,) = table([geometry._replace(canvas=(7, 7))])
+        assert row[CANVAS].tolist() == [9, 7]
 
 
 def test_rows_of_clips():
     clip = np.arange(2 * 6 * 7 * 3, dtype=np.uint8).reshape(2, 6, 7, 3)
     values = [Pending((b"a", b"b"), PLAIN, stacked=True), clip, Pending((b"c", b"d"), PLAIN, stacked=True)]
-    _, packed = pack(values, 3)
+    _, packed = unpacked(values, 3)
     assert contents(packed) == [b"a", b"b", b"c", b"d"]
     assert packed.order.tolist() == [[0, 1], [4, 5], [2, 3]] and np.array_equal(packed.decoded, clip)
-    assert packed.geometry.shape == (4, dali_graph.COLUMNS)
+    assert packed.geometry.shape == (4, COLUMNS)
 
 
 def test_a_batch_without_pending_images_is_an_ordinary_one():
     samples = [{"image": np.full((2, 2, 3), at, np.uint8)} for at in range(2)]
-    batch = dali_graph.pack(samples, 3)
+    batch = pack(samples, 3)
     assert list(batch) == ["image", "valid"] and batch["image"][:, 0, 0, 0].tolist() == [0, 1, 1]
-    assert dali_graph.unpack(batch)[1] == {}
+    assert unpack(batch)[1] == {}

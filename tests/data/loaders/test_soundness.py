@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.data.loaders.sets import smooth
 from zoo.data.dataset import Pending
-from zoo.data.loaders.dali_graph import Failure
+from zoo.data.loaders.packed import Failure
 from zoo.data.loaders.soundness import check, find_problem
 from zoo.data.transforms.geometry import Geometry
 

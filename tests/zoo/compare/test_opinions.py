@@ -19,7 +19,7 @@ from zoo.distributed.group import Group
 from zoo.losses import LOSSES, load_loss
 from zoo.models import load_spec
 from zoo.optim import load_settings, schedules
-from zoo.run import class_weights, schedule
+from zoo.run import dataset, schedule
 from zoo.run.job import param_groups
 from zoo.tasks import load_task
 from zoo.trainer import numpy_ops
@@ -188,7 +188,7 @@ def test_class_weights_are_balanced():
     given = load_loss("classify", "cross_entropy")(class_weights="balanced")
     for balance in (0.0, 0.5):
         Counted.settings = SimpleNamespace(balance=balance)
-        used, _ = class_weights.resolve(given, Counted(), 5)
+        used, _ = dataset.resolve_class_weights(given, Counted(), 5)
         job = SimpleNamespace(loss=used, train_set=Counted(), arch=SimpleNamespace(num_classes=5))
         assert opinions._class_weights(job, SimpleNamespace(task=given)) == []
         shown = order.per_epoch(np.array([4, 0, 6, 30]), balance)

@@ -227,7 +227,7 @@ def test_a_pattern_is_one_of_whole_names():
         ({"match": "("}, "changes nothing"),
         ({"match": "(", "lr": 0.1}, "'\\('.* is no regular expression"),
         ({"match": "a", "lr": -1}, "lr: must be at least 0, got -1"),
-        ({"match": "a", "decay": float("nan")}, "decay: must be at least 0"),
+        ({"match": "a", "decay": float("nan")}, "decay: must be finite and at least 0, got nan"),
         ({"match": "a", "lr": True}, "lr: expected a number"),
         ({"match": "a", "freeze": 1}, "freeze: expected true or false, got 1"),
         ({"match": "a", "freze": True}, "unknown key 'freze'; did you mean freeze?"),

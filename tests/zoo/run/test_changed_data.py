@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 import zoo
@@ -11,7 +12,9 @@ from tests.zoo import api_cases
 from zoo.commands import train
 from zoo.data.demo import shapes
 from zoo.data.errors import UserError
-from zoo.run import resume
+from zoo.data.record import DataRecord, SplitRecord
+from zoo.run import checkpoint, resume
+from zoo.run.progress import Progress
 
 RECIPE = ROOT / "configs/resnet50_demo.yaml"
 slow = pytest.mark.slow
@@ -170,6 +173,13 @@ def test_an_evaluation_alone_may_have_other_data(run, root):
     (root / "val/disc/00001.JPEG").unlink()
     settings = {"data.root": str(root), "data.workers": 0}
     assert zoo.Run(None, settings, resume=folder).evaluate()["samples"] == 15
+
+
+def test_the_record_of_the_same_data_has_the_same_bytes():
+    """Checkpoints of equal runs can be compared file by file."""
+    split = SplitRecord(2, ("disc", "cross"), b"names", np.arange(2, dtype=np.uint32))
+    data = resume.DataState(DataRecord("ab", "sampled", split, split), Progress())
+    assert len({data.files()[checkpoint.DATA] for _ in range(20)}) == 1
 
 
 def test_the_flag_belongs_to_a_resume():

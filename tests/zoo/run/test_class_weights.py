@@ -11,7 +11,7 @@ from tests.helpers.training import command, events, run_here
 from zoo.data.audit import Inventory
 from zoo.data.errors import UserError
 from zoo.losses import load_loss
-from zoo.run import class_weights
+from zoo.run.dataset import resolve_class_weights
 from zoo.run.job import assemble, join
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
@@ -26,7 +26,7 @@ def split(counts, balance=0.0):
 
 
 def balanced(counts, classes, **keys):
-    task, lines = class_weights.resolve(Loss(class_weights="balanced"), split(counts, **keys), classes)
+    task, lines = resolve_class_weights(Loss(class_weights="balanced"), split(counts, **keys), classes)
     return task.class_weights, lines
 
 
@@ -50,7 +50,7 @@ def test_classes_that_are_balanced_are_weighted_by_what_is_left():
 
 def test_numbers_and_losses_without_weights_stay():
     for task in (Loss(), Loss(class_weights=(1.0, 2.0)), load_loss("classify", "binary_cross_entropy")()):
-        assert class_weights.resolve(task, split([1, 1]), 2) == (task, ())
+        assert resolve_class_weights(task, split([1, 1]), 2) == (task, ())
 
 
 @pytest.mark.parametrize(

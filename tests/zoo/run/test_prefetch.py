@@ -13,7 +13,8 @@ from tests.data.loaders.sets import needs_dali
 from zoo.data import order
 from zoo.data.errors import BadSample, UserError
 from zoo.data.loaders import Loader
-from zoo.data.loaders.dali_graph import AT_A_TIME, DeviceDecoder, Failure
+from zoo.data.loaders.dali_graph import DeviceDecoder
+from zoo.data.loaders.packed import AT_A_TIME, Failure
 from zoo.data.stream import EvaluationBatches, UnreadableSample, open_evaluation, open_training
 from zoo.run.evaluation import _inputs, _rows
 from zoo.run.pipeline import SPARE, Decoding, Prefetcher

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.zoo.trainer.trainer_setup import make_tsm, random_clips
-from zoo.data.loaders.dali_graph import DeviceImages
+from zoo.data.loaders.packed import DeviceImages
 
 
 class DaliTensor:

@@ -19,7 +19,7 @@ from tests.zoo.trainer.trainer_setup import (
 from zoo.data.errors import UserError
 from zoo.models.tsm import spec as tsm_spec
 from zoo.trainer.state import shapes as state_shapes
-from zoo.trainer.world import Launch
+from zoo.trainer.world import Launch, UnsupportedPrecision
 
 SCALER_KEYS = {"scaler/scale", "scaler/good", "scaler/skipped"}
 SCALER_STATE = ("scale", "good", "skipped")
@@ -196,8 +196,10 @@ def case_modes_are_resolved(backend):
     for wish, mode in backend.RESOLVED_MODES.items():
         assert world.resolve_mode(wish) == mode
     for wish, message in backend.REFUSED_MODES.items():
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match=message) as refusal:
             world.resolve_mode(wish)
+        is_of_precision = str(refusal.value).startswith(("train.precision: ", "train.amp_level: "))
+        assert isinstance(refusal.value, UnsupportedPrecision) == is_of_precision
 
 
 def case_devices_that_are_not_there_are_refused(backend):

@@ -18,7 +18,7 @@ from zoo.data import loaders, order
 from zoo.data.batch import batch_bytes, collate
 from zoo.data.dataset import Pending
 from zoo.data.errors import BadSample
-from zoo.data.loaders.dali_graph import AT_A_TIME
+from zoo.data.loaders.packed import AT_A_TIME
 from zoo.data.readers import batches_per_worker
 from zoo.data.stages import COLLATE, DECODE, READ, STAGES, TRANSFORM, stage
 from zoo.data.stages import measure as measure_stages

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from zoo.data import cache, contents, order, record, splitting
+from zoo.data import cache, contents, order, record
 from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.contents import Content
 from zoo.data.errors import Option, Part, UserError, similar_path
@@ -195,6 +195,8 @@ def divide(
         settings: of the data set, with `root` and `val_fraction`.
         labels: their classes; the same for all where samples have none.
     """
+    from zoo.data import splitting  # which most data sets do without
+
     held = splitting.hold_out(splitting.content_keys(files, settings.root), labels, settings.val_fraction)
     if not held.any():
         raise UserError(

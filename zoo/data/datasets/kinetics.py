@@ -31,7 +31,7 @@ from zoo.data.fields import (
     Shares,
     Word,
 )
-from zoo.data.formats import frame_folders, layouts, video
+from zoo.data.formats import frame_folders, video
 from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import (
     ANIMATIONS,
@@ -371,6 +371,8 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
     notes: list[str] = []
     found = {split: _find_clips(settings, split, path, classes, notes) for split, path in lists.items()}
     if "train" in found and not lists["train"]:
+        from zoo.data.formats import layouts  # which lists do without
+
         notes += layouts.notes(settings.root, [clip.path for clip in found["train"]])
     check_same_labels(found[split] for split, path in lists.items() if path)
     if not classes:

@@ -18,6 +18,7 @@ from zoo.data.datasets import kinetics
 from zoo.data.demo import common
 from zoo.data.extras import av, cv2
 from zoo.data.fields import Doc, FilePath, Word
+from zoo.data.host import x264_parameters
 
 CLASSES = ("left", "right", "up", "down", "grow", "shrink", "clockwise", "counterclockwise")
 WIDTH, HEIGHT, FRAMES, RATE = 96, 72, 24, 12  # pixels, pixels, frames, frames per second
@@ -119,14 +120,12 @@ def _random_scene(size: int, rng: np.random.Generator) -> np.ndarray:
 
 def encode(path: str, frames: np.ndarray, rate: int) -> None:
     """Write (L, H, W, 3) RGB frames as H.264 in mp4; equal frames give equal bytes."""
-    from zoo.data.packs import encoding
-
     with av.open(path, "w") as container:
         stream = container.add_stream("libx264", rate=Fraction(rate))
         stream.width, stream.height, stream.pix_fmt = frames.shape[2], frames.shape[1], "yuv420p"
         options: dict[str, object] = {"crf": "20", "preset": "veryfast", "threads": "1"}
-        if encoding.cpu_parameters():
-            options["x264-params"] = ":".join(encoding.cpu_parameters())
+        if x264_parameters():
+            options["x264-params"] = ":".join(x264_parameters())
         stream.options = options
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))

@@ -9,7 +9,7 @@ import numpy as np
 
 from zoo.data import cache, stages
 from zoo.data.errors import BadSample
-from zoo.data.formats import headers, images, regular
+from zoo.data.formats import regular
 from zoo.data.formats.video import FrameSampler, sample_indices
 from zoo.data.transforms.geometry import Size
 
@@ -66,12 +66,16 @@ def decode_images(encoded: Sequence[EncodedFrame]) -> list[np.ndarray]:
 
 def plain_size(encoded: EncodedFrame) -> Size | None:
     """Return width and height of an ordinary JPEG file that is stored upright; None for another file."""
+    from zoo.data.formats import headers  # as below, which videos do without
+
     header = headers.jpeg_header(encoded.content)
     return (header.width, header.height) if header and not header.may_be_rotated else None
 
 
 def _decode(name: str, content: bytes, count: int) -> np.ndarray:
     """Decode one of `count` images, upright."""
+    from zoo.data.formats import images
+
     try:
         encoded = images.parse(content)
         regular.check_pixels(*encoded.size, regular.MAX_FRAME_PIXELS)

@@ -2,7 +2,7 @@
 
 - reference: a data set's own `sample`.
 - dali: NVIDIA DALI, on a CPU where the batch is read.
-- encoded: nothing yet. The batch is packed, for DALI to decode it on the device (dali_graph.py).
+- encoded: nothing yet. The batch is packed, for DALI to decode it on the device (packed.py).
 - a function instead of a name: nothing yet as well, but all samples pass it, which raises Failure for those that DALI
   cannot decode on the device.
 
@@ -22,9 +22,7 @@ import numpy as np
 from zoo.data import extras
 from zoo.data.dataset import Dataset, Pending, PlannedSample
 from zoo.data.errors import Option, UserError
-from zoo.data.loaders import soundness
-from zoo.data.loaders.dali_graph import DeviceDecoder, pack
-from zoo.data.loaders.soundness import Failure
+from zoo.data.loaders.packed import Failure, pack
 from zoo.data.stages import DECODE, stage
 
 DALI = ("dali", "encoded")  # loaders that need it
@@ -33,14 +31,7 @@ DecodeSamples = Callable[[Sequence[PlannedSample]], object]  # in place, or only
 Loader = str | DecodeSamples
 
 
-class _Thread(threading.local):
-    """The pipelines of a thread, of one thread each, because the stream reads several batches at once."""
-
-    def __init__(self) -> None:
-        self.decoder = DeviceDecoder(None, threads=1)
-
-
-_thread = _Thread()
+_of_thread = threading.local()  # pipelines of one thread each, because the stream reads several batches at once
 
 
 def is_installed(loader: str) -> bool:
@@ -69,6 +60,8 @@ def decode(samples: Sequence[PlannedSample], loader: Loader) -> dict[int, str]:
     """
     if loader == "reference":
         return {}
+    from zoo.data.loaders import soundness  # as DALI, which the reference loader does without
+
     function = loader if callable(loader) else {"encoded": soundness.check, "dali": decode_here}[loader]
     rows = [row for row, sample in enumerate(samples) if any(isinstance(value, Pending) for value in sample.values())]
     failures: dict[int, str] = {}
@@ -93,8 +86,13 @@ def decode_here(samples: Sequence[PlannedSample]) -> None:
     Raises:
         Failure: DALI cannot decode it. Nothing has changed.
     """
+    from zoo.data.loaders import soundness
+    from zoo.data.loaders.dali_graph import DeviceDecoder
+
     soundness.check(samples)
-    _, decoded = _thread.decoder.decode(pack(samples, len(samples)))
+    if not hasattr(_of_thread, "decoder"):
+        _of_thread.decoder = DeviceDecoder(None, threads=1)
+    _, decoded = _of_thread.decoder.decode(pack(samples, len(samples)))
     for name, images in decoded.items():
         for sample, array in zip(samples, images.on_host()):
             sample[name] = array

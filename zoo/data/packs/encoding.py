@@ -6,7 +6,6 @@ order of their frames stay, because loaders sample by frame number.
 
 import io
 from fractions import Fraction
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from zoo.data.errors import BadSample
 from zoo.data.extras import av, cv2
 from zoo.data.formats import images
+from zoo.data.host import x264_parameters
 from zoo.data.packs import inspection
 from zoo.data.parsing import reason
 from zoo.data.transforms.pixels import resize
@@ -119,20 +119,9 @@ def jpeg_image(content: bytes, short_side: int, quality: int) -> tuple[bytes, in
     return encoded, pixels.shape[1], pixels.shape[0]
 
 
-@lru_cache(maxsize=1)
-def cpu_parameters() -> tuple[str, ...]:
-    """Return parameters that make x264 deterministic: its AVX-512 code gives different bytes in every run."""
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            has_avx512 = "avx512" in file.read()
-    except OSError:
-        has_avx512 = False
-    return ("asm=avx2",) if has_avx512 else ()
-
-
 def _h264_options(crf: int, gop: int) -> dict[str, str]:
     options = {"crf": str(crf), "preset": PRESET, "tune": "fastdecode", "bf": "0", "sc_threshold": "0", "threads": "1"}
-    parameters = [f"keyint={gop}", f"min-keyint={gop}", *cpu_parameters()]
+    parameters = [f"keyint={gop}", f"min-keyint={gop}", *x264_parameters()]
     return {**options, "x264-params": ":".join(parameters)}
 
 

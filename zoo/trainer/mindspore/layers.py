@@ -14,10 +14,11 @@ from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from zoo.data.batch import Field
-from zoo.data.errors import Option, UserError
+from zoo.data.errors import Option
 from zoo.trainer.mindspore.ops import constant
 from zoo.trainer.mindspore.parallel import SumOverRanks
 from zoo.trainer.pixels import average_matrix, bilinear_matrix, channels_first, scale_and_offset
+from zoo.trainer.world import UnsupportedPrecision
 
 interpolate_in_fp32, avg_pool2d_in_fp32, relu6_in_fp32 = ops.interpolate, ops.avg_pool2d, ops.relu6
 
@@ -223,7 +224,7 @@ def convert_to_fp64(model: nn.Cell, sync_ranks: int = 1) -> nn.Cell:
     """
     for name, cell in model.cells_and_names():
         if type(cell) in UNSUPPORTED or (type(cell) is nn.Conv3d and not _is_pointwise(cell)):
-            raise UserError(
+            raise UnsupportedPrecision(
                 f"train.precision: MindSpore has no fp64 for {type(cell).__name__} ({name}) on a CPU; use fp32 or ",
                 Option("--framework", "torch"),
             )

@@ -11,7 +11,7 @@ from mindspore import ops as mint
 from mindspore.common.initializer import initializer
 
 from zoo.data.batch import Batch
-from zoo.data.loaders.dali_graph import DeviceImages
+from zoo.data.loaders.packed import DeviceImages
 from zoo.trainer import numpy_ops, state, update
 from zoo.trainer.mindspore import ops, parallel
 from zoo.trainer.mindspore.layers import PixelNormalization, convert_prelu, convert_sync_batchnorm, convert_to_fp64

@@ -21,7 +21,7 @@ from zoo import cuda_libraries, program
 from zoo.data.errors import Option, UserError
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.world import BEGIN_TIMEOUT, Launch, Profiler, exit_now
+from zoo.trainer.world import BEGIN_TIMEOUT, Launch, Profiler, UnsupportedPrecision, exit_now
 
 TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
 TF32 = ("conv_allow_tf32", "matmul_allow_tf32")
@@ -83,7 +83,7 @@ class World:
         """
         compute = "fp16" if requested.compute == "amp" else requested.compute
         if compute == "bf16" and self.device_type != "npu":
-            raise UserError(f"train.precision: MindSpore has no bf16 on {self.device}; use fp16")
+            raise UnsupportedPrecision(f"train.precision: MindSpore has no bf16 on {self.device}; use fp16")
         if isinstance(requested.compile, str):
             raise UserError(
                 f"train.compile: {requested.compile} is a mode of torch.compile; MindSpore takes true or false"
@@ -91,7 +91,7 @@ class World:
         if requested.channels_last:
             raise UserError("train.channels_last: only PyTorch has this memory format; leave it out")
         if compute in ("fp64", "exact") and self.device_type != "cpu":
-            raise UserError(
+            raise UnsupportedPrecision(
                 "train.precision: MindSpore computes fp64 on a CPU only; use ",
                 Option("--device", "cpu"),
                 " or another framework",

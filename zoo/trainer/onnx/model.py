@@ -11,7 +11,7 @@ import numpy as np
 
 from zoo.data.batch import Batch
 from zoo.data.errors import Option, UserError
-from zoo.data.loaders.dali_graph import DeviceImages
+from zoo.data.loaders.packed import DeviceImages
 from zoo.tasks import Forward, Size, classify, face, segment
 from zoo.trainer import numpy_ops
 from zoo.trainer.onnx.world import GraphFile, Session, World

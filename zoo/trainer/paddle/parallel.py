@@ -9,7 +9,7 @@ import paddle
 import paddle.distributed as dist
 from paddle import nn
 
-from zoo.data.loaders.dali_graph import DeviceImages
+from zoo.data.loaders.packed import DeviceImages
 from zoo.trainer.protocol import DeviceBatch
 
 

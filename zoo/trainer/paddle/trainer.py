@@ -11,7 +11,7 @@ from paddle import nn
 
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
-from zoo.data.loaders.dali_graph import DeviceImages
+from zoo.data.loaders.packed import DeviceImages
 from zoo.trainer import pixels, state, update
 from zoo.trainer.objectives import find_objective
 from zoo.trainer.paddle import model, ops, parallel

@@ -10,7 +10,7 @@ from paddle.base import core
 from zoo.data.errors import Option, UserError
 from zoo.trainer.device import cann_version, keep_freed_memory, select_device
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.world import Launch, Profiler
+from zoo.trainer.world import Launch, Profiler, UnsupportedPrecision
 
 CUDNN_TF32, CUBLAS_TF32 = "FLAGS_cudnn_allow_tf32", "FLAGS_cublas_allow_tf32"
 BENCHMARK = "FLAGS_cudnn_exhaustive_search"
@@ -106,7 +106,7 @@ class World:
         if compute == "fp32":
             return Mode(compute, None, False, bool(requested.compile))
         if self.name == "cpu":
-            raise UserError(
+            raise UnsupportedPrecision(
                 f"train.precision: Paddle has no 16-bit kernels for a CPU and would silently compute in "
                 f"fp32 instead of {requested.compute}; leave ",
                 Option("--amp", True),
@@ -115,9 +115,9 @@ class World:
             )
         if not self.has(compute):
             alternative = "fp16" if self.has("fp16") else "fp32"
-            raise UserError(f"train.precision: {self.device} has no {compute}; use {alternative}")
+            raise UnsupportedPrecision(f"train.precision: {self.device} has no {compute}; use {alternative}")
         if requested.level not in (None, "O1"):
-            raise UserError(
+            raise UnsupportedPrecision(
                 f"train.amp_level: Paddle computes O1 here; with weights in fp32, its {requested.level} would round "
                 "nothing more; leave it out"
             )
@@ -125,7 +125,7 @@ class World:
 
     def _require_fp64(self, requested: Mode) -> None:
         if self.name != "cpu" and not self.name.startswith("gpu"):
-            raise UserError(
+            raise UnsupportedPrecision(
                 f"train.precision: fp64 is for CPUs and GPUs, not for {self.name}; use ", Option("--device", "cpu")
             )
         if requested.compile:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from zoo.data.loaders.dali_graph import DeviceImages
+from zoo.data.loaders.packed import DeviceImages
 
 # PyTorch 2.11 knows the older name alone, of which 2.13 warns.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

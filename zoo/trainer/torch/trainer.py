@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from zoo.data.batch import Batch
-from zoo.data.loaders.dali_graph import DeviceImages
+from zoo.data.loaders.packed import DeviceImages
 from zoo.trainer import pixels, state, update
 from zoo.trainer.objectives import find_objective
 from zoo.trainer.plan import Plan

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from zoo.data.errors import Option, UserError
 from zoo.trainer.device import dotted_cudnn, has_bf16_instructions, keep_freed_memory, select_device
 from zoo.trainer.plan import Arithmetic, Mode
-from zoo.trainer.world import Launch, Profiler, exit_now
+from zoo.trainer.world import Launch, Profiler, UnsupportedPrecision, exit_now
 
 TIMEOUT = timedelta(minutes=30)  # of a collective
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
@@ -90,9 +90,11 @@ class World:
         if compute == "amp":
             compute = "fp16" if is_cuda else "bf16"
         if compute == "bf16" and is_cuda and not self.has_bf16:
-            raise UserError(f"train.precision: {self.device} has no bf16; use fp16")
+            raise UnsupportedPrecision(f"train.precision: {self.device} has no bf16; use fp16")
         if requested.level not in (None, "O1"):
-            raise UserError(f"train.amp_level: PyTorch's autocast is O1, there is no {requested.level}; leave it out")
+            raise UnsupportedPrecision(
+                f"train.amp_level: PyTorch's autocast is O1, there is no {requested.level}; leave it out"
+            )
         if compute == "exact":
             compute = "fp64"
         if requested.compile == "reduce-overhead" and not is_cuda:

@@ -1,0 +1,1 @@
+"""Layers, losses and optimizers in numpy, with the options in which frameworks and ports of models differ."""
