@@ -227,6 +227,11 @@ def _finding(module: str, found: Sequence[Difference], reference: Record, other:
 
 
 def _keys(module: str, difference: Difference) -> list[str]:
+    """Return the keys of guesses that explain a module's first difference."""
+    if module == OPTIMIZER:
+        return [OPTIMIZER]
+    if difference.event.part == "statistic":
+        return [f"statistic/{module}"]
     return [f"{stage}/{module}" for stage in (difference.event.stage, "training", "evaluation")]
 
 

@@ -27,6 +27,7 @@ from zoo.weights import files
 
 EVALUATION, TRAINING = "evaluation", "training"
 SUSPECT = 1e-9  # relative difference of a module's output from which on its cause is searched
+MAX_EXPLAINED = 1 << 16  # elements of a tensor whose updates are explained
 MAX_GUESSES = 8  # of causes, for modules of one class
 VARIATION = 0.1  # of the elements of initial weights that are all the same
 FRAMES = 6  # lines of a traceback that an error shows
@@ -132,6 +133,11 @@ class _Passes:
         reference = f"{order.partner}/{order.reference}.safetensors"
         self.reference = load_record(reference) if order.partner else None
         self.guessed: dict[str, int] = {}
+        trained = {tensor.name for tensor in model.tensors() if tensor.is_trained}
+        sources = None if matched is None else matched.tensors
+        self.trained = (
+            trained if sources is None else {n for name in trained & sources.keys() for n in sources[name].names}
+        )
 
     def evaluate(self) -> None:
         probe = self._probe(EVALUATION)
@@ -139,42 +145,54 @@ class _Passes:
         probe.close()
 
     def train(self) -> None:
-        """Run a pass with gradients, and the updates."""
-        order, model = self.order, self.model
-        objective = losses.Weighting(order.loss, self.worker.inputs, self._like_reference)
-        own_loss = load_function(self.worker.side.loss)
-        step = self._step()
+        """Run a pass with gradients, and the updates.
+
+        A model whose modules get the reference's tensors gets its gradients, too: so the optimizer is judged alone.
+        """
+        order, model, step = self.order, self.model, self._step()
+        start, history = self._named(model.arrays()), list[dict[str, np.ndarray]]()
+        before = start
         for number in range(max(1, order.updates)):
-            title, before = f"update {number + 1}", self._named(model.arrays())
-            probe = self._probe(TRAINING) if number == 0 else None
-            result = model.run(self.worker.given, probe, Objective(objective, own_loss))
-            loss = result.loss if objective.loss is None else objective.loss
-            if probe is not None:
-                probe.close()
-                if order.partner is None:
-                    self._archive_gradients(result.gradients)
+            loss, gradients = self._gradients(number) if not (order.forced and number) else (None, {})
             if step is not None:
-                step(self._reference_gradients() if order.forced else result.gradients)
-            self._add(title, loss, before, self._named(model.arrays()), self._named(result.gradients))
-            if step is None or order.forced:
-                break
+                step(self._reference_gradients(number) if order.forced else gradients)
+            after = self._named(model.arrays())
+            self._add(f"update {number + 1}", loss, before, after, self._named(gradients))
+            history.append(after)
+            before = after
+            if order.partner is None:
+                self._archive(number, gradients, after)
+        if order.forced:
+            self._explain_statistics(start, history[0])
+            self._explain_updates(start, history)
+
+    def _gradients(self, number: int) -> tuple[float | None, dict[str, np.ndarray]]:
+        """Run forward and backward; the first time, with a probe."""
+        worker = self.worker
+        weighting = losses.Weighting(self.order.loss, worker.inputs, self._like_reference)
+        probe = self._probe(TRAINING) if number == 0 else None
+        result = self.model.run(worker.given, probe, Objective(weighting, load_function(worker.side.loss)))
+        if probe is not None:
+            probe.close()
+        return (result.loss if weighting.loss is None else weighting.loss), result.gradients
 
     def _add(
         self,
         title: str,
-        loss: float,
+        loss: float | None,
         before: Mapping[str, np.ndarray],
         after: Mapping[str, np.ndarray],
         gradients: Mapping[str, np.ndarray],
     ) -> None:
         norm = float(np.sqrt(sum(float(np.square(value).sum()) for value in gradients.values())))
-        self.record.add(f"{title}/loss", np.array(loss))
+        if loss is not None:
+            self.record.add(f"{title}/loss", np.array(loss))
         for name, gradient in gradients.items():
             self.record.add(f"{title}/gradient/{name}", gradient)
         for name, value in after.items():
-            if name in gradients:
+            if name in self.trained:
                 self.record.add(f"{title}/change/{name}", value - before[name])
-            else:
+            elif loss is not None:
                 self.record.add(f"{title}/statistic/{name}", value)
         self.record.steps.append({"title": title, "loss": loss, "grad_norm": norm})
 
@@ -184,15 +202,53 @@ class _Passes:
             return self.model.optimizer(load(self.worker.side.optimizer))
         return updates.Optimizer(self.order.optimizer, self.model).step if self.order.optimizer else None
 
-    def _archive_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
+    def _archive(self, number: int, gradients: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
+        """Keep the gradients of an update and, of small tensors, what it has made of them."""
         for name, gradient in gradients.items():
-            self.archive.save(f"gradient/{name}", gradient)
+            self.archive.save(f"gradient{number}/{name}", gradient)
+        for name, value in after.items():
+            if value.size <= MAX_EXPLAINED:
+                self.archive.save(f"after{number}/{name}", value)
 
-    def _reference_gradients(self) -> dict[str, np.ndarray]:
-        assert self.matched is not None and self.reference is not None
-        names = [key.removeprefix("update 1/gradient/") for key in self.reference.shapes if "update 1/gradient/" in key]
-        found = {name: self.archive.load(f"gradient/{name}") for name in names if "#" not in name}
+    def _reference_gradients(self, number: int) -> dict[str, np.ndarray]:
+        assert self.matched is not None
+        found = {name: self.archive.load(f"gradient{number}/{name}") for name in self.trained}
         return match.convert(self.matched, {name: array for name, array in found.items() if array is not None})
+
+    def _explain_statistics(self, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
+        """Search the cause of running statistics that differ."""
+        assert self.reference is not None
+        keys = {call.name: call.key for call in self.reference.passes[TRAINING]}
+        modules = {name.removesuffix(".running_mean") for name in after if name.endswith(".running_mean")}
+        for module in sorted(modules & keys.keys()):
+            names = [f"{module}.running_mean", f"{module}.running_var"]
+            reference = [self.archive.load(f"after0/{name}") for name in names]
+            batch = self.archive.load(f"{keys[module]}/in0")
+            if batch is None or any(value is None for value in reference) or not all(name in after for name in names):
+                continue
+            own, expected = [after[name] for name in names], [np.asarray(value) for value in reference]
+            if not all(close(a, b) for a, b in zip(expected, own)):
+                batch, old = np.asarray(batch), [before[name] for name in names]
+                guess = facts.explain_statistics(batch, old, expected, own, self.worker.side.framework)
+                self._note(f"statistic/{module}", guess)
+
+    def _explain_updates(self, start: Mapping[str, np.ndarray], history: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Search the cause of updates that differ, by the first tensor whose do."""
+        for name in sorted(self.trained):
+            kept = [self.archive.load(f"after{number}/{name}") for number in range(len(history))]
+            expected = [np.asarray(value) for value in kept if value is not None]
+            own = [after[name] for after in history if name in after]
+            if len(expected) == len(own) == len(history) and not all(close(a, b) for a, b in zip(expected, own)):
+                loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
+                gradients = [np.asarray(value) for value in loaded if value is not None]
+                kind, framework = self.worker.side.optimizer or "", self.worker.side.framework
+                guess = facts.explain_update(kind, start[name], gradients, expected, own, framework=framework)
+                self._note("optimizer", guess)
+                return
+
+    def _note(self, key: str, guess: facts.Guess | None) -> None:
+        if guess is not None:
+            self.record.settings["guesses"][key] = [guess.cause, guess.remedy]
 
     def _named(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return tensors of the model by the reference's names."""
@@ -218,21 +274,27 @@ class _Passes:
 
     def _examine(self, call: Call, identity: Identity, reference: np.ndarray, own: np.ndarray) -> None:
         """Search the cause if a module's output differs from that of its partner, whose inputs it got."""
-        scale = float(np.abs(reference).max(initial=0.0))
-        if own.shape == reference.shape and float(np.abs(own - reference).max(initial=0.0)) <= SUSPECT * scale:
+        if close(reference, own):
             return
         if self.guessed.get(call.kind, 0) >= MAX_GUESSES or self.reference is None:
             return
         title = call.key.partition("/")[0]
-        key = next(c.key for c in self.reference.passes[title] if (c.name, c.occurrence) == identity)
-        loaded = (self.archive.load(f"{key}/in{index}") for index in range(call.inputs))
+        partner = next(c for c in self.reference.passes[title] if (c.name, c.occurrence) == identity)
+        loaded = (self.archive.load(f"{partner.key}/in{index}") for index in range(call.inputs))
         inputs = [np.asarray(array) for array in loaded if array is not None]
         arrays = self.model.arrays()
         tensors = {each.role: arrays[each.name] for each in self.model.tensors() if each.module == call.name}
-        guess = facts.explain(call.kind, inputs, tensors, np.asarray(reference), own, title == TRAINING)
+        kinds, framework = f"{partner.kind} {call.kind}", self.worker.side.framework
+        guess = facts.explain(kinds, inputs, tensors, np.asarray(reference), own, title == TRAINING, framework)
         if guess is not None:
             self.guessed[call.kind] = self.guessed.get(call.kind, 0) + 1
-            self.record.settings["guesses"][f"{title}/{identity[0]}"] = [guess.cause, guess.remedy]
+            self._note(f"{title}/{identity[0]}", guess)
+
+
+def close(reference: np.ndarray, own: np.ndarray) -> bool:
+    """Return whether two arrays are equal but for rounding in fp64."""
+    scale = float(np.abs(reference).max(initial=0.0))
+    return own.shape == reference.shape and float(np.abs(own - reference).max(initial=0.0)) <= SUSPECT * scale
 
 
 def load_function(spec: str | None) -> Callable[..., Any] | None:
