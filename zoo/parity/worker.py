@@ -68,6 +68,8 @@ class Worker:
         self.inputs, _ = files.read(str(self.folder.parent / INPUTS))
         self.given = self.inputs  # those that the model gets
         self.recorder = importlib.import_module(f"zoo.parity.recorders.{side.framework}")
+        if hasattr(self.recorder, "start"):  # of a framework that makes tensors on one device
+            self.recorder.start(side.device)
 
     def build(self, precision: str) -> Any:
         """Return a new model, or that of an ONNX file."""

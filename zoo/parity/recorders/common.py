@@ -2,12 +2,15 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.parity.match import Tensor
+from zoo.parity.probe import Entry, Probe
 
 # Roles of tensors by the names that frameworks give them.
 ROLES = {
@@ -86,6 +89,44 @@ def _updated(value: Any, changed: Mapping[str, Any]) -> Any:
     for key, each in changed.items():
         value[key] = each
     return value
+
+
+@contextmanager
+def reporting(
+    probe: Probe,
+    modules: Mapping[str, Any],
+    method: str,
+    arrays: Callable[[Any], list[np.ndarray]],
+    through: Callable[[Entry, str, Any], Any],
+) -> Iterator[None]:
+    """Let every module report its calls, by a method of its own, since hooks get keywords in some versions alone.
+
+    Args:
+        method: which computes the module's outputs.
+        arrays: returns the tensors of nested values.
+        through: replaces tensors of nested values by those of an entry, given their part, `in` or `out`.
+    """
+
+    def report(name: str, module: Any, function: Callable) -> Callable:
+        @wraps(function)
+        def call(*args, **kwargs):
+            entry = probe.enter(name, module, arrays((args, kwargs)))
+            args, kwargs = through(entry, "in", (args, kwargs))
+            outputs = function(*args, **kwargs)
+            return through(probe.leave(arrays(outputs)), "out", outputs)
+
+        return call
+
+    before = {name: vars(module).get(method) for name, module in modules.items()}
+    for name, module in modules.items():
+        vars(module)[method] = report(name, module, getattr(module, method))
+    try:
+        yield
+    finally:
+        for name, module in modules.items():
+            del vars(module)[method]
+            if before[name] is not None:
+                vars(module)[method] = before[name]
 
 
 def arguments(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

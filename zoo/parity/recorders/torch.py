@@ -169,7 +169,7 @@ class Model:
             if value is not None:
                 tensor = _Replace.apply(tensor, torch.from_numpy(np.array(value)).to(tensor))
             elif torch.is_grad_enabled() and tensor.requires_grad:
-                tensor = tensor.view_as(tensor)  # whose gradient is that of this use alone
+                tensor = tensor.clone()  # its gradient is that of this use; a view changed in place has none
             if tensor.requires_grad:
                 tensor.register_hook(lambda gradient: self._gradient(probe, entry.token, part, index, gradient))
             return tensor
