@@ -1,46 +1,17 @@
-"""Guesses at the cause of a difference, from its pattern: each is a hypothesis that fits the numbers exactly."""
+"""Guesses at the cause of a loss or an update that differs, from the recipe's settings."""
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from zoo.compare.formulas import SLIPS
 from zoo.losses.segment import IGNORE_INDEX
+from zoo.parity.causes import named_factor, some
 from zoo.trainer import numpy_ops
 
-FIT = 1e-6  # largest relative deviation of numbers that fit a hypothesis
-STATISTIC_FIT = 1e-4  # the same for running statistics, which may come from fp32
-UNEXPLAINED = 1e-2  # largest share of the difference that a hypothesis leaves
-TINY = 1e-300
 DIGITS = 3  # a setting that someone wrote has no more
-BATCH_NORM_MOMENTUM = 0.1  # weight of a new batch in the running statistics
 Settings = Mapping[str, Any]
-
-
-def of_activation(reference: np.ndarray, suspect: np.ndarray, settings: Settings) -> str:
-    """Guess why an activation or an output differs.
-
-    Args:
-        reference, suspect: excerpts (N, C, ...) of the same tensor.
-
-    Returns:
-        A clause, "" if no hypothesis fits.
-    """
-    if reference.shape != suspect.shape:
-        return f"the shape is {suspect.shape} instead of {reference.shape}"
-    if not np.isfinite(suspect).all():
-        return "it is not finite"
-    hypotheses: list[Callable[[np.ndarray, np.ndarray], str]] = [
-        lambda r, s: _factor(r, s, settings),
-        _relu,
-        _order_of_channels,
-        _time,
-        _border,
-        _normalization,
-    ]
-    return next((guess for guess in (hypothesis(reference, suspect) for hypothesis in hypotheses) if guess), "")
 
 
 def of_loss(reference: float, suspect: float, settings: Settings) -> str:
@@ -52,7 +23,7 @@ def of_loss(reference: float, suspect: float, settings: Settings) -> str:
         if guess:
             return guess
     ratio = suspect / reference if reference else float("nan")
-    return _named_factor(ratio, settings) or f"it is {ratio:.6g} times the others'"
+    return named_factor(ratio, factors(settings)) or f"it is {ratio:.6g} times the others'"
 
 
 def loss_terms(logits: Sequence[np.ndarray], labels: np.ndarray) -> dict[str, Any]:
@@ -116,32 +87,6 @@ def _same(a: float, b: float) -> bool:
     return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 
-def of_gradient(reference: np.ndarray, suspect: np.ndarray, settings: Settings) -> str:
-    """Guess why a gradient differs."""
-    if not np.isfinite(suspect).all():
-        return "it is not finite"
-    return _factor(reference, suspect, settings)
-
-
-def of_statistic(name: str, before: np.ndarray, reference: np.ndarray, suspect: np.ndarray) -> str:
-    """Guess why a running mean or variance differs after an update."""
-    scale = _fit_factor(reference - before, suspect - before, STATISTIC_FIT)
-    if scale is not None:
-        return (
-            "it has not changed"
-            if scale == 0
-            else f"the momentum is {round(1 - BATCH_NORM_MOMENTUM * scale, 6) + 0:g} (the old "  # + 0: of -0 it makes 0
-            f"value's weight) instead of {1 - BATCH_NORM_MOMENTUM:g}"
-        )
-    kept = (1 - BATCH_NORM_MOMENTUM) * before
-    scale = _fit_factor(reference - kept, suspect - kept, STATISTIC_FIT)
-    if name.endswith("running_var") and scale is not None and 0.4 < scale < 2.5 and scale != 1:
-        count = 1 / (1 - scale) if scale < 1 else scale / (scale - 1)
-        kind = "biased" if scale < 1 else "unbiased"
-        return f"the variance of a batch is the {kind} one: of {count:.6g} values, {scale:.6g} times the others'"
-    return ""
-
-
 def of_update(deviations: Mapping[str, Mapping[str, Any]], momentum: float) -> str:
     """Guess why updates do not follow the optimizer's formula."""
     guesses: dict[str, set[str]] = {}
@@ -173,21 +118,12 @@ def _update_guesses(deviation: Mapping[str, Any], momentum: float) -> list[str]:
     return guesses or ["the update is not a sum of gradient, decay and momentum"]
 
 
-def _factor(reference: np.ndarray, suspect: np.ndarray, settings: Settings) -> str:
-    factor = _fit_factor(reference, suspect)
-    if factor is None:
-        return ""
-    return "it is 0" if factor == 0 else _named_factor(factor, settings) or f"it is {factor:.6g} times the others'"
+def factors(settings: Settings) -> dict[str, float]:
+    """Return numbers of a recipe by which a slip may multiply a tensor or a loss."""
+    return dict(_factors(settings))
 
 
-def _named_factor(factor: float, settings: Settings) -> str:
-    for name, value in _known_factors(settings):
-        if value not in (0, 1) and _close(factor, value):
-            return f"it is {factor:.6g} times the others': {name}"
-    return ""
-
-
-def _known_factors(settings: Settings) -> Iterator[tuple[str, float]]:
+def _factors(settings: Settings) -> Iterator[tuple[str, float]]:
     dropout, samples, accumulate = settings["dropout"], settings["samples"], settings["accumulate"]
     yield "dropout is not divided by 1 - p", 1 - dropout
     yield "dropout is divided by 1 - p twice", 1 / (1 - dropout)
@@ -202,112 +138,5 @@ def _known_factors(settings: Settings) -> Iterator[tuple[str, float]]:
         yield f"1 / task.{key}", 1 / value if value else 0.0
 
 
-def _relu(reference: np.ndarray, suspect: np.ndarray) -> str:
-    tolerance = _tolerance(reference, suspect)
-    if _equal(np.maximum(reference, 0), suspect, tolerance):
-        return "a ReLU that the others do not have"
-    if _equal(reference, np.maximum(suspect, 0), tolerance):
-        return "a ReLU is missing"
-    return ""
-
-
-def _order_of_channels(reference: np.ndarray, suspect: np.ndarray) -> str:
-    if reference.ndim < 3 or not 1 < reference.shape[1] <= 4096:
-        return ""
-    by_sum = {tuple(_fingerprint(reference[:, i])): i for i in range(reference.shape[1])}
-    order = [by_sum.get(tuple(_fingerprint(suspect[:, i]))) for i in range(suspect.shape[1])]
-    if None in order or order == sorted(order) or len(set(order)) < len(order):  # type: ignore[type-var]
-        return ""
-    return f"the channels are in another order: {some([str(i) for i in order])}"
-
-
-def _fingerprint(values: np.ndarray) -> list[str]:
-    return [f"{number:.6e}" for number in (values.sum(), np.abs(values).sum(), np.square(values).sum())]
-
-
-def _time(reference: np.ndarray, suspect: np.ndarray) -> str:
-    """Find channels that are those of another row, which are frames of a video."""
-    if reference.ndim != 4 or len(reference) < 4:
-        return ""
-    tolerance = _tolerance(reference, suspect)
-    differs = np.flatnonzero(np.abs(reference - suspect).max((0, 2, 3)) > tolerance)
-    if not 0 < len(differs) < reference.shape[1]:
-        return ""
-    for offset in (1, 2):
-        later, earlier = reference[offset:], reference[:-offset]
-        for title, source, target in (("later", later, suspect[:-offset]), ("earlier", earlier, suspect[offset:])):
-            same = np.abs(source - target).max((2, 3)) <= tolerance
-            if same[:, differs].mean(0).max() > 0.5:
-                return (
-                    f"channels {differs[0]} to {differs[-1]}, some of them as the others' {offset} frame(s) {title}: "
-                    "direction or size of the temporal shift"
-                )
-    return f"only channels {differs[0]} to {differs[-1]} differ"
-
-
-def _border(reference: np.ndarray, suspect: np.ndarray) -> str:
-    """Find differences at the edges of an image only."""
-    if reference.ndim != 4 or min(reference.shape[2:]) < 5:
-        return ""
-    tolerance = _tolerance(reference, suspect)
-    apart = (np.abs(reference - suspect) > tolerance).any((0, 1))
-    if apart.any() and not apart[2:-2, 2:-2].any():
-        return "only the border differs: padding"
-    height, width = reference.shape[2:]
-    inner = suspect[:, :, 2:-2, 2:-2]
-    for dy, dx in sorted(itertools.product(range(-2, 3), repeat=2), key=lambda shift: sum(map(abs, shift))):
-        if _equal(reference[:, :, 2 + dy : height - 2 + dy, 2 + dx : width - 2 + dx], inner, tolerance):
-            return f"it is shifted by {max(abs(dy), abs(dx))} pixel(s): padding"
-    return ""
-
-
-def _normalization(reference: np.ndarray, suspect: np.ndarray) -> str:
-    """Find a factor and an offset per channel."""
-    if reference.ndim < 2 or reference.shape[0] * int(np.prod(reference.shape[2:])) < 8:
-        return ""
-    x = np.moveaxis(reference, 1, 0).reshape(reference.shape[1], -1)
-    y = np.moveaxis(suspect, 1, 0).reshape(suspect.shape[1], -1)
-    centered = x - x.mean(1, keepdims=True)
-    slopes = (centered * y).sum(1) / np.maximum(np.square(centered).sum(1), TINY)
-    rest = y - y.mean(1, keepdims=True) - slopes[:, None] * centered
-    if np.abs(rest).max() > _tolerance(x, y):
-        return ""
-    offsets = y.mean(1) - slopes * x.mean(1)
-    if np.abs(offsets).max() <= _tolerance(x, y):
-        factors = f"{slopes.min():.6g} to {slopes.max():.6g}"
-        return f"each channel has a factor ({factors}): epsilon or variance of a normalization"
-    return "each channel has a factor and an offset: statistics, weight or bias of a normalization"
-
-
-def _fit_factor(reference: np.ndarray, suspect: np.ndarray, fit: float = FIT) -> float | None:
-    """Return k if the suspect is k times the reference, else None."""
-    if reference.shape != suspect.shape:
-        return None
-    x, y = reference.ravel(), suspect.ravel()
-    power = float(x @ x)
-    if power <= TINY:
-        return None
-    factor = float(x @ y) / power
-    return factor if np.abs(y - factor * x).max() <= _tolerance(x, y, fit) else None
-
-
-def _tolerance(reference: np.ndarray, suspect: np.ndarray, fit: float = FIT) -> float:
-    """Return the largest deviation of numbers that fit a hypothesis, which has to explain even small differences."""
-    largest, difference = np.abs(reference).max(), np.abs(reference - suspect).max()
-    return float(min(fit * largest, UNEXPLAINED * difference))
-
-
-def _equal(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
-    return a.size > 0 and bool(np.abs(a - b).max() <= tolerance) and bool(np.abs(a).max() > 0)
-
-
-def _close(a: float, b: float) -> bool:
-    return abs(a - b) <= 1e-4 * max(abs(a), abs(b), 1e-12)
-
-
 def _rounded(value: float) -> str:
     return f"{value:.3g}" if abs(value) > 1e-9 else "0"
-
-
-def some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

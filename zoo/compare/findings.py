@@ -7,6 +7,7 @@ import numpy as np
 
 from zoo.compare import causes
 from zoo.compare.formulas import NORM_ROUNDING
+from zoo.parity.causes import of_activation, of_gradient, of_statistic, some
 from zoo.parity.differences import Difference, Event, Records, computed_finer, differences, excess_rounding
 from zoo.parity.record import CLIPPED, Record
 
@@ -76,7 +77,7 @@ def optimizer_findings(title: str, record: Record) -> list[Finding]:
     places = tuple(record.files["update"])
     changed = record.settings.get("changed_by_skipped_update")
     if changed:
-        what = f"an update whose gradients are not finite changes {causes.some(changed)}"
+        what = f"an update whose gradients are not finite changes {some(changed)}"
         places = (*places, *record.files["precision"])
         return [Finding((title,), f"{what}, in {record.precision}", places, "it is not skipped")]
     for what in record.settings.get("coarse", ())[:1]:
@@ -117,9 +118,7 @@ def average_findings(title: str, record: Record) -> list[Finding]:
         f"the formula, by up to {largest:.1e} of the largest value, in {record.precision}"
     )
     found = sorted({deviation["cause"] for deviation in deviating.values()} - {""})
-    named = [
-        f"{cause} ({causes.some([name for name in deviating if deviating[name]['cause'] == cause])})" for cause in found
-    ]
+    named = [f"{cause} ({some([name for name in deviating if deviating[name]['cause'] == cause])})" for cause in found]
     return [Finding((title,), what, tuple(record.files["average"]), "; ".join(named))]
 
 
@@ -144,7 +143,7 @@ def _without_gradient(records: Records) -> list[Finding]:
     return [
         Finding(
             _whose(titles, records),
-            f"from the recipe's initial weights, the gradient of {causes.some(names)} is 0 in every update",
+            f"from the recipe's initial weights, the gradient of {some(names)} is 0 in every update",
             tuple(_module_files(records[titles[0]], names[0])),
             "layers around it, or it itself, start at values such as zeros that let no gradient through",
         )
@@ -208,12 +207,12 @@ def _cause(event: Event, proofs: Records, reference: str, suspect: str) -> str:
     a, b = proofs[reference], proofs[suspect]
     x, y = a.get(event.keys[reference]), b.get(event.keys[suspect])
     if event.part in ("input", "output", "prediction"):
-        return causes.of_activation(x, y, a.settings)
+        return of_activation(x, y, causes.factors(a.settings))
     if event.part == "loss":
         return causes.of_loss(float(x), float(y), a.settings)
     if event.part == "statistic":
-        return causes.of_statistic(event.name, a.get(f"initial/{event.name}"), x, y)
-    return causes.of_gradient(np.atleast_1d(x), np.atleast_1d(y), a.settings)
+        return of_statistic(event.name, a.get(f"initial/{event.name}"), x, y)
+    return of_gradient(np.atleast_1d(x), np.atleast_1d(y), causes.factors(a.settings))
 
 
 def _places(event: Event, found: Sequence[Difference], record: Record, title: str) -> list[str]:

@@ -6,11 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from zoo.parity.causes import of_activation, of_gradient
 from zoo.parity.differences import Difference, Records, differences
 from zoo.parity.match import Match
-from zoo.parity.record import Call, Record
+from zoo.parity.record import ROUNDING_UNITS, Call, Record
 
 OPTIMIZER = "optimizer"
+GRADIENTS = ("output gradient", "input gradient", "gradient")
+MIXED = ("fp16", "bf16")
+MIXED_UNITS = 8  # of 16 bits: rounding of a module whose inputs are rounded, too, that is never reported
 FORWARD, BACKWARD = ("input", "output"), ("output gradient", "input gradient")
 WORDS = {  # for a report, by the part that differs first
     "input": "its input, which the code before it computes,",
@@ -80,6 +84,7 @@ class Judged(NamedTuple):
     alone: list[Difference]
     findings: list[Finding]
     accepted: list[Finding]
+    precision: str = "fp64"
     is_explained: bool | None = None
     dropout: Mapping[str, tuple[float, float]] = {}
 
@@ -117,6 +122,8 @@ class Judged(NamedTuple):
         beyond = [difference for difference in self.natural if difference.is_beyond]
         outputs = [each for each in self.natural if each.event.name == "" and each.event.part == "output"]
         largest = max((each.relative for each in outputs), default=0.0)
+        if self.precision in MIXED:
+            return f"outputs differ by {largest:.1e}; by itself, each module rounds by: {self.rounding()}"
         if not beyond:
             end = "they agree" if self.agrees else "as a whole, they agree"
             return f"{end}: {len(self.natural)} tensors are equal within rounding, outputs to {largest:.1e}"
@@ -124,6 +131,15 @@ class Judged(NamedTuple):
         if self.is_explained is None:
             return what
         return f"{what}, all of it by the modules above" if self.is_explained else f"{what}, not by these modules alone"
+
+    def rounding(self) -> str:
+        """Return the modules whose outputs differ most from the reference's by themselves."""
+        outputs = [each for each in self.alone if each.event.part == "output" and each.event.name]
+        sizes: dict[str, float] = {}
+        for each in outputs:
+            sizes[each.event.name] = max(sizes.get(each.event.name, 0.0), each.relative)
+        first = sorted(sizes, key=lambda name: -sizes[name])[:MAX_NAMES]
+        return ", ".join(f"{name} {sizes[name]:.1e}" for name in first)
 
     def suspects(self) -> set[str]:
         """Return the modules that were found to differ, the accepted ones included."""
@@ -163,14 +179,22 @@ def judge(
         proofs: of the passes as they are; of `alone` the side's modules had the reference's inputs.
         rounded: in fp32, perhaps not of both.
     """
-    natural = differences(proofs, rounded)
-    of_modules = differences(alone, rounded)
-    other = alone[titles[1]]
+    natural, of_modules, other = differences(proofs, rounded), differences(alone, rounded), alone[titles[1]]
+    if other.precision in MIXED:  # whose rounding adds up as it may: each module is judged alone
+        natural = [difference._replace(limit=np.inf) for difference in natural]
+        of_modules = [_in_16_bits(difference, other.precision) for difference in of_modules]
     found = findings(group(of_modules), alone[titles[0]], other)
     if not found:
         found = first_beyond(natural, proofs[titles[1]])
     known = [finding for finding in found if {*finding.modules} <= {*accepted}]
     return Judged(titles, matched, natural, of_modules, [finding for finding in found if finding not in known], known)
+
+
+def _in_16_bits(difference: Difference, precision: str) -> Difference:
+    """Return the difference of a module alone with the limit that rounding to 16 bits sets."""
+    if difference.event.part in ("change", "loss", "statistic"):
+        return difference._replace(limit=np.inf)
+    return difference._replace(limit=MIXED_UNITS * ROUNDING_UNITS[precision] * difference.magnitude)
 
 
 def group(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
@@ -221,9 +245,19 @@ def _finding(module: str, found: Sequence[Difference], reference: Record, other:
     call = next((c for c in _calls(other) if c.name == module), None)
     guesses = other.settings.get("guesses", {})
     cause, remedy = next((guesses[key] for key in _keys(module, first) if key in guesses), ("", ""))
+    cause = cause or _pattern(first, reference, other)
     limit = first.limit / first.magnitude if first.magnitude else first.limit
     places = _places(first, call)
     return Finding((module,), (kinds[0], kinds[1]), first.event.part, first.relative, limit, cause, remedy, places)
+
+
+def _pattern(difference: Difference, reference: Record, other: Record) -> str:
+    """Guess the cause from the pattern of the numbers alone."""
+    keys = list(difference.event.keys.values())
+    x, y = reference.get(keys[0]), other.get(keys[1])
+    if difference.event.part in FORWARD:
+        return of_activation(x, y, {})
+    return of_gradient(np.atleast_1d(x), np.atleast_1d(y), {}) if difference.event.part in GRADIENTS else ""
 
 
 def _keys(module: str, difference: Difference) -> list[str]:
