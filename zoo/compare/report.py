@@ -15,8 +15,7 @@ import numpy as np
 
 from zoo import templates
 from zoo.compare.findings import Verdict
-from zoo.data.errors import UserError
-from zoo.data.parsing import parsing
+from zoo.data.errors import UserError, parsing
 from zoo.parity.differences import Difference, Event
 from zoo.weights import files
 

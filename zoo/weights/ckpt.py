@@ -14,8 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from zoo.data.errors import UserError
-from zoo.data.parsing import parsing
+from zoo.data.errors import UserError, parsing
 from zoo.weights import foreign
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types

@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 from zoo.models.arcface.spec import BLOCKS, HEAD_WEIGHT, Arch
 from zoo.weights import files, pdparams, pth
 

@@ -13,9 +13,8 @@ import numpy as np
 from safetensors import deserialize, safe_open
 
 from zoo.data import durable
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 from zoo.weights import foreign
 
 RECORD, DIGEST_KEY = "checkpoint.json", "sha256"  # DIGEST_KEY -> digests by the name of the file

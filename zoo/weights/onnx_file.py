@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 from zoo.config.convert import convert
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.fields import Checked, Deviations, Means, Natural, NotNegative
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 from zoo.frameworks import Framework
 from zoo.weights import foreign
 from zoo.weights.ckpt import Value, parse_message

@@ -16,9 +16,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import safe_pickle
-from zoo.data.parsing import parsing
 from zoo.weights import ckpt, foreign
 from zoo.weights.ckpt import parse_message
 from zoo.weights.foreign import widen

@@ -16,10 +16,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import safe_pickle
 from zoo.data.formats.safe_pickle import AllowedCall, OrderedDict
-from zoo.data.parsing import parsing
 from zoo.weights import foreign
 from zoo.weights.foreign import widen
 
