@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from zoo.data.errors import UserError
-from zoo.data.parsing import parsing
+from zoo.data.errors import UserError, parsing
 from zoo.weights import files
 
 MAX_MAPPING = 1 << 24  # characters of a file
