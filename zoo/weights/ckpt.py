@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from zoo.data.errors import UserError, parsing
-from zoo.weights import foreign
+from zoo.weights import reading
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
@@ -89,7 +89,7 @@ def _parse_varint(message: memoryview, position: int) -> tuple[int, int]:
 
 def read(path: str) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name, without its strings; 16-bit floats are widened to float32."""
-    foreign.refuse(path)
+    reading.refuse(path)
     with parsing(f"{path} is not a complete checkpoint of MindSpore", REMEDY):
         with open(path, "rb") as file:
             content = file.read()
@@ -149,7 +149,7 @@ def _to_array(dims: list[int], dtype: str, pieces: list[memoryview]) -> np.ndarr
     shape = () if dims == [0] and flat.size == 1 else tuple(dims)  # early versions write the shape (0,) for a scalar
     if flat.size != math.prod(shape):
         raise ValueError(f"{flat.size} elements for a tensor of shape {shape}")
-    return foreign.widen(flat, dtype == "BFloat16").reshape(shape)
+    return reading.widen(flat, dtype == "BFloat16").reshape(shape)
 
 
 def _bytes_field(fields: dict[int, int | memoryview], number: int, problem: str) -> memoryview:

@@ -19,7 +19,7 @@ from zoo.data.errors import UserError, parsing
 from zoo.data.fields import Checked, Deviations, Means, Natural, NotNegative
 from zoo.data.formats import regular
 from zoo.frameworks import Framework
-from zoo.weights import foreign
+from zoo.weights import reading
 from zoo.weights.ckpt import Value, parse_message
 
 FORMAT, FORMAT_VERSION = "vision-zoo", "1"
@@ -217,7 +217,7 @@ def read(path: str) -> OnnxFile:
     """Read and check an exported model."""
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file")
-    foreign.refuse(path)
+    reading.refuse(path)
     with parsing(f"{path} cannot be read", "name an .onnx file of zoo export"):
         content = regular.read(path)
     with parsing(f"{path} is no ONNX file that is read here", "download it or export the checkpoint again"):

@@ -18,9 +18,9 @@ import numpy as np
 
 from zoo.data.errors import UserError, parsing
 from zoo.data.formats import safe_pickle
-from zoo.weights import ckpt, foreign
+from zoo.weights import ckpt, reading
 from zoo.weights.ckpt import parse_message
-from zoo.weights.foreign import widen
+from zoo.weights.reading import widen
 
 EXTENSION = ".pdparams"
 PROTOCOL = 4  # of pickles, as paddle.save has it
@@ -34,7 +34,7 @@ VARIABLE_DTYPES = {0: "b1", 1: "i2", 2: "i4", 3: "i8", 4: "f2", 5: "f4", 6: "f8"
 
 def read(path: str) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name; see `parse`."""
-    foreign.refuse(path)
+    reading.refuse(path)
     with parsing(f"{path} cannot be read"), open(path, "rb") as file:
         return parse(file, path)
 
