@@ -27,7 +27,6 @@ DTYPES = {
     **{f"F{8 * size}": np.dtype(f"f{size}") for size in (2, 4, 8)},
     "BOOL": np.dtype(np.bool_),
 }
-MAX_DIMS = 32  # of numpy before version 2
 MAX_HEADER = 100_000_000  # bytes, as the library has it
 DAMAGED, REMEDY = "is not a complete safetensors file", "remove it and download or convert it again"
 DTYPE_NAMES = {dtype.str[1:]: name for name, dtype in DTYPES.items()}
@@ -249,7 +248,7 @@ def _check_shape(name: str, shape: Any) -> None:
     """Raise ValueError unless this is the shape of a tensor."""
     if not isinstance(shape, list) or not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError(f"{name} has no shape")
-    if len(shape) > MAX_DIMS or math.prod(max(length, 1) for length in shape) >= 1 << 63:
+    if len(shape) > reading.MAX_DIMS or math.prod(max(length, 1) for length in shape) >= 1 << 63:
         raise ValueError(f"{name} has {len(shape)} dimensions and more elements than any array")
 
 

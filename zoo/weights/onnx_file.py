@@ -20,7 +20,7 @@ from zoo.data.fields import Checked, Deviations, Means, Natural, NotNegative
 from zoo.data.formats import regular
 from zoo.frameworks import Framework
 from zoo.weights import reading
-from zoo.weights.ckpt import Value, parse_message
+from zoo.weights.reading import Value, parse_message
 
 FORMAT, FORMAT_VERSION = "vision-zoo", "1"
 KINDS = {  # task -> output of a graph that takes normalized pixels, and of one with preprocessing

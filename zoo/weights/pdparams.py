@@ -18,9 +18,8 @@ import numpy as np
 
 from zoo.data.errors import UserError, parsing
 from zoo.data.formats import safe_pickle
-from zoo.weights import ckpt, reading
-from zoo.weights.ckpt import parse_message
-from zoo.weights.reading import widen
+from zoo.weights import reading
+from zoo.weights.reading import MAX_DIMS, parse_message, widen
 
 EXTENSION = ".pdparams"
 PROTOCOL = 4  # of pickles, as paddle.save has it
@@ -119,7 +118,7 @@ def _parse_variable(content: memoryview) -> np.ndarray:
             shape.append(value)
     if not isinstance(dtype_code, int) or dtype_code not in VARIABLE_DTYPES:
         raise ValueError(f"tensors of type {dtype_code} are not supported")
-    if len(shape) > ckpt.MAX_DIMS:
+    if len(shape) > MAX_DIMS:
         raise ValueError(f"a tensor of {len(shape)} dimensions")
     flat = np.frombuffer(content[position + size :], VARIABLE_DTYPES[dtype_code])
     if flat.size != math.prod(shape):
