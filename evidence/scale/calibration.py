@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.commands.new_file import write_new
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 
 FORMAT = 2
 REMEDY = "write it with `python -m evidence scale calibrate`"

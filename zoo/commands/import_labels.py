@@ -18,12 +18,11 @@ from zoo.commands.new_file import new_folder, write_new
 from zoo.data import audit
 from zoo.data.batch import IGNORE_INDEX
 from zoo.data.datasets import cityscapes
-from zoo.data.errors import BadSample, UserError, printable
+from zoo.data.errors import BadSample, UserError, parsing, printable
 from zoo.data.extras import cv2
 from zoo.data.formats import images, masks, regular
 from zoo.data.importing.labels import FORMATS, IGNORED, Labels, LeaveOut, Scene, below, open_labels
 from zoo.data.importing.shapes import paint
-from zoo.data.parsing import parsing
 from zoo.finetune.folder import HELD_OUT
 from zoo.predict.overlay import write_labels
 from zoo.table import csv_text, table

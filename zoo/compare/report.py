@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError
-from zoo.data.parsing import parsing
+from zoo.data.errors import UserError, parsing
 
 WARMUP_STEPS = 3  # left out of the timing: compilers and allocators
 EPS = 1e-30

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from zoo.data.parsing import reason
+from zoo.data.errors import reason
 
 MAX_DEPTH = 20  # of nested lists and mappings; recipes have five
 MAX_TEXT = 1 << 18  # characters, which PyYAML reads one by one

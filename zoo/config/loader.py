@@ -16,10 +16,9 @@ from zoo.config import budgeted_yaml
 from zoo.config.convert import convert, plain, yaml_text
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
 from zoo.config.suggestions import suggestion
-from zoo.data.errors import Option, Part, UserError, similar_name, similar_path
+from zoo.data.errors import Option, Part, UserError, parsing, similar_name, similar_path
 from zoo.data.fields import SettingError, is_path
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 
 DEFAULT = "default"
 VARIANTS = ("task.loss",)  # on which the keys of their sections depend

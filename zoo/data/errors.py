@@ -1,4 +1,8 @@
-"""The errors that are caused by the user's input rather than by this code, and what their messages say of names."""
+"""The errors that are caused by the user's input rather than by this code, what they say of names, and `parsing`.
+
+Libraries raise almost anything for damaged files, also MemoryError and RecursionError. `parsing` encloses a parser and
+nothing else, so that mistakes of this code elsewhere stay tracebacks.
+"""
 
 import difflib
 import json
@@ -6,11 +10,14 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but for tab and line feed: terminals obey them
+MAX_REASON = 160  # characters
+NATURAL = re.compile("[0-9]{1,9}")
+PLACE = re.compile(r"^(\[[\d:]+\] \S+?:\d+: )+")  # time stamps and source locations in front of decord's messages
 MAX_ENTRIES = 10_000  # of a folder that are compared with a name
 
 
@@ -123,3 +130,33 @@ class BadSample(Exception):
 
     The stream catches it: training takes another sample instead, an evaluation stops or counts the sample as wrong.
     """
+
+
+@contextmanager
+def parsing(problem: str, *remedy: Part, kind: type[UserError] | type[BadSample] = UserError) -> Iterator[None]:
+    """Turn every exception of the block into an error of the file, but KeyboardInterrupt, SystemExit and the like.
+
+    Args:
+        problem: the message up to the reason, with the name of the file where the error is a UserError.
+        kind: UserError or BadSample. Errors of this kind, and UserErrors, which name their file, pass as they are.
+    """
+    try:
+        yield
+    except (kind, UserError):
+        raise
+    except Exception as error:
+        raise kind(f"{problem} ({reason(error)})", *(("; ", *remedy) if remedy else ())) from None
+
+
+def reason(error: BaseException) -> str:
+    """Return the first line of what an exception says, with its type where this may say too little."""
+    text = str(getattr(error, "strerror", None) or error).strip()
+    line = PLACE.sub("", (text.splitlines() or [""])[0]).strip()
+    if not isinstance(error, OSError | ValueError | BadSample | UserError) or not line:
+        line = f"{type(error).__name__}: {line}".removesuffix(": ")
+    return line[:MAX_REASON]
+
+
+def natural(text: str) -> int | None:
+    """Return the whole number of up to nine digits that an argument or a variable is; None if it is none."""
+    return int(text) if NATURAL.fullmatch(text) else None

@@ -18,8 +18,7 @@ from typing import NamedTuple
 import psutil
 
 from zoo.data import host
-from zoo.data.errors import UserError
-from zoo.data.parsing import natural
+from zoo.data.errors import UserError, natural
 from zoo.distributed.group import Group
 from zoo.trainer.world import Launch
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from zoo.data.errors import UserError
-from zoo.data.parsing import natural, parsing
+from zoo.data.errors import UserError, natural, parsing
 
 # A name or IPv6 address, and slots as for MPICH or Open MPI.
 HOST = re.compile(

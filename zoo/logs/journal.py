@@ -36,9 +36,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
 from zoo.data import durable
-from zoo.data.errors import Option, UserError
+from zoo.data.errors import Option, UserError, parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 
 Event = dict[str, Any]
 FILE = "events.jsonl"

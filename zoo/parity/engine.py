@@ -10,13 +10,13 @@ import numpy as np
 
 from zoo.data.errors import UserError, known_names
 from zoo.parity import inputs as input_values
-from zoo.parity import losses, match, updates
+from zoo.parity import losses, mapping, match, updates
 from zoo.parity.record import Record
 from zoo.parity.record import load as load_record
 from zoo.parity.session import Session
 from zoo.parity.side import Side, parse, spec_of
 from zoo.parity.verdict import Judged, Result, judge
-from zoo.parity.worker import INPUTS, OUTLINE, Order
+from zoo.parity.worker import INPUTS, MATCH, OUTLINE, Order
 from zoo.weights import files
 
 NATURAL, ALONE, EXPLAINED = "natural", "alone", "explained"
@@ -169,9 +169,10 @@ def _record(opened: Opened, name: str) -> Record:
 def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
     """Compare a side with the reference: as it is, each module alone, and with the modules that differ replaced."""
     title = other.session.side.title
-    matched = match.match(reference.outline, other.outline, request.mappings.get(title))
+    given = request.mappings.get(title)
+    matched = match.match(reference.outline, other.outline, mapping.load(given) if isinstance(given, str) else given)
     _require_sources(title, matched)
-    match.save(matched, str(other.session.folder / "match.yaml"))
+    (other.session.folder / MATCH).write_text(mapping.to_json(matched), encoding="utf-8")
     precision = FINE if FINE in other.precisions and FINE in reference.precisions else other.precisions[-1]
     base = precision if precision in reference.precisions else reference.precisions[0]
     common = {"partner": str(reference.session.folder), **_training(request)}

@@ -1,10 +1,50 @@
-import json
-from typing import NamedTuple
+"""Where each weight and each call of a model is found in another model that is to compute the same."""
 
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.data.errors import UserError, similar_name
+from zoo.parity import alignment, layouts, mapping
+from zoo.parity.mapping import Match, Source
+from zoo.parity.mapping import convert as convert
+from zoo.parity.mapping import load as load
+from zoo.parity.mapping import revert as revert
+from zoo.parity.mapping import save as save
 from zoo.parity.record import Call
+
+KINDS = {  # classes of layers, by what their names hold; the first that fits
+    "dropout": "drop|stochasticdepth",
+    "normalization": "norm|^bn",
+    "pooling": "pool",
+    "padding": "pad",
+    "convolution": "conv",
+    "dense": "linear|dense",
+    "embedding": "embed",
+    "recurrent": "lstm|gru|rnn",
+    "softmax": "softmax",
+    "activation": "relu|gelu|elu|silu|swish|mish|sigmoid|tanh|activation|^act",
+    "flatten": "flatten",
+}
+IGNORED = ("identity", "dropout")  # classes of calls that change nothing in evaluation
+ANCHOR, WEIGHTED, SAME_KIND, SAME_SHAPE, BARE = 1e5, 16.0, 2.0, 2.0, 1.0  # scores of a pair
+NAME = 1e-4  # of it; so all names together decide only between alignments that are equally good without them
 
 
 class Tensor(NamedTuple):
+    """A parameter or running statistic of a model.
+
+    Attributes:
+        shape: canonical where the layer is known: convolutions (out, in/groups, kH, kW), dense layers (out, in).
+        module: path of the module that owns it.
+        kind: class name of that module.
+        role: weight, bias, running_mean, running_var, or the attribute's own name.
+    """
+
     name: str
     shape: tuple[int, ...]
     module: str
@@ -14,51 +54,281 @@ class Tensor(NamedTuple):
 
 
 class Outline(NamedTuple):
+    """What is known of a side's model before anything is compared.
+
+    Attributes:
+        tensors: in the order of their registration.
+        calls: of a forward pass in evaluation mode, in the order in which modules were entered.
+        shapes: of the calls' inputs and outputs, by key of the call: <key>/in0, <key>/out0; may be channels last.
+    """
+
     framework: str
     tensors: list[Tensor]
     calls: list[Call]
     shapes: dict[str, tuple[int, ...]]
 
 
-class Source(NamedTuple):
-    names: tuple[str, ...]
-    steps: tuple[tuple, ...]
-    rule: str
+class Item(NamedTuple):
+    """A call of a module that has tensors or calls no other; a module with tensors that is never called counts once.
+
+    Attributes:
+        shape: of its first output, sorted and without ones, so that the place of the channels does not matter.
+    """
+
+    module: str
+    occurrence: int
+    kind: str
+    tensors: tuple[Tensor, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.module, self.occurrence
 
 
-class Match(NamedTuple):
-    tensors: dict[str, Source]
-    calls: dict[tuple[str, int], tuple[str, int]]
-    missing: tuple[str, ...]
-    unused: tuple[str, ...]
-    ambiguous: dict[str, tuple[str, ...]]
+def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = None) -> Match:
+    """Find the source of every tensor of a model, and the counterparts of its calls.
 
-
-def match(reference, other, given=None):
-    names = {t.name for t in reference.tensors}
+    Args:
+        given: names of tensors of the reference, or sources, by tensor of the other model.
+    """
+    fixed = _given(reference, other, given or {})
+    ours, theirs = _items(reference), _items(other)
+    anchors = _equal_names(ours, theirs) | _given_modules(reference, other, fixed)
+    pairs, choices = _pair(ours, theirs, anchors)
+    tensors, ambiguous = dict[str, Source](), dict[str, tuple[str, ...]]()
+    for j, i in pairs.items():
+        rule = "name" if anchors.get(theirs[j].module) == ours[i].module else "order"
+        for name, source in layouts.pair(ours[i].tensors, theirs[j].tensors, rule).items():
+            tensors.setdefault(name, source)
+    _pair_rest(reference, other, tensors)
+    tensors |= fixed
+    used = {name for source in tensors.values() for name in source.names}
+    for j, candidates in choices.items():
+        for tensor in theirs[j].tensors:
+            found = [t.name for i in candidates for t in ours[i].tensors if t.role == tensor.role]
+            if tensor.name not in tensors and (free := [name for name in found if name not in used]):
+                ambiguous[tensor.name] = tuple(dict.fromkeys(free))
+    order = [tensor.name for tensor in other.tensors]
     return Match(
-        {t.name: Source((t.name,), (), "name") for t in other.tensors if t.name in names},
-        {(c.name, c.occurrence): (c.name, c.occurrence) for c in other.calls},
-        tuple(t.name for t in other.tensors if t.name not in names),
-        (),
-        {},
+        {name: tensors[name] for name in order if name in tensors},
+        _calls(reference, other, {theirs[j].key: ours[i].key for j, i in pairs.items()}),
+        tuple(name for name in order if name not in tensors),
+        tuple(tensor.name for tensor in reference.tensors if tensor.name not in used),
+        ambiguous,
     )
 
 
-def convert(m, arrays):
-    return {n: arrays[s.names[0]] for n, s in m.tensors.items() if s.names[0] in arrays}
+def kind_class(kind: str) -> str:
+    """Return the class of a layer's kind; its own name, in lower case, if it has none."""
+    kind = kind.lower()
+    return next((name for name, pattern in KINDS.items() if re.search(pattern, kind)), kind)
 
 
-def revert(m, arrays):
-    return {s.names[0]: arrays[n] for n, s in m.tensors.items() if n in arrays}
+def _items(outline: Outline) -> list[Item]:
+    """Return the items of a model in the order of its calls.
+
+    A module that is never called comes behind the one that was registered before it, if a call has both within it.
+    """
+    owned: dict[str, list[Tensor]] = {}
+    for tensor in outline.tensors:
+        owned.setdefault(tensor.module, []).append(tensor)
+    items = []
+    for call, is_leaf in _with_leaves(outline.calls):
+        kind = kind_class(call.kind)
+        if call.name in owned or (is_leaf and kind not in IGNORED):
+            shape = _extent(outline, call)
+            items.append(Item(call.name, call.occurrence, kind, tuple(owned.get(call.name, ())), shape))
+    called, last = {call.name for call in outline.calls}, ""
+    for name, tensors in owned.items():
+        if name not in called:
+            around = next((path for path in _ancestors(name) if path in called), "")
+            near = last if _is_within(last, around) else around
+            place = max((i for i, item in enumerate(items) if _is_within(item.module, near)), default=-1)
+            if near == around:  # nothing before it in this module
+                place = next((i for i, item in enumerate(items) if _is_within(item.module, near)), 0) - 1
+                place += bool(items) and items[place + 1].module == near
+            items.insert(place + 1, Item(name, 0, kind_class(tensors[0].kind), tuple(tensors), ()))
+        last = name
+    return items
 
 
-def save(m, path):
-    json.dump(
-        [[[n, *s] for n, s in m.tensors.items()], [[list(a), list(b)] for a, b in m.calls.items()]], open(path, "w")
-    )
+def _with_leaves(calls: Sequence[Call]) -> Iterator[tuple[Call, bool]]:
+    """Yield each call and whether no other module is called within it."""
+    for i, call in enumerate(calls):
+        yield call, i + 1 == len(calls) or calls[i + 1].span[0] > call.span[1]
 
 
-def load(path):
-    t, c = json.load(open(path))
-    return Match({n: Source(tuple(a), tuple(b), r) for n, a, b, r in t}, {tuple(a): tuple(b) for a, b in c}, (), (), {})
+def _extent(outline: Outline, call: Call) -> tuple[int, ...]:
+    return tuple(sorted(length for length in outline.shapes.get(f"{call.key}/out0", ()) if length != 1))
+
+
+def _ancestors(name: str) -> Iterator[str]:
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _is_within(name: str, module: str) -> bool:
+    return not module or name == module or name.startswith(module + ".")
+
+
+def _equal_names(ours: Sequence[Item], theirs: Sequence[Item]) -> dict[str, str]:
+    """Return the modules whose paths are equal, unless a number in the path counts something else on each side."""
+    own, found = {item.module: item for item in ours}, {}
+    siblings = [_numbered(items) for items in (ours, theirs)]
+    for item in theirs:
+        same = own.get(item.module)
+        if same is None or not _score(same._replace(module=""), item._replace(module="")):
+            continue
+        tokens = item.module.split(".")
+        families = [(".".join(tokens[:i]), re.sub(r"\d+", "#", token)) for i, token in enumerate(tokens)]
+        if all(siblings[0].get(family) == siblings[1].get(family) for family in families if "#" in family[1]):
+            found[item.module] = item.module
+    return found
+
+
+def _numbered(items: Sequence[Item]) -> dict[tuple[str, str], set[str]]:
+    """Return the children that differ by a number only and own tensors, by module and name without numbers."""
+    families: dict[tuple[str, str], set[str]] = {}
+    for item in items:
+        if item.tensors:
+            tokens = item.module.split(".")
+            for i, token in enumerate(tokens):
+                families.setdefault((".".join(tokens[:i]), re.sub(r"\d+", "#", token)), set()).add(token)
+    return families
+
+
+def _pair(
+    ours: Sequence[Item], theirs: Sequence[Item], anchors: Mapping[str, str]
+) -> tuple[dict[int, int], dict[int, list[int]]]:
+    """Align items, then those with tensors that are left among themselves, since branches may be called in any order.
+
+    Returns:
+        Indices of ours by index of theirs: the certain ones, and those that are as good as others.
+    """
+    scores = _scores(ours, theirs, anchors)
+    pairs, choices = alignment.align(scores)
+    by_key = {item.key: i for i, item in enumerate(ours)}
+    for j, item in enumerate(theirs):  # whatever the order
+        if (key := (anchors.get(item.module), item.occurrence)) in by_key:
+            pairs[j] = by_key[key]
+    rows = [i for i, item in enumerate(ours) if item.tensors and i not in set(pairs.values())]
+    tied = {i for candidates in choices.values() for i in candidates}
+    columns = [j for j, item in enumerate(theirs) if item.tensors and j not in pairs]
+    for j in columns:
+        if len(choices.get(j, ())) < 2 and tied & set(candidates := [i for i in rows if scores[i, j]]):
+            choices[j] = candidates
+    rows, columns = [i for i in rows if i not in tied], [j for j in columns if j not in choices]
+    if rows and columns and (part := scores[np.ix_(rows, columns)]).any():
+        more = alignment.align(part)
+        pairs |= {columns[j]: rows[i] for j, i in more.pairs.items()}
+        choices |= {columns[j]: [rows[i] for i in found] for j, found in more.choices.items()}
+    return pairs, choices
+
+
+def _scores(ours: Sequence[Item], theirs: Sequence[Item], anchors: Mapping[str, str]) -> np.ndarray:
+    scores, targets = np.zeros((len(ours), len(theirs))), set(anchors.values())
+    for j, b in enumerate(theirs):
+        for i, a in enumerate(ours):
+            if b.module in anchors or a.module in targets:
+                scores[i, j] = ANCHOR * (anchors.get(b.module) == a.module and a.occurrence == b.occurrence)
+            elif (score := _score(a, b)) and a.tensors:
+                scores[i, j] = score + NAME * _likeness(a.module, b.module)
+            else:
+                scores[i, j] = score
+    return scores
+
+
+def _score(a: Item, b: Item) -> float:
+    return _score_of(a.kind, a.shape, _described(a.tensors), b.kind, b.shape, _described(b.tensors))
+
+
+def _described(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return tuple(tensor._replace(name=tensor.role, module="", kind="") for tensor in tensors)
+
+
+@cache
+def _score_of(
+    kind: str,
+    shape: tuple[int, ...],
+    tensors: tuple[Tensor, ...],
+    other_kind: str,
+    other_shape: tuple[int, ...],
+    other_tensors: tuple[Tensor, ...],
+) -> float:
+    """Return how well two items fit; 0 if they cannot be a pair."""
+    if not tensors or not other_tensors:
+        return BARE * (not tensors and not other_tensors and (kind, shape) == (other_kind, other_shape))
+    paired = layouts.pair(tensors, other_tensors, "")
+    if max(other_tensors, key=layouts.size).name not in paired:
+        return 0.0
+    if max(tensors, key=layouts.size).name not in {name for source in paired.values() for name in source.names}:
+        return 0.0
+    return WEIGHTED + SAME_KIND * (kind == other_kind) + SAME_SHAPE * (shape == other_shape) + min(len(paired), 4)
+
+
+@cache
+def _likeness(name: str, other: str) -> float:
+    """Return how alike two paths are, from 0 to 1: the words that they share, half of it for the last."""
+    words, others = ([word for word in re.split(r"[._]+", path.lower()) if word] for path in (name, other))
+    if not words or not others:
+        return 0.0
+    shared = sum((Counter(words) & Counter(others)).values()) / max(len(words), len(others))
+    return (shared + (words[-1] == others[-1])) / 2
+
+
+def _pair_rest(reference: Outline, other: Outline, tensors: dict[str, Source]) -> None:
+    """Pair tensors of models themselves, such as tokens, whose owners do not correspond, if only one fits."""
+    used = {name for source in tensors.values() for name in source.names}
+    ours = [tensor for tensor in reference.tensors if tensor.name not in used and tensor.role not in layouts.ROLES]
+    theirs = [tensor for tensor in other.tensors if tensor.name not in tensors and tensor.role not in layouts.ROLES]
+    tensors.update(layouts.pair(ours, theirs, "order"))
+
+
+def _calls(
+    reference: Outline, other: Outline, pairs: Mapping[tuple[str, int], tuple[str, int]]
+) -> dict[tuple[str, int], tuple[str, int]]:
+    """Return the counterparts of calls: items that were called, the model itself, and what has the same leaves."""
+    ours, theirs = ({(call.name, call.occurrence) for call in side.calls} for side in (reference, other))
+    found = {b: a for b, a in pairs.items() if a in ours and b in theirs}
+    nodes = alignment.align_nodes(_nodes(reference, {a: a for a in found.values()}), _nodes(other, found))
+    roots = {("", 0): ("", 0)} if ("", 0) in ours & theirs else {}
+    return nodes | found | roots
+
+
+def _nodes(outline: Outline, paired: Mapping[tuple[str, int], tuple[str, int]]) -> list[alignment.Node]:
+    leaves = [
+        (call.span, paired.get((call.name, call.occurrence)))
+        for call, is_leaf in _with_leaves(outline.calls)
+        if is_leaf and kind_class(call.kind) not in IGNORED
+    ]
+    nodes, starts = [], np.array([span[0] for span, _ in leaves])
+    for call, is_leaf in _with_leaves(outline.calls):
+        if is_leaf or (call.name, call.occurrence) in paired:
+            continue
+        first, end = np.searchsorted(starts, call.span)
+        inside = [key for _, key in leaves[first:end]]
+        around = [key for _, key in leaves[max(first - 1, 0) : first] + leaves[end : end + 1]]
+        is_bounded = None not in inside[:1] + inside[-1:] + around
+        found = frozenset(key for key in inside if key)
+        nodes.append(alignment.Node((call.name, call.occurrence), _extent(outline, call), found, is_bounded))
+    return nodes
+
+
+def _given(reference: Outline, other: Outline, given: Mapping[str, Any]) -> dict[str, Source]:
+    """Return the sources that are given. Raises UserError if a tensor is unknown."""
+    known, wanted = ({tensor.name for tensor in side.tensors} for side in (reference, other))
+    sources = {name: mapping.parse(name, value) for name, value in given.items()}
+    for name, source in sources.items():
+        if name not in wanted:
+            raise UserError(f"mapping: the model in {other.framework} has no tensor {name}{similar_name(name, wanted)}")
+        for part in source.names:
+            if part not in known:
+                raise UserError(f"mapping: {name}: the reference has no tensor {part}{similar_name(part, known)}")
+    return sources
+
+
+def _given_modules(reference: Outline, other: Outline, fixed: Mapping[str, Source]) -> dict[str, str]:
+    ours, theirs = ({tensor.name: tensor.module for tensor in side.tensors} for side in (reference, other))
+    return {theirs[name]: ours[source.names[0]] for name, source in fixed.items() if len(source.names) == 1}

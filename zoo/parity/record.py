@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.parsing import parsing
+from zoo.data.errors import parsing
 from zoo.weights import files
 
 MAX_ELEMENTS = 1 << 14  # of an excerpt

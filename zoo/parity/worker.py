@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.data.errors import UserError
-from zoo.parity import facts, losses, match, updates
+from zoo.parity import facts, losses, mapping, updates
 from zoo.parity.probe import Archive, Identity, Partner, Probe, axes
 from zoo.parity.record import Call, Record, empty
 from zoo.parity.record import load as load_record
@@ -31,7 +31,8 @@ MAX_EXPLAINED = 1 << 16  # elements of a tensor whose updates are explained
 MAX_GUESSES = 8  # of causes, for modules of one class
 VARIATION = 0.1  # of the elements of initial weights that are all the same
 FRAMES = 6  # lines of a traceback that an error shows
-ARCHIVE, WEIGHTS, OUTLINE, INPUTS = "tensors", "weights.safetensors", "outline.safetensors", "inputs.safetensors"
+ARCHIVE, MATCH = "tensors", "match.json"
+WEIGHTS, OUTLINE, INPUTS = "weights.safetensors", "outline.safetensors", "inputs.safetensors"
 
 
 class Order(NamedTuple):
@@ -102,9 +103,9 @@ class Worker:
         """Run the passes and updates of a request, and write their record."""
         record = empty(self.side.framework, order.precision, {"magnitudes": {}, "guesses": {}})
         model, source = self.build(order.precision), Path(order.partner or self.folder)
-        matched = None if order.partner is None else match.load(str(self.folder / "match.yaml"))
+        matched = None if order.partner is None else mapping.from_json((self.folder / MATCH).read_text(encoding="utf-8"))
         arrays, _ = files.read(str(source / WEIGHTS))
-        model.load(arrays if matched is None else match.convert(matched, arrays))
+        model.load(arrays if matched is None else mapping.convert(matched, arrays))
         record.settings["magnitudes"] = {name: float(np.abs(value).max(initial=0)) for name, value in arrays.items()}
         passes = _Passes(
             self, model, record, order, matched, Archive(source / ARCHIVE / (order.reference or order.name))
@@ -127,7 +128,7 @@ class _Passes:
         model: Any,
         record: Record,
         order: Order,
-        matched: match.Match | None,
+        matched: mapping.Match | None,
         archive: Archive,
     ):
         self.worker, self.model, self.record, self.order = worker, model, record, order
@@ -215,7 +216,7 @@ class _Passes:
     def _reference_gradients(self, number: int) -> dict[str, np.ndarray]:
         assert self.matched is not None
         found = {name: self.archive.load(f"gradient{number}/{name}") for name in self.trained}
-        return match.convert(self.matched, {name: array for name, array in found.items() if array is not None})
+        return mapping.convert(self.matched, {name: array for name, array in found.items() if array is not None})
 
     def _explain_statistics(self, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
         """Search the cause of running statistics that differ."""
@@ -254,7 +255,7 @@ class _Passes:
 
     def _named(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return tensors of the model by the reference's names."""
-        return dict(arrays) if self.matched is None else match.revert(self.matched, arrays)
+        return dict(arrays) if self.matched is None else mapping.revert(self.matched, arrays)
 
     def _like_reference(self, index: int, output: np.ndarray) -> tuple[int, ...]:
         """Return the order of axes by which an output of the model is that of the reference."""

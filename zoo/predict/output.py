@@ -7,9 +7,8 @@ from contextlib import ExitStack
 from typing import Any, BinaryIO
 
 from zoo.data import durable
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import csv_files
-from zoo.data.parsing import parsing
 from zoo.predict.results import Row
 
 ORIGIN, ROWS, TABLE = "origin.json", "predictions.jsonl", "predictions.csv"

@@ -6,11 +6,10 @@ from fractions import Fraction
 import numpy as np
 
 from zoo.data import durable
-from zoo.data.errors import BadSample
+from zoo.data.errors import BadSample, parsing
 from zoo.data.extras import Image, ImageDraw, ImageFont, av
 from zoo.data.formats.keyframes import rgb_converter
 from zoo.data.formats.video import NOT_DECODED, decode_all, open_container, video_stream
-from zoo.data.parsing import parsing
 
 Frame = tuple[np.ndarray, Fraction]  # (H, W, 3) uint8 RGB; frames per second
 

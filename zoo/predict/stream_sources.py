@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.extras import av, cv2
 from zoo.data.formats import video
-from zoo.data.parsing import parsing
 from zoo.predict.urls import without_secrets
 
 CAMERA = re.compile(r"(?:/dev/video)?(\d+)")

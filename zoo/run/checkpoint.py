@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.data import durable
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 from zoo.distributed.group import Group
 from zoo.logs import journal
 from zoo.trainer import sharding

@@ -10,9 +10,8 @@ from typing import Any
 
 from zoo.config import loader
 from zoo.data import durable
-from zoo.data.errors import UserError, similar_name
+from zoo.data.errors import UserError, parsing, similar_name
 from zoo.data.host import home
-from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.run.recorded_recipe import read_recipe
 from zoo.run.request import FIND

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from zoo.data.errors import parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 from zoo.logs import journal
 
 FilesOf = Callable[[str], Sequence[str]]  # name of a sample -> names of its items

@@ -6,8 +6,7 @@ from dataclasses import replace
 from zoo.config import loader
 from zoo.config.loader import Entry
 from zoo.config.schema import Optim
-from zoo.data.errors import Option, UserError
-from zoo.data.parsing import natural
+from zoo.data.errors import Option, UserError, natural
 from zoo.logs import listeners
 from zoo.run import exported, folder, recorded_recipe
 from zoo.run.checkpoint import latest, load_record

@@ -8,8 +8,7 @@ from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.loader import Entry
 from zoo.config.schema import Config
-from zoo.data.errors import Option, UserError, similar_path
-from zoo.data.parsing import parsing
+from zoo.data.errors import Option, UserError, parsing, similar_path
 from zoo.run.checkpoint import load_record
 from zoo.weights import files, recorded
 from zoo.weights.files import RECORD

@@ -15,9 +15,8 @@ from safetensors import safe_open
 
 from zoo.config.schema import Config
 from zoo.data import record as records
-from zoo.data.errors import Option, UserError
+from zoo.data.errors import Option, UserError, parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 from zoo.data.record import DataRecord, SplitChange, SplitRecord
 from zoo.distributed.group import Group
 from zoo.logs import journal

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.data.errors import Option, UserError
-from zoo.data.parsing import natural
+from zoo.data.errors import Option, UserError, natural
 from zoo.trainer.world import Launch
 
 CANN = "/usr/local/Ascend/ascend-toolkit/latest"  # where ASCEND_HOME_PATH does not name another folder

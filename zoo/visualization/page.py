@@ -13,9 +13,8 @@ import numpy as np
 
 from zoo import templates
 from zoo.data import durable, extras
-from zoo.data.errors import UserError, printable
+from zoo.data.errors import UserError, parsing, printable
 from zoo.data.formats import masks, regular
-from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.logs.journal import Event
 from zoo.logs.lines import TOP5_CLASSES, duration, end_text, run_lines, share_text, throughput

@@ -5,22 +5,18 @@
     TensorProto  repeated int64 dims = 1; string tensor_type = 2; bytes tensor_content = 3
 
 A tensor of more than 512 MiB is split into several Values with the same tag. With crc_check the file ends in "crc_num"
-and ten bytes. The wire format is parsed here and not by the protobuf library, which would hold every tensor twice.
+and ten bytes.
 """
 
 import math
 import zlib
-from collections.abc import Iterator
 
 import numpy as np
 
-from zoo.data.errors import UserError
-from zoo.data.parsing import parsing
-from zoo.weights import foreign
+from zoo.data.errors import UserError, parsing
+from zoo.weights import reading
+from zoo.weights.reading import MAX_DIMS, parse_message, parse_packed
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
-FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
-Value = int | memoryview
 DTYPES = {
     **{f"{kind}{bits}": np.dtype(f"{kind.lower()}{bits}") for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)},
     **{f"Float{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
@@ -29,68 +25,13 @@ DTYPES = {
 }
 CRC = b"crc_num"
 CRC_SIZE = len(CRC) + 10
-MAX_DIMS = 32  # of MindSpore less, of numpy before version 2
 MAX_TENSORS = 100_000
-MAX_NUMBER = 1 << 29  # above that of any field
 REMEDY = "download, copy or save it again"
-
-
-def parse_message(message: memoryview, fixed: bool = False) -> Iterator[tuple[int, Value]]:
-    """Yield number and value, an integer or bytes, of each field of a message.
-
-    Args:
-        message: of one level; a field that holds another message is bytes.
-        fixed: whether numbers of fixed size are allowed, which are bytes too.
-
-    Raises:
-        ValueError: The message is truncated or has a field of another wire type or an impossible number.
-    """
-    position = 0
-    while position < len(message):
-        key, position = _parse_varint(message, position)
-        number, kind = key >> 3, key & 7
-        if not 0 < number < MAX_NUMBER:  # protobuf's own parser cuts a key to 32 bits, and would see another field
-            raise ValueError(f"a field of the number {number}")
-        if kind == VARINT:
-            value, position = _parse_varint(message, position)
-            yield number, value
-            continue
-        if kind == BYTES:
-            size, position = _parse_varint(message, position)
-        elif fixed and kind in FIXED_SIZES:
-            size = FIXED_SIZES[kind]
-        else:
-            raise ValueError(f"a field of wire type {kind}")
-        if position + size > len(message):
-            raise ValueError("it is truncated")
-        yield number, message[position : position + size]
-        position += size
-
-
-def parse_packed(message: memoryview) -> list[int]:
-    """Return the integers of a packed field. Raises ValueError if one is truncated."""
-    values, position = [], 0
-    while position < len(message):
-        value, position = _parse_varint(message, position)
-        values.append(value)
-    return values
-
-
-def _parse_varint(message: memoryview, position: int) -> tuple[int, int]:
-    """Return a number of seven bits per byte, lowest first, and the position after it. Raises ValueError."""
-    value = 0
-    for k, byte in enumerate(message[position : position + 10]):
-        value |= (byte & 127) << 7 * k
-        if byte < 128:
-            if value >= 1 << 64:
-                raise ValueError("a number of more than 64 bits")
-            return value, position + k + 1
-    raise ValueError("it is truncated")
 
 
 def read(path: str) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name, without its strings; 16-bit floats are widened to float32."""
-    foreign.refuse(path)
+    reading.refuse(path)
     with parsing(f"{path} is not a complete checkpoint of MindSpore", REMEDY):
         with open(path, "rb") as file:
             content = file.read()
@@ -150,7 +91,7 @@ def _to_array(dims: list[int], dtype: str, pieces: list[memoryview]) -> np.ndarr
     shape = () if dims == [0] and flat.size == 1 else tuple(dims)  # early versions write the shape (0,) for a scalar
     if flat.size != math.prod(shape):
         raise ValueError(f"{flat.size} elements for a tensor of shape {shape}")
-    return foreign.widen(flat, dtype == "BFloat16").reshape(shape)
+    return reading.widen(flat, dtype == "BFloat16").reshape(shape)
 
 
 def _bytes_field(fields: dict[int, int | memoryview], number: int, problem: str) -> memoryview:

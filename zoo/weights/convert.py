@@ -9,7 +9,7 @@ import numpy as np
 from zoo.data.errors import UserError
 from zoo.models import load_spec
 from zoo.models.arcface.spec import HEAD_WEIGHT
-from zoo.weights import backbones, conversion, faces, files, layouts, names, origins, pdparams, recorded
+from zoo.weights import backbones, checkpoints, conversion, files, layouts, names, origins, pdparams, recorded
 from zoo.weights.match import MatchReport, match_state_dict, require_usable
 
 Tensors = Mapping[str, np.ndarray]
@@ -52,7 +52,7 @@ def convert(
         print_line: Receives what was found, and notes for the user.
         further: Entries of the file's metadata.
     """
-    source = faces.read_checkpoint(path, wanted.head)
+    source = checkpoints.read(path, wanted.head)
     unwrapped, left_out = names.without_wrappers(source.tensors)
     source = source._replace(tensors=unwrapped)
     if left_out:

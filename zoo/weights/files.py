@@ -13,10 +13,9 @@ import numpy as np
 from safetensors import deserialize, safe_open
 
 from zoo.data import durable
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
-from zoo.weights import foreign
+from zoo.weights import reading
 
 RECORD, DIGEST_KEY = "checkpoint.json", "sha256"  # DIGEST_KEY -> digests by the name of the file
 DIGEST_SUFFIX, MAX_RECORD = ".sha256", 1 << 12  # of the file beside one that has no record; its bytes
@@ -28,7 +27,6 @@ DTYPES = {
     **{f"F{8 * size}": np.dtype(f"f{size}") for size in (2, 4, 8)},
     "BOOL": np.dtype(np.bool_),
 }
-MAX_DIMS = 32  # of numpy before version 2
 MAX_HEADER = 100_000_000  # bytes, as the library has it
 DAMAGED, REMEDY = "is not a complete safetensors file", "remove it and download or convert it again"
 DTYPE_NAMES = {dtype.str[1:]: name for name, dtype in DTYPES.items()}
@@ -117,7 +115,7 @@ def read(path: str, rows: Mapping[str, RowRange] | None = None) -> tuple[dict[st
             f"{path} is an exported model, whose weights are part of its graph; give the checkpoint that it was "
             "exported from"
         )
-    if str(path).endswith(TORCH) or foreign.is_zip(str(path)):  # those of Lightning end in .ckpt
+    if str(path).endswith(TORCH) or reading.is_zip(str(path)):  # those of Lightning end in .ckpt
         from zoo.weights import pth  # as the readers below, which a run does without
 
         tensors, metadata = pth.read(path)
@@ -230,7 +228,7 @@ def refuse_existing(path: str) -> None:
 
 
 def _read_header(path: str) -> dict[str, Any]:
-    foreign.refuse(path)
+    reading.refuse(path)
     with parsing(f"{path} {DAMAGED}", REMEDY):
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -250,7 +248,7 @@ def _check_shape(name: str, shape: Any) -> None:
     """Raise ValueError unless this is the shape of a tensor."""
     if not isinstance(shape, list) or not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError(f"{name} has no shape")
-    if len(shape) > MAX_DIMS or math.prod(max(length, 1) for length in shape) >= 1 << 63:
+    if len(shape) > reading.MAX_DIMS or math.prod(max(length, 1) for length in shape) >= 1 << 63:
         raise ValueError(f"{name} has {len(shape)} dimensions and more elements than any array")
 
 
@@ -262,7 +260,7 @@ def _read_rows(path: str, rows: Mapping[str, RowRange]) -> tuple[dict[str, np.nd
             stored = file.get_slice(name)
             count, first, last = rows.get(name, (None, None, None))
             tensors[name] = stored[first:last] if [count] == stored.get_shape()[:1] else file.get_tensor(name)
-        return {name: foreign.widen(array) for name, array in tensors.items()}, metadata
+        return {name: reading.widen(array) for name, array in tensors.items()}, metadata
 
 
 def _read_safetensors(path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -279,4 +277,4 @@ def _to_array(path: str, name: str, entry: Mapping[str, Any]) -> np.ndarray:
     if dtype not in DTYPES and not is_bfloat16:
         raise UserError(f"{path}: {name} has the type {dtype}, which is not supported; save it as float32")
     flat = np.frombuffer(entry["data"], np.uint16 if is_bfloat16 else DTYPES[dtype])
-    return foreign.widen(flat, is_bfloat16).reshape(entry["shape"])
+    return reading.widen(flat, is_bfloat16).reshape(entry["shape"])

@@ -15,13 +15,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 from zoo.config.convert import convert
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.fields import Checked, Deviations, Means, Natural, NotNegative
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 from zoo.frameworks import Framework
-from zoo.weights import foreign
-from zoo.weights.ckpt import Value, parse_message
+from zoo.weights import reading
+from zoo.weights.reading import Value, parse_message
 
 FORMAT, FORMAT_VERSION = "vision-zoo", "1"
 KINDS = {  # task -> output of a graph that takes normalized pixels, and of one with preprocessing
@@ -218,7 +217,7 @@ def read(path: str) -> OnnxFile:
     """Read and check an exported model."""
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file")
-    foreign.refuse(path)
+    reading.refuse(path)
     with parsing(f"{path} cannot be read", "name an .onnx file of zoo export"):
         content = regular.read(path)
     with parsing(f"{path} is no ONNX file that is read here", "download it or export the checkpoint again"):

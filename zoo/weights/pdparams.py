@@ -16,12 +16,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import safe_pickle
-from zoo.data.parsing import parsing
-from zoo.weights import ckpt, foreign
-from zoo.weights.ckpt import parse_message
-from zoo.weights.foreign import widen
+from zoo.weights import reading
+from zoo.weights.reading import MAX_DIMS, parse_message, widen
 
 EXTENSION = ".pdparams"
 PROTOCOL = 4  # of pickles, as paddle.save has it
@@ -35,7 +33,7 @@ VARIABLE_DTYPES = {0: "b1", 1: "i2", 2: "i4", 3: "i8", 4: "f2", 5: "f4", 6: "f8"
 
 def read(path: str) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name; see `parse`."""
-    foreign.refuse(path)
+    reading.refuse(path)
     with parsing(f"{path} cannot be read"), open(path, "rb") as file:
         return parse(file, path)
 
@@ -120,7 +118,7 @@ def _parse_variable(content: memoryview) -> np.ndarray:
             shape.append(value)
     if not isinstance(dtype_code, int) or dtype_code not in VARIABLE_DTYPES:
         raise ValueError(f"tensors of type {dtype_code} are not supported")
-    if len(shape) > ckpt.MAX_DIMS:
+    if len(shape) > MAX_DIMS:
         raise ValueError(f"a tensor of {len(shape)} dimensions")
     flat = np.frombuffer(content[position + size :], VARIABLE_DTYPES[dtype_code])
     if flat.size != math.prod(shape):

@@ -16,12 +16,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import safe_pickle
 from zoo.data.formats.safe_pickle import AllowedCall, OrderedDict
-from zoo.data.parsing import parsing
-from zoo.weights import foreign
-from zoo.weights.foreign import widen
+from zoo.weights import reading
+from zoo.weights.reading import widen
 
 FREE_BYTES, EXPANSION = 16 << 20, 8  # limit of the tensors: the first, and so many times the size of the file
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -84,7 +83,7 @@ def read(path: str, entry: str | None = None) -> tuple[dict[str, np.ndarray], di
     Returns:
         The tensors, and metadata in JSON: of mmsegmentation's files `classes` and `palette`, of others perhaps `notes`.
     """
-    foreign.refuse(path, is_archive=True)
+    reading.refuse(path, is_archive=True)
     problem = f"{path} is refused: it is damaged, or holds more than tensors, which would mean running code from it"
     with (
         parsing(problem, "download it again; if you trust it, load it elsewhere and save only its state_dict"),

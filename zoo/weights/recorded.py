@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 from zoo.weights import files
 from zoo.weights.files import RECORD
 

@@ -15,7 +15,7 @@ from zoo.data.packs import inspection
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms.geometry import Geometry
 from zoo.logs import journal
-from zoo.weights import faces, files, recorded
+from zoo.weights import checkpoints, files, recorded
 
 
 class Reader(NamedTuple):
@@ -208,9 +208,7 @@ READERS: Mapping[str, Reader] = {
     ".pdparams": Reader(seeds.pdparams, lambda folder: files.read(str(folder / "a.pdparams"))),
     ".ckpt": Reader(seeds.ckpt, lambda folder: files.read(str(folder / "a.ckpt"))),
     "safetensors": Reader(seeds.safetensors, read_safetensors),
-    "Paddle variables": Reader(
-        seeds.paddle_variables, lambda folder: faces.read_checkpoint(str(folder), with_head=True)
-    ),
+    "Paddle variables": Reader(seeds.paddle_variables, lambda folder: checkpoints.read(str(folder), with_head=True)),
     "weights to convert": Reader(seeds.weights, convert, True),
     "checkpoints": Reader(seeds.checkpoint, read_checkpoint, True),
     "face .bin": Reader(seeds.face_bin, lambda folder: face_packs.read_bin(str(folder / "lfw.bin"))),

@@ -10,8 +10,7 @@ from zoo import program
 from zoo.bench.airank_log import accuracy
 from zoo.bench.submission import check, rules, runs, tree
 from zoo.commands.new_file import add_json_argument, print_report, require_new, write_new
-from zoo.data.errors import UserError
-from zoo.data.parsing import natural
+from zoo.data.errors import UserError, natural
 from zoo.logs import mllog
 
 EPILOG = """\

@@ -19,9 +19,8 @@ from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config
 from zoo.data import durable, extras
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 from zoo.run import schedule
 from zoo.run.folder import FolderLock, is_run
 from zoo.run.recipe import resolve_recipe

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError
-from zoo.data.parsing import parsing
+from zoo.data.errors import UserError, parsing
 from zoo.logs import journal
 from zoo.logs.journal import Event
 from zoo.logs.lines import end_text

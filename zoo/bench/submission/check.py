@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 from zoo.bench.airank_log import Log, deviations, measure, parse
 from zoo.bench.submission import rules, runs
 from zoo.bench.submission.tree import DEMO_FILE
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 from zoo.logs import journal
 from zoo.table import table
 

@@ -12,8 +12,7 @@ from zoo.bench.submission import rules
 from zoo.bench.submission.rules import Listed
 from zoo.config import loader
 from zoo.config.convert import plain
-from zoo.data.errors import UserError
-from zoo.data.parsing import parsing
+from zoo.data.errors import UserError, parsing
 from zoo.logs import airank, journal
 from zoo.logs.journal import Event
 from zoo.run.folder import RECIPE

@@ -3,10 +3,9 @@
 import re
 from typing import NamedTuple
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
 from zoo.data.formats.lists import read_lines
-from zoo.data.parsing import parsing
 
 IGNORED = "__ignore__"  # LabelMe's name for what is neither a class nor background: -1, the first line of its lists
 NUMBERED = re.compile(r"(\d{1,9})(?:\s*([:;,=])\s*|\s+)(\S.*)")  # 0 road, 0: road

@@ -12,11 +12,10 @@ import numpy as np
 
 from zoo.data import cache
 from zoo.data.contents import Content, digest_file
-from zoo.data.errors import BadSample, Option, UserError, similar_path
+from zoo.data.errors import BadSample, Option, UserError, parsing, similar_path
 from zoo.data.extras import cv2
 from zoo.data.formats import images, regular
 from zoo.data.formats.lists import check_widths, class_folders, read_folders
-from zoo.data.parsing import parsing
 from zoo.data.record import Item
 
 EncodedFace = str | bytes  # a path, or the content of an image file

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from zoo.data.contents import Content, digest_file
-from zoo.data.errors import BadSample, Option, UserError
+from zoo.data.errors import BadSample, Option, UserError, parsing
 from zoo.data.formats import regular, safe_pickle
 from zoo.data.formats.lists import is_number
 from zoo.data.formats.recordio import ImageRecord, RecordFile, read_index, spans, unpack_image
-from zoo.data.parsing import parsing
 from zoo.data.record import Item
 
 MAX_FLOAT32_LABEL = 1 << 24  # 32-bit floats represent all integers up to here

@@ -15,10 +15,9 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from zoo.data import stages
-from zoo.data.errors import BadSample
+from zoo.data.errors import BadSample, parsing
 from zoo.data.extras import Image, cv2
 from zoo.data.formats import headers, jpeg, regular
-from zoo.data.parsing import parsing
 from zoo.data.transforms.geometry import Box, Geometry, Size
 from zoo.data.transforms.pixels import finish, resize
 

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from zoo.data.errors import Option, UserError, similar_name
+from zoo.data.errors import Option, UserError, parsing, similar_name
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 
 VIDEO_EXTENSIONS = (
     *(".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".wmv", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".flv", ".3gp"),

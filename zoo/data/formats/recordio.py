@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.data import stages
-from zoo.data.errors import BadSample, Option, UserError
+from zoo.data.errors import BadSample, Option, UserError, parsing
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 
 MAGIC = 0xCED7230A
 MAGIC_BYTES = struct.pack("<I", MAGIC)

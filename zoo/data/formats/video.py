@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from zoo.data import stages
-from zoo.data.errors import BadSample
+from zoo.data.errors import BadSample, parsing
 from zoo.data.extras import av
 from zoo.data.formats import regular
 from zoo.data.formats.keyframes import (
@@ -31,7 +31,6 @@ from zoo.data.formats.keyframes import (
     read_index,
     rgb_converter,
 )
-from zoo.data.parsing import parsing
 
 if TYPE_CHECKING:
     from av.container import InputContainer

@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import BadSample
+from zoo.data.errors import BadSample, parsing
 from zoo.data.extras import cv2
 from zoo.data.formats import images
-from zoo.data.parsing import parsing
 
 SIZE = 112  # of an aligned face, in pixels
 # Where eyes, tip of the nose and corners of the mouth lie, from left to right: facts of insightface's aligned sets.

@@ -16,14 +16,13 @@ from xml.parsers import expat
 
 import numpy as np
 
-from zoo.data.errors import BadSample, UserError, printable
+from zoo.data.errors import BadSample, UserError, parsing, printable
 from zoo.data.formats import images, regular
 from zoo.data.formats.class_names import IGNORED, read_names
 from zoo.data.formats.lists import read_lines, walk
 from zoo.data.formats.splits import split_of, unsplit
 from zoo.data.importing import shapes
 from zoo.data.importing.shapes import CIRCLE, SQUARE, Region, Shape
-from zoo.data.parsing import parsing
 
 T = TypeVar("T")
 LeaveOut = Callable[[str, str], None]  # is called with what is left out, or the file that holds it, and why

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import BadSample
+from zoo.data.errors import BadSample, parsing
 from zoo.data.extras import cv2
 from zoo.data.formats import regular
-from zoo.data.parsing import parsing
 
 MAX_COORDINATE = 1e7  # pixels
 MAX_CROSSINGS = 1 << 22  # of the edges of a polygon with rows of pixels: 200 MB

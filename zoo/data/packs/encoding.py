@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import BadSample
+from zoo.data.errors import BadSample, reason
 from zoo.data.extras import av, cv2
 from zoo.data.formats import images
 from zoo.data.host import x264_parameters
 from zoo.data.packs import inspection
-from zoo.data.parsing import reason
 from zoo.data.transforms.pixels import resize
 
 PRESET = "medium"  # of x264

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import BadSample
+from zoo.data.errors import BadSample, parsing
 from zoo.data.extras import av
 from zoo.data.formats import images
 from zoo.data.formats.keyframes import UPRIGHT, decode_numbers, orientation, read_index, rgb_converter
 from zoo.data.formats.video import NOT_DECODED, decode_all, open_container, video_stream
-from zoo.data.parsing import parsing
 
 
 class ImageProperties(NamedTuple):

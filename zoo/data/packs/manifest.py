@@ -14,9 +14,9 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save
 
+from zoo.data.errors import parsing
 from zoo.data.formats import regular
 from zoo.data.formats.lists import FRAME_TEMPLATE
-from zoo.data.parsing import parsing
 
 NAME = "manifest.safetensors"
 VERSION = 1

@@ -9,12 +9,11 @@ import numpy as np
 
 from zoo.data import cache
 from zoo.data.contents import Content, sampled_frames
-from zoo.data.errors import BadSample, UserError
+from zoo.data.errors import BadSample, UserError, parsing
 from zoo.data.formats import regular
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.recordio import RecordFile, unpack_image
 from zoo.data.packs import manifest
-from zoo.data.parsing import parsing
 
 MEDIA = {"video": "clips", "image": "images", "pair": "images with masks", "face": "faces"}  # in messages
 

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zoo.data.datasets import cityscapes, common, imagenet, kinetics
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.data.fields import SettingError
 from zoo.data.formats import face_files, face_packs, masks, regular
 from zoo.data.formats.face_packs import FacePack
 from zoo.data.formats.lists import VIDEO_EXTENSIONS, check_inside, is_number, normalize_name, read_lines, walk
 from zoo.data.formats.splits import class_split
 from zoo.data.packs import manifest
-from zoo.data.parsing import parsing
 
 KINDS = ("k400", "ssv2", "imagenet", "cityscapes", "faces", "folder")
 SPLITS = ("train", "val")

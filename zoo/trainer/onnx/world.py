@@ -10,8 +10,7 @@ import numpy as np
 import onnxruntime
 
 from zoo.data import host
-from zoo.data.errors import Option, UserError
-from zoo.data.parsing import natural
+from zoo.data.errors import Option, UserError, natural
 from zoo.trainer.device import Device, select_device
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.world import Launch, Profiler

@@ -2,8 +2,7 @@
 
 import pytest
 
-from zoo.data.errors import BadSample, UserError
-from zoo.data.parsing import natural, parsing
+from zoo.data.errors import BadSample, UserError, natural, parsing
 
 
 @pytest.mark.parametrize(

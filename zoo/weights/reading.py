@@ -1,13 +1,22 @@
-"""What readers of all formats share: what is no weights, such as the page of a download site, and 16-bit floats."""
+"""What readers of all formats share: what is no weights, such as the page of a download site; 16-bit floats; messages.
+
+Protocol buffers are parsed here and not by their library, which would hold every tensor twice.
+"""
 
 import codecs
 import re
 import zipfile
+from collections.abc import Iterator
 
 import numpy as np
 
 from zoo.data.errors import UserError
 
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
+FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
+Value = int | memoryview
+MAX_DIMS = 32  # of an array, of numpy before version 2
+MAX_NUMBER = 1 << 29  # of a field, above any
 HEAD = 512  # bytes to look at
 TAR = 257  # offset of the name of the format
 PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype|html|head|body|\?xml|!--|script|error)", re.IGNORECASE)
@@ -110,3 +119,56 @@ def _what_archive(path: str, is_archive: bool) -> str | None:
     if any("/code/" in name for name in names):
         return "a program (TorchScript); load it with torch.jit.load, and save its state_dict()"
     return None if is_archive else "a file of PyTorch (torch.save); give it a name that ends in .pth"
+
+
+def parse_message(message: memoryview, fixed: bool = False) -> Iterator[tuple[int, Value]]:
+    """Yield number and value, an integer or bytes, of each field of a message.
+
+    Args:
+        message: of one level; a field that holds another message is bytes.
+        fixed: whether numbers of fixed size are allowed, which are bytes too.
+
+    Raises:
+        ValueError: The message is truncated or has a field of another wire type or an impossible number.
+    """
+    position = 0
+    while position < len(message):
+        key, position = _parse_varint(message, position)
+        number, kind = key >> 3, key & 7
+        if not 0 < number < MAX_NUMBER:  # protobuf's own parser cuts a key to 32 bits, and would see another field
+            raise ValueError(f"a field of the number {number}")
+        if kind == VARINT:
+            value, position = _parse_varint(message, position)
+            yield number, value
+            continue
+        if kind == BYTES:
+            size, position = _parse_varint(message, position)
+        elif fixed and kind in FIXED_SIZES:
+            size = FIXED_SIZES[kind]
+        else:
+            raise ValueError(f"a field of wire type {kind}")
+        if position + size > len(message):
+            raise ValueError("it is truncated")
+        yield number, message[position : position + size]
+        position += size
+
+
+def parse_packed(message: memoryview) -> list[int]:
+    """Return the integers of a packed field. Raises ValueError if one is truncated."""
+    values, position = [], 0
+    while position < len(message):
+        value, position = _parse_varint(message, position)
+        values.append(value)
+    return values
+
+
+def _parse_varint(message: memoryview, position: int) -> tuple[int, int]:
+    """Return a number of seven bits per byte, lowest first, and the position after it. Raises ValueError."""
+    value = 0
+    for k, byte in enumerate(message[position : position + 10]):
+        value |= (byte & 127) << 7 * k
+        if byte < 128:
+            if value >= 1 << 64:
+                raise ValueError("a number of more than 64 bits")
+            return value, position + k + 1
+    raise ValueError("it is truncated")

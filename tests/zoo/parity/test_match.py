@@ -1,0 +1,317 @@
+"""Models as their outlines describe them, small ones of which it is known what belongs to what."""
+
+import numpy as np
+import pytest
+
+from zoo.data.errors import UserError
+from zoo.parity.match import Match, Outline, Source, Tensor, convert, load, match, revert, save
+from zoo.parity.record import Call
+
+
+def layer(path, kind, shape=None, out=(2, 8, 4, 4), **roles):
+    """A layer whose weight has a shape, and its bias the first length of it, unless roles say otherwise."""
+    if shape is not None:
+        roles = {"weight": shape, "bias": shape[:1]} | roles
+    return path, kind, {role: shape for role, shape in roles.items() if shape is not None}, out
+
+
+def norm(path, channels, out=(2, 8, 4, 4)):
+    return layer(path, "BatchNorm2d", (channels,), out, running_mean=(channels,), running_var=(channels,))
+
+
+def outline(*layers, uncalled=(), registered=None, own=None):
+    """The outline of a model that calls layers in this order, each within the modules of its path.
+
+    Args:
+        registered: paths in the order of their registration, if it is not that of the calls.
+        own: shapes of the parameters of the model itself, by role.
+    """
+    names = {path: (kind, roles) for path, kind, roles, _ in (*layers, *uncalled)}
+    tensors = [Tensor(role, shape, "", "Net", role, True) for role, shape in (own or {}).items()]
+    for path in registered or names:
+        kind, roles = names[path]
+        tensors += [
+            Tensor(f"{path}.{role}", shape, path, kind, role, "running" not in role) for role, shape in roles.items()
+        ]
+    calls, shapes, within, position = list[Call](), dict[str, tuple[int, ...]](), list[int](), 0
+
+    def leave(depth):
+        nonlocal position
+        while len(within) > depth:
+            position += 1
+            index = within.pop()
+            calls[index] = calls[index]._replace(span=(calls[index].span[0], position))
+
+    for path, kind, _, out in layers:
+        tokens = path.split(".")
+        for depth in range(len(tokens) + 1):
+            name = ".".join(tokens[:depth])
+            if depth < len(within) and (calls[within[depth]].name != name or depth == len(tokens)):
+                leave(depth)
+            if depth == len(within):
+                position += 1
+                occurrence = sum(call.name == name for call in calls)
+                call_kind = kind if depth == len(tokens) else "Block"
+                within.append(len(calls))
+                key = f"{name}#{occurrence}"
+                calls.append(Call(key, name, occurrence, call_kind, (), (), 1, 1, (position, -1)))
+        for index in within:
+            shapes[f"{calls[index].key}/out0"] = out
+    leave(0)
+    return Outline("torch", tensors, calls, shapes)
+
+
+def names(result: Match):
+    """Sources by name, where they are tensors as they are."""
+    assert all(len(source.names) == 1 and not source.steps for source in result.tensors.values())
+    return {name: source.names[0] for name, source in result.tensors.items()}
+
+
+def weights(result: Match):
+    return {
+        name.removesuffix(".weight"): source.names[0].removesuffix(".weight")
+        for name, source in result.tensors.items()
+        if name.endswith(".weight")
+    }
+
+
+def test_the_outline_of_a_test():
+    calls = outline(layer("a.b", "Conv2d", (8, 3, 3, 3)), layer("a.c", "ReLU"), layer("d", "Linear", (5, 8))).calls
+    spans = {call.name: call.span for call in calls}
+    assert spans == {"": (1, 10), "a": (2, 7), "a.b": (3, 4), "a.c": (5, 6), "d": (8, 9)}
+    assert [call.occurrence for call in outline(layer("a", "ReLU"), layer("a", "ReLU")).calls] == [0, 0, 1]
+
+
+STEM = (layer("conv", "Conv2d", (8, 3, 3, 3)), norm("bn", 8), layer("act", "ReLU"))
+
+
+def test_equal_names():
+    model = outline(*STEM, layer("fc", "Linear", (5, 8), (2, 5)))
+    result = match(model, model)
+    assert names(result) == {tensor.name: tensor.name for tensor in model.tensors}
+    assert {source.rule for source in result.tensors.values()} == {"name"}
+    assert result.missing == result.unused == () and result.ambiguous == {}
+    assert result.calls == {(call.name, 0): (call.name, 0) for call in model.calls}
+
+
+def test_other_names_and_blocks():
+    """Blocks end at other places; one side has an activation as a module that the other calls as a function."""
+    reference = outline(
+        *STEM,
+        layer("layer1.0.conv1", "Conv2d", (8, 8, 3, 3)),
+        norm("layer1.0.bn1", 8),
+        layer("layer1.1.conv1", "Conv2d", (8, 8, 3, 3)),
+        norm("layer1.1.bn1", 8),
+        layer("layer1.1.relu", "ReLU"),
+        layer("layer1.2", "Conv2d", (8, 8, 1, 1)),
+        layer("fc", "Linear", (5, 8), (2, 5)),
+    )
+    other = outline(
+        layer("stem.0", "Conv", (8, 3, 3, 3)),
+        norm("stem.1", 8),
+        layer("stages.0.conv", "Conv", (8, 8, 3, 3)),
+        norm("stages.0.norm", 8),
+        layer("stages.0.act", "ReLU"),
+        layer("stages.1.conv", "Conv", (8, 8, 3, 3)),
+        norm("stages.1.norm", 8),
+        layer("stages.1.act", "ReLU"),
+        layer("stages.2.conv", "Conv", (8, 8, 1, 1)),
+        layer("head", "Dense", (5, 8), (2, 5)),
+    )
+    result = match(reference, other)
+    assert weights(result) == {
+        "stem.0": "conv",
+        "stem.1": "bn",
+        "stages.0.conv": "layer1.0.conv1",
+        "stages.0.norm": "layer1.0.bn1",
+        "stages.1.conv": "layer1.1.conv1",
+        "stages.1.norm": "layer1.1.bn1",
+        "stages.2.conv": "layer1.2",
+        "head": "fc",
+    }
+    assert {source.rule for source in result.tensors.values()} == {"order"}
+    assert len(result.tensors) == len(other.tensors) and not result.missing and not result.unused
+    assert result.calls["stages.1.act", 0] == ("layer1.1.relu", 0) and ("stages.0.act", 0) not in result.calls
+    assert result.calls["", 0] == ("", 0)
+    assert not {"stem", "stages.0", "stages.1"} & {name for name, _ in result.calls}  # of different extent
+
+
+def test_blocks_of_the_same_layers():
+    def block(name, *parts):
+        return [
+            layer(f"{name}.{parts[0]}", "Conv2d", (8, 8, 3, 3)),
+            norm(f"{name}.{parts[1]}", 8),
+            layer(f"{name}.{parts[2]}", "ReLU"),
+        ]
+
+    reference = outline(*STEM, *block("layer1.0", "conv1", "bn1", "relu"), *block("layer1.1", "conv1", "bn1", "relu"))
+    result = match(reference, outline(*STEM, *block("s.0.c", "0", "1", "2"), *block("s.1.c", "0", "1", "2")))
+    assert result.calls["s", 0] == ("layer1", 0)
+    assert ("s.0.c", 0) not in result.calls and ("s.0", 0) not in result.calls  # two for one
+    result = match(reference, outline(*STEM, *block("s0", "0", "1", "2"), *block("s1", "0", "1", "2")))
+    assert result.calls["s0", 0] == ("layer1.0", 0) and result.calls["s1", 0] == ("layer1.1", 0)
+
+
+def dense(path):
+    return layer(path, "Linear", (8, 8), (2, 8))
+
+
+def test_numbers_that_count_other_things_are_no_equal_names():
+    """The third layer of one is the second of the other, which calls activations as functions."""
+    reference = outline(dense("net.0"), layer("net.1", "ReLU", out=(2, 8)), dense("net.2"), dense("net.4"))
+    result = match(reference, outline(dense("net.0"), dense("net.1"), dense("net.2")))
+    assert weights(result) == {"net.0": "net.0", "net.1": "net.2", "net.2": "net.4"}
+
+
+def test_layers_that_one_side_lacks():
+    reference = outline(*STEM, layer("fc", "Linear", (5, 8), (2, 5)))
+    result = match(reference, outline(STEM[0], layer("extra", "Conv2d", (8, 8, 1, 1)), reference_head()))
+    assert weights(result) == {"conv": "conv", "classifier": "fc"}
+    assert result.missing == ("extra.weight", "extra.bias")
+    assert result.unused == ("bn.weight", "bn.bias", "bn.running_mean", "bn.running_var")
+
+
+def reference_head():
+    return layer("classifier", "Linear", (5, 8), (2, 5))
+
+
+def test_one_of_three_equal_layers_is_asked_for():
+    """Which of them is missing cannot be known, unless names say it."""
+    reference = outline(STEM[0], dense("a"), dense("b"), dense("c"), reference_head())
+    result = match(reference, outline(STEM[0], dense("x"), dense("y"), reference_head()))
+    assert result.ambiguous["x.weight"] == ("a.weight", "b.weight")
+    assert result.ambiguous["y.bias"] == ("b.bias", "c.bias")
+    assert set(result.missing) == {"x.weight", "x.bias", "y.weight", "y.bias"}
+    result = match(reference, outline(STEM[0], dense("x.a"), dense("x.c"), reference_head()))
+    assert weights(result) == {"conv": "conv", "x.a": "a", "x.c": "c", "classifier": "classifier"}
+
+
+def test_branches_in_another_order():
+    """The shortcut of a residual block is called first on one side, last on the other."""
+    reference = outline(
+        STEM[0],
+        layer("b.conv1", "Conv2d", (4, 8, 1, 1)),
+        layer("b.conv2", "Conv2d", (16, 4, 1, 1)),
+        layer("b.down", "Conv2d", (16, 8, 1, 1)),
+    )
+    other = outline(
+        STEM[0],
+        layer("m.short", "Conv2d", (16, 8, 1, 1)),
+        layer("m.a", "Conv2d", (4, 8, 1, 1)),
+        layer("m.b", "Conv2d", (16, 4, 1, 1)),
+    )
+    assert weights(match(reference, other)) == {
+        "conv": "conv",
+        "m.short": "b.down",
+        "m.a": "b.conv1",
+        "m.b": "b.conv2",
+    }
+
+
+def test_branches_of_equal_shape_are_asked_for_unless_names_tell():
+    def block(*order, name="{}"):
+        shapes = {"conv1": (8, 4, 1, 1), "conv2": (16, 8, 1, 1), "down": (16, 8, 1, 1)}
+        return outline(*(layer(name.format(key), "Conv2d", shapes[key]) for key in order))
+
+    reference = block("conv1", "conv2", "down")
+    result = match(reference, block("down", "conv1", "conv2", name="m.{}x"))
+    assert result.ambiguous["m.downx.weight"] == result.ambiguous["m.conv2x.weight"] == ("conv2.weight", "down.weight")
+    assert weights(match(reference, block("down", "conv1", "conv2", name="m.{}"))) == {
+        "m.conv1": "conv1",
+        "m.conv2": "conv2",
+        "m.down": "down",
+    }
+
+
+def test_registered_in_another_order_than_called():
+    reference = outline(dense("a"), dense("b"), registered=("b", "a"))
+    assert weights(match(reference, outline(dense("x"), dense("y")))) == {"x": "a", "y": "b"}
+
+
+def test_layers_that_are_called_several_times():
+    reference = outline(STEM[0], dense("cell"), dense("cell"), dense("cell"), dense("out"))
+    other = outline(STEM[0], dense("rnn.unit"), dense("rnn.unit"), dense("rnn.unit"), dense("last"))
+    result = match(reference, other)
+    assert weights(result) == {"conv": "conv", "rnn.unit": "cell", "last": "out"}
+    assert result.calls["rnn.unit", 2] == ("cell", 2)
+
+
+def test_parameters_of_the_model_itself():
+    own = {"cls_token": (1, 1, 8), "pos_embed": (1, 5, 8)}
+    result = match(outline(STEM[0], own=own), outline(STEM[0], own={"pos": (1, 5, 8), "class_token": (1, 1, 8)}))
+    assert names(result)["pos"] == "pos_embed" and names(result)["class_token"] == "cls_token"
+
+
+def test_a_layer_that_is_never_called_keeps_its_place():
+    """As the projection of torch.nn.MultiheadAttention, whose weight is used by a function."""
+    reference = outline(
+        dense("a.norm"), layer("a.attn", "MultiheadAttention", in_proj=(24, 8)), dense("mlp"),
+        uncalled=[dense("a.attn.out")], registered=("a.norm", "a.attn", "a.attn.out", "mlp"),
+    )  # fmt: skip
+    other = outline(dense("n"), layer("qkv", "Linear", in_proj=(24, 8)), dense("proj"), dense("fc"))
+    assert weights(match(reference, other)) == {"n": "a.norm", "proj": "a.attn.out", "fc": "mlp"}
+
+
+@pytest.mark.parametrize(
+    "shape, other, steps",
+    [
+        ((5, 8), (8, 5), (("transpose", [1, 0]),)),
+        ((8, 8), (8, 8), ()),
+        ((8, 3, 5, 5), (5, 5, 3, 8), (("transpose", [2, 3, 1, 0]),)),
+        ((5, 5, 3, 8), (8, 3, 5, 5), (("transpose", [3, 2, 0, 1]),)),
+        ((5, 8, 1, 1), (5, 8), (("reshape", [5, 8, 1, 1], [5, 8]),)),
+        ((12, 8), (3, 4, 8), (("reshape", [12, 8], [3, 4, 8]),)),
+        ((8,), (1, 8, 1, 1), (("reshape", [8], [1, 8, 1, 1]),)),
+    ],
+)
+def test_layouts(shape, other, steps):
+    result = match(outline(layer("a", "X", weight=shape)), outline(layer("b", "X", weight=other)))
+    assert result.tensors["b.weight"].steps == steps
+    array = np.random.default_rng(0).normal(size=shape)
+    made = convert(result, {"a.weight": array})["b.weight"]
+    assert made.shape == other and np.array_equal(revert(result, {"b.weight": made})["a.weight"], array)
+
+
+def test_a_transposed_kernel():
+    array = np.arange(8 * 3 * 5 * 4).reshape(8, 3, 5, 4)
+    result = match(outline(layer("a", "X", weight=(8, 3, 5, 4))), outline(layer("b", "X", weight=(5, 4, 3, 8))))
+    assert convert(result, {"a.weight": array})["b.weight"][1, 2, 0, 6] == array[6, 0, 1, 2]
+
+
+def test_a_mapping_that_is_saved_and_edited(tmp_path):
+    reference = outline(STEM[0], dense("a"), dense("b"), dense("c"), reference_head())
+    other = outline(STEM[0], dense("x"), dense("y"), reference_head())
+    path = str(tmp_path / "mapping.yaml")
+    result = match(reference, other)
+    save(path, result)
+    text = (tmp_path / "mapping.yaml").read_text()
+    assert '"conv.weight": "conv.weight"\n' in text
+    assert '# "x.weight": one of ["a.weight", "b.weight"]\n' in text
+    (tmp_path / "mapping.yaml").write_text(
+        text + "x.weight: c.weight\ny.weight: {from: b.weight, steps: [[transpose, [1, 0]]]}\n"
+    )
+    result = match(reference, other, load(path))
+    assert result.tensors["x.weight"] == Source(("c.weight",), (), "given")
+    assert result.tensors["y.weight"] == Source(("b.weight",), (("transpose", [1, 0]),), "given")
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"con.weight": "conv.weight"}, "no tensor con.weight; did you mean conv.weight?"),
+        ({"conv.weight": "fc.weigth"}, "no tensor fc.weigth; did you mean"),
+        ({"conv.weight": 3}, "conv.weight: give the name of a tensor of the reference, or {from"),
+        ({"conv.weight": {"from": "conv.weight", "steps": [["flip", 0]]}}, "conv.weight: give the name"),
+    ],
+)
+def test_mappings_that_are_refused(given, message):
+    with pytest.raises(UserError) as caught:
+        match(outline(*STEM), outline(*STEM), given)
+    assert message in str(caught.value)
+
+
+def test_files_that_are_no_mapping(tmp_path):
+    for text in ("- a\n", "{", "1: a\n"):
+        (tmp_path / "bad.yaml").write_text(text)
+        with pytest.raises(UserError, match="write one line per tensor"):
+            load(str(tmp_path / "bad.yaml"))

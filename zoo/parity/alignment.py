@@ -1,0 +1,78 @@
+"""Alignment of two sequences, and of the calls of two models."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+TOLERANCE = 1e-9  # of a sum of scores
+
+
+class Alignment(NamedTuple):
+    """The best order-preserving alignments of two sequences.
+
+    Attributes:
+        pairs: those of all best alignments that have no alternative, by index in the second sequence.
+        choices: indices in the first sequence that are as good, by index in the second one.
+    """
+
+    pairs: dict[int, int]
+    choices: dict[int, list[int]]
+
+
+def align(scores: np.ndarray) -> Alignment:
+    """Align two sequences so that the sum of the scores of the pairs is largest.
+
+    Args:
+        scores: of each pair, (n, m); 0 if the two cannot be a pair.
+    """
+    before = _sums(scores)
+    after = _sums(scores[::-1, ::-1])[::-1, ::-1]
+    best = (scores > 0) & (before[:-1, :-1] + scores + after[1:, 1:] >= before[-1, -1] - TOLERANCE)
+    alone = best & (best.sum(0, keepdims=True) == 1) & (best.sum(1, keepdims=True) == 1)
+    pairs = {int(j): int(i) for i, j in np.argwhere(alone)}
+    tied = np.flatnonzero(best.any(0))
+    return Alignment(pairs, {int(j): np.flatnonzero(best[:, j]).tolist() for j in tied if int(j) not in pairs})
+
+
+def _sums(scores: np.ndarray) -> np.ndarray:
+    """Return the sum of the best alignment of the first i and the first j elements, (n + 1, m + 1)."""
+    sums = np.zeros((scores.shape[0] + 1, scores.shape[1] + 1))
+    for i, row in enumerate(scores):
+        paired = np.where(row > 0, sums[i, :-1] + row, 0)
+        sums[i + 1, 1:] = np.maximum.accumulate(np.maximum(sums[i, 1:], paired))
+    return sums
+
+
+class Node(NamedTuple):
+    """A call of a module that has others within it.
+
+    Attributes:
+        leaves: what is called within it and has a counterpart, under the counterpart's key.
+        is_bounded: whether nothing without a counterpart is called at its ends, inside or outside.
+    """
+
+    key: tuple[str, int]
+    shape: tuple[int, ...]
+    leaves: frozenset[Hashable]
+    is_bounded: bool
+
+
+def align_nodes(reference: Sequence[Node], other: Sequence[Node]) -> dict[tuple[str, int], tuple[str, int]]:
+    """Pair the calls that have the same leaves, as many on both sides, the outer first."""
+    pairs = {}
+    ours, theirs = _by_leaves(reference), _by_leaves(other)
+    for leaves in ours.keys() & theirs.keys():
+        if len(ours[leaves]) == len(theirs[leaves]):
+            for a, b in zip(ours[leaves], theirs[leaves], strict=True):
+                if a.is_bounded and b.is_bounded and a.shape == b.shape:
+                    pairs[b.key] = a.key
+    return pairs
+
+
+def _by_leaves(nodes: Sequence[Node]) -> Mapping[frozenset[Hashable], list[Node]]:
+    groups: dict[frozenset[Hashable], list[Node]] = {}
+    for node in nodes:
+        if node.leaves:
+            groups.setdefault(node.leaves, []).append(node)
+    return groups

@@ -1,0 +1,72 @@
+"""The layouts in which the tensors of two modules correspond."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from zoo.parity.mapping import Source
+
+ROLES = ("weight", "bias", "running_mean", "running_var")
+KERNELS = {3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}  # axes of (..., in, out) that make (out, in, ...)
+
+
+def size(tensor: Any) -> int:
+    return math.prod(tensor.shape)
+
+
+def pair(ours: Sequence[Any], theirs: Sequence[Any], rule: str) -> dict[str, Source]:
+    """Pair the tensors of two modules: by role, then those of unknown roles whose shapes fit one only.
+
+    Args:
+        ours: tensors with name, shape and role.
+
+    Returns:
+        The source by name in theirs.
+    """
+    by_role, found = {tensor.role: tensor for tensor in ours}, dict[str, Source]()
+    for tensor in theirs:
+        same = by_role.get(tensor.role)
+        if same is not None and (steps := change(same.shape, tensor.shape)) is not None:
+            found[tensor.name] = Source((same.name,), steps, rule)
+    used = {source.names[0] for source in found.values()}
+    rest = [tensor for tensor in ours if tensor.name not in used]
+    open_ = [tensor for tensor in theirs if tensor.name not in found]
+    fits = [
+        (a, b, steps)
+        for a in rest
+        for b in open_
+        if not (a.role in ROLES and b.role in ROLES) and (steps := change(a.shape, b.shape)) is not None
+    ]
+    for a, b, steps in fits:
+        if sum(a is x or b is y for x, y, _ in fits) == 1:
+            found[b.name] = Source((a.name,), steps, rule)
+    return found
+
+
+def change(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple, ...] | None:
+    """Return the steps that give a tensor another layout; None if there are none.
+
+    A tensor of the wanted shape stays as it is.
+    """
+    shape, wanted = tuple(shape), tuple(wanted)
+    if shape == wanted:
+        return ()
+    if [length for length in shape if length != 1] == [length for length in wanted if length != 1]:
+        return (("reshape", list(shape), list(wanted)),)
+    if len(shape) == len(wanted):
+        axes = {2: ((1, 0),), **{n: (axes, tuple(np.argsort(axes).tolist())) for n, axes in KERNELS.items()}}
+        for order in axes.get(len(shape), ()):
+            if tuple(shape[axis] for axis in order) == wanted:
+                return (("transpose", list(order)),)
+    if {len(shape), len(wanted)} in ({2, 3}, {1, 2}) and _is_merged(shape, wanted):
+        return (("reshape", list(shape), list(wanted)),)
+    return None
+
+
+def _is_merged(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Return whether one shape is the other one with two neighboring axes merged, as heads of an attention are."""
+    short, long = sorted((shape, wanted), key=len)
+    merged = [(*long[:i], long[i] * long[i + 1], *long[i + 2 :]) for i in range(len(long) - 1)]
+    return short in merged

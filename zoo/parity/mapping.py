@@ -1,0 +1,173 @@
+"""How the tensors of a model are made of those of another one, and back; as a file that a person can edit."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.data.errors import UserError, parsing
+from zoo.weights import files
+
+MAX_MAPPING = 1 << 24  # characters of a file
+
+
+class Source(NamedTuple):
+    """Where a tensor comes from.
+
+    Attributes:
+        names: of tensors of the reference.
+        steps: what makes the tensor of them, in order: ("concat", axis, sizes), if they are several,
+            ("split", axis, sizes, index), ("blocks", axis, order), ("transpose", axes), ("reshape", from, to).
+        rule: how it was found: name, order, given ...
+    """
+
+    names: tuple[str, ...]
+    steps: tuple[tuple, ...]
+    rule: str
+
+
+class Match(NamedTuple):
+    """How two models correspond.
+
+    Attributes:
+        tensors: source of each tensor of the other model, in the reference.
+        calls: (module, occurrence) of the reference by that of the other model, where it is certain.
+        missing: tensors of the other model without a source.
+        unused: tensors of the reference that are no source.
+        ambiguous: candidates in the reference by missing tensor.
+    """
+
+    tensors: dict[str, Source]
+    calls: dict[tuple[str, int], tuple[str, int]]
+    missing: tuple[str, ...]
+    unused: tuple[str, ...]
+    ambiguous: dict[str, tuple[str, ...]]
+
+
+def apply(source: Source, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Make a tensor of those of the reference."""
+    parts = [arrays[name] for name in source.names]
+    array = np.concatenate(parts, source.steps[0][1]) if len(parts) > 1 else parts[0]
+    for name, *arguments in source.steps[len(parts) > 1 :]:
+        array = STEPS[name](array, *arguments)
+    return array
+
+
+def invert(source: Source, array: np.ndarray) -> dict[str, tuple[np.ndarray, tuple | None]]:
+    """Return the tensors of the reference that a tensor was made of, each with the split of which it is a part."""
+    steps, split = list(source.steps), None
+    while steps and steps[-1][0] not in ("concat", "split"):
+        name, *arguments = steps.pop()
+        array = INVERSE[name](array, *arguments)
+    if steps and steps[-1][0] == "concat":
+        _, axis, sizes = steps.pop()
+        return {
+            name: (part, None)
+            for name, part in zip(source.names, np.split(array, np.cumsum(sizes)[:-1], axis), strict=True)
+        }
+    if steps:
+        split = tuple(steps.pop()[1:])
+    return {source.names[0]: (array, split)}
+
+
+def _blocks(array: np.ndarray, axis: int, order: Sequence[int]) -> np.ndarray:
+    return np.concatenate([np.split(array, len(order), axis)[index] for index in order], axis)
+
+
+STEPS: dict[str, Callable[..., np.ndarray]] = {
+    "transpose": lambda array, axes: array.transpose(axes),
+    "reshape": lambda array, _, shape: array.reshape(shape),
+    "split": lambda array, axis, sizes, index: np.split(array, np.cumsum(sizes)[:-1], axis)[index],
+    "blocks": _blocks,
+}
+INVERSE: dict[str, Callable[..., np.ndarray]] = {
+    "transpose": lambda array, axes: array.transpose(np.argsort(axes)),
+    "reshape": lambda array, shape, _: array.reshape(shape),
+    "blocks": lambda array, axis, order: _blocks(array, axis, np.argsort(order).tolist()),
+}
+
+
+def convert(match: Match, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the other model's tensors, made of those of the reference."""
+    return {name: np.ascontiguousarray(apply(source, arrays)) for name, source in match.tensors.items()}
+
+
+def revert(match: Match, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the reference's tensors that can be made in full of the other model's."""
+    whole, parts = dict[str, np.ndarray](), dict[str, dict[int, np.ndarray]]()
+    splits = dict[str, tuple]()
+    for name, source in match.tensors.items():
+        if name not in arrays:
+            continue
+        for origin, (array, split) in invert(source, arrays[name]).items():
+            if split is None:
+                whole.setdefault(origin, array)
+            else:
+                axis, sizes, index = split
+                splits[origin] = axis, len(sizes)
+                parts.setdefault(origin, {})[index] = array
+    for origin, (axis, count) in splits.items():
+        if len(parts[origin]) == count:
+            whole[origin] = np.concatenate([parts[origin][i] for i in range(count)], axis)
+    return {name: np.ascontiguousarray(array) for name, array in whole.items()}
+
+
+def parse(name: str, value: Any) -> Source:
+    """Return a source as a mapping has it: a name, or {from: names, steps: ...}; raise UserError for anything else."""
+    if isinstance(value, Source):
+        return value
+    if isinstance(value, str):
+        return Source((value,), (), "given")
+    try:
+        names = (value["from"],) if isinstance(value["from"], str) else tuple(value["from"])
+        steps = tuple(tuple(step) for step in value.get("steps", ()))
+        if set(value) - {"from", "steps"} or any(step[0] not in (*STEPS, "concat") for step in steps):
+            raise ValueError
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError):
+        raise UserError(
+            f"mapping: {name}: give the name of a tensor of the reference, or "
+            "{from: [names], steps: [[transpose, [1, 0]]]}"
+        ) from None
+    return Source(names, steps, "given")
+
+
+def save(path: str, match: Match) -> None:
+    """Write a mapping as YAML, a line per tensor; candidates for what is ambiguous are comments."""
+    with files.atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        for name, source in match.tensors.items():
+            value: Any = source.names[0]
+            if source.steps or len(source.names) > 1:
+                value = {"from": list(source.names), "steps": [list(step) for step in source.steps]}
+            file.write(f"{json.dumps(name)}: {json.dumps(value)}\n")
+        for name, candidates in match.ambiguous.items():
+            file.write(f"# {json.dumps(name)}: one of {json.dumps(list(candidates))}\n")
+
+
+def load(path: str) -> dict[str, Any]:
+    """Return a mapping that was written as YAML or JSON."""
+    import yaml  # which the environment of a side may lack
+
+    with parsing(path, "write one line per tensor, `other: reference`"):
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MAX_MAPPING)
+        mapping = yaml.safe_load(text) or {}
+        if not isinstance(mapping, dict) or not all(isinstance(name, str) for name in mapping):
+            raise ValueError("no mapping of names")
+    return mapping
+
+
+def to_json(match: Match) -> str:
+    """Return tensors and calls as text, for the process of a side."""
+    tensors = {name: [source.names, source.steps, source.rule] for name, source in match.tensors.items()}
+    return json.dumps({"tensors": tensors, "calls": [[*own, *other] for own, other in match.calls.items()]})
+
+
+def from_json(text: str) -> Match:
+    found = json.loads(text)
+    tensors = {
+        name: Source(tuple(names), tuple(map(tuple, steps)), rule)
+        for name, (names, steps, rule) in found["tensors"].items()
+    }
+    calls = {(module, count): (other, number) for module, count, other, number in found["calls"]}
+    return Match(tensors, calls, (), (), {})
