@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import zoo
+from zoo import program
 from zoo.data.errors import UserError
 from zoo.parity.side import Side
 
@@ -31,7 +31,7 @@ class Session:
     def __init__(self, side: Side, folder: Path):
         self.side, self.folder = side, folder
         folder.mkdir(parents=True)
-        package = str(Path(zoo.__file__).parent)
+        package = str(program.PACKAGE)
         answers, end = os.pipe()
         words = [side.python or sys.executable, "-c", START, package, str(end), json.dumps(side._asdict()), str(folder)]
         with open(folder / "log.txt", "w", encoding="utf-8") as log:

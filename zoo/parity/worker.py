@@ -103,7 +103,9 @@ class Worker:
         """Run the passes and updates of a request, and write their record."""
         record = empty(self.side.framework, order.precision, {"magnitudes": {}, "guesses": {}})
         model, source = self.build(order.precision), Path(order.partner or self.folder)
-        matched = None if order.partner is None else mapping.from_json((self.folder / MATCH).read_text(encoding="utf-8"))
+        matched = (
+            None if order.partner is None else mapping.from_json((self.folder / MATCH).read_text(encoding="utf-8"))
+        )
         arrays, _ = files.read(str(source / WEIGHTS))
         model.load(arrays if matched is None else mapping.convert(matched, arrays))
         record.settings["magnitudes"] = {name: float(np.abs(value).max(initial=0)) for name, value in arrays.items()}
