@@ -93,37 +93,43 @@ def _updated(value: Any, changed: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def reporting(
-    probe: Probe,
+    probe: Probe | None,
     modules: Mapping[str, Any],
+    call: Callable,
     method: str,
     arrays: Callable[[Any], list[np.ndarray]],
-    through: Callable[[Entry, str, Any], Any],
-) -> Iterator[None]:
+    through: Callable[[Probe, Entry, str, Any], Any],
+) -> Iterator[Callable]:
     """Let every module report its calls, by a method of its own, since hooks get keywords in some versions alone.
 
     Args:
-        method: which computes the module's outputs.
+        call: the model as a function, perhaps compiled. The one that the context returns reports the model's calls.
+        method: which computes a module's outputs.
         arrays: returns the tensors of nested values.
         through: replaces tensors of nested values by those of an entry, given their part, `in` or `out`.
     """
+    if probe is None:
+        yield call
+        return
 
-    def report(name: str, module: Any, function: Callable) -> Callable:
+    def report(name: str, function: Callable) -> Callable:
         @wraps(function)
-        def call(*args, **kwargs):
-            entry = probe.enter(name, module, arrays((args, kwargs)))
-            args, kwargs = through(entry, "in", (args, kwargs))
+        def reported(*args, **kwargs):
+            entry = probe.enter(name, modules[name], arrays((args, kwargs)))
+            args, kwargs = through(probe, entry, "in", (args, kwargs))
             outputs = function(*args, **kwargs)
-            return through(probe.leave(arrays(outputs)), "out", outputs)
+            return through(probe, probe.leave(arrays(outputs)), "out", outputs)
 
-        return call
+        return reported
 
-    before = {name: vars(module).get(method) for name, module in modules.items()}
-    for name, module in modules.items():
-        vars(module)[method] = report(name, module, getattr(module, method))
+    inner = {name: module for name, module in modules.items() if name}
+    before = {name: vars(module).get(method) for name, module in inner.items()}
+    for name, module in inner.items():
+        vars(module)[method] = report(name, getattr(module, method))
     try:
-        yield
+        yield report("", call)
     finally:
-        for name, module in modules.items():
+        for name, module in inner.items():
             del vars(module)[method]
             if before[name] is not None:
                 vars(module)[method] = before[name]

@@ -3,8 +3,8 @@
 Paddle stores the weight of a Linear as (in, out); here it is (out, in), as are its gradients.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -99,9 +99,14 @@ class Model:
         given = {name: self._input(array) for name, array in inputs.items()}
         positional, keywords = arguments(self.model.forward, nested(given))
         amp = paddle.amp.auto_cast(dtype=self.amp_dtype) if self.amp_dtype else nullcontext()
-        with self._compiled(), self._reporting(probe), paddle.set_grad_enabled(training):
+        # Compiled anew for each pass: Paddle traces Python code once, in training or in evaluation mode.
+        model = paddle.jit.to_static(self.model.forward, full_graph=True) if self.is_compiled else self.model
+        with (
+            paddle.set_grad_enabled(training),
+            reporting(probe, self.modules(), model, "forward", arrays_of, through) as call,
+        ):
             with amp:
-                outputs = self.model(*positional, **keywords)
+                outputs = call(*positional, **keywords)
                 total = self._total(objective, outputs, given) if objective else None
             if total is not None:
                 total.backward()
@@ -111,7 +116,7 @@ class Model:
             if tensor.grad is not None
         }
         value = None if total is None else float(total)
-        return Pass([array_of(tensor) for tensor in flat(outputs)], value, gradients)
+        return Pass(arrays_of(outputs), value, gradients)
 
     def optimizer(self, make: Callable[[list[paddle.Tensor]], Any]) -> Callable[[Mapping[str, np.ndarray]], None]:
         """Return a function that updates the weights along gradients, which `make` gives an optimizer for."""
@@ -135,7 +140,7 @@ class Model:
         if objective.loss:
             return objective.loss(outputs, nested(inputs))
         tensors = flat(outputs)
-        weights = objective.weights([array_of(tensor) for tensor in tensors])
+        weights = objective.weights(arrays_of(outputs))
         pairs = [(tensor, weight) for tensor, weight in zip(tensors, weights) if tensor.is_floating_point()]
         return paddle.add_n([(tensor * like(tensor, weight)).sum().astype(self.dtype) for tensor, weight in pairs])
 
@@ -161,36 +166,6 @@ class Model:
     def _own(self, name: str, tensor: paddle.Tensor, array: np.ndarray) -> paddle.Tensor:
         return like(tensor, array.T if self._is_transposed(name) else array).reshape(tensor.shape)
 
-    @contextmanager
-    def _compiled(self) -> Iterator[None]:
-        """Compile the model anew: Paddle traces Python code once, in training or in evaluation mode."""
-        if self.is_compiled:
-            vars(self.model)["forward"] = paddle.jit.to_static(self.model.forward, full_graph=True)
-        yield
-        vars(self.model).pop("forward", None)
-
-    def _reporting(self, probe: Probe | None) -> AbstractContextManager:
-        if probe is None:
-            return nullcontext()
-
-        def through(entry: Entry, part: str, values: Any) -> Any:
-            def replace(index: int, tensor: paddle.Tensor) -> paddle.Tensor:
-                def note(gradient: paddle.Tensor) -> paddle.Tensor:
-                    value = probe.gradient(entry.token, part, index, array_of(gradient))
-                    return gradient if value is None else like(gradient, value)
-
-                value = entry.values[index]
-                if paddle.is_grad_enabled() and not tensor.stop_gradient:
-                    return _Reported.apply(tensor, value, note)
-                return tensor if value is None else like(tensor, value)
-
-            return replaced(values, is_tensor, replace)
-
-        def arrays(values: Any) -> list[np.ndarray]:
-            return [array_of(tensor) for tensor in flat(values)]
-
-        return reporting(probe, self.modules(), "forward", arrays, through)
-
 
 def is_tensor(value: Any) -> bool:
     return isinstance(value, paddle.Tensor)
@@ -200,6 +175,26 @@ def flat(values: Any) -> list[paddle.Tensor]:
     found: list[paddle.Tensor] = []
     replaced(values, is_tensor, lambda index, tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
     return found
+
+
+def through(probe: Probe, entry: Entry, part: str, values: Any) -> Any:
+    """Replace tensors of nested values by those of an entry; where gradients are computed, the probe gets theirs."""
+
+    def replace(index: int, tensor: paddle.Tensor) -> paddle.Tensor:
+        def note(gradient: paddle.Tensor) -> paddle.Tensor:
+            value = probe.gradient(entry.token, part, index, array_of(gradient))
+            return gradient if value is None else like(gradient, value)
+
+        value = entry.values[index]
+        if paddle.is_grad_enabled() and not tensor.stop_gradient:
+            return _Reported.apply(tensor, value, note)
+        return tensor if value is None else like(tensor, value)
+
+    return replaced(values, is_tensor, replace)
+
+
+def arrays_of(values: Any) -> list[np.ndarray]:
+    return [array_of(tensor) for tensor in flat(values)]
 
 
 def array_of(tensor: paddle.Tensor) -> np.ndarray:

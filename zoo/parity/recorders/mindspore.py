@@ -1,0 +1,211 @@
+"""MindSpore's side of a comparison: its model's tensors, and passes that report every cell.
+
+The passes run in pynative mode. On CPUs, convolutions and batch normalizations have no kernels for fp64, and many other
+operations round to fp32 within; so models are compared in fp32.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("GLOG_v", "3")  # errors only: on a CPU, every start would warn of libraries for other devices
+
+import mindspore
+from mindspore import Parameter, amp, nn, ops
+from mindspore import dtype as mstype
+from mindspore.common import _Function
+
+from zoo.data.errors import UserError
+from zoo.parity.inputs import nested
+from zoo.parity.match import Tensor
+from zoo.parity.probe import Entry, Probe
+from zoo.parity.recorders.common import Objective, Pass, arguments, replaced, reporting, tensors_of
+
+DTYPES = {"fp64": mstype.float64, "fp32": mstype.float32, "fp16": mstype.float16, "bf16": mstype.bfloat16}
+TARGETS = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "npu": "Ascend", "ascend": "Ascend"}
+VERSION = mindspore.__version__
+HAS_GRADIENTS = True
+DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+ROW = (nn.Conv1d, nn.Conv1dTranspose)  # whose weight is that of a convolution over one row
+
+
+def start(device: str) -> None:
+    """Compute on a device."""
+    mindspore.set_context(mode=mindspore.PYNATIVE_MODE, device_target=TARGETS.get(device, device))
+
+
+def precisions(device: str) -> tuple[str, ...]:
+    """Return the precisions of a device that are compared."""
+    return ("fp32",)
+
+
+class _Reported(_Function):
+    """(x, value, note) -> x, or the value in its place; what `note` makes of the gradient is that of x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: mindspore.Tensor, value: np.ndarray | None, note: Callable) -> mindspore.Tensor:
+        ctx.note = note
+        return x.copy() if value is None else like(x, value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: mindspore.Tensor) -> tuple[mindspore.Tensor, None, None]:
+        return ctx.note(gradient), None, None
+
+
+class Model:
+    """A model in one precision on one device.
+
+    Args:
+        model: what the side's function has returned.
+        precision: 16 bits are those of automatic casts.
+    """
+
+    def __init__(self, model: nn.Cell, precision: str, device: str, is_compiled: bool):
+        is_mixed = precision in ("fp16", "bf16")
+        if precision == "bf16" and device == "cpu":
+            raise UserError("bf16: MindSpore has none on a CPU")
+        self.dtype = DTYPES["fp32" if is_mixed else precision]
+        self.model, self.is_compiled = model, is_compiled
+        # A BatchNorm3d contains a BatchNorm2d, which the other frameworks do not have.
+        self.cells = {name: cell for name, cell in model.cells_and_names() if name.rpartition(".")[2] != "bn2d"}
+        self.named = {name.replace("bn2d.", ""): parameter for name, parameter in model.parameters_and_names()}
+        for name, parameter in self.named.items():
+            parameter.name = name  # an optimizer refuses equal ones
+            if parameter.dtype in DTYPES.values():
+                parameter.set_dtype(self.dtype)
+        if is_mixed:
+            self.model = amp.auto_mixed_precision(model, "auto", DTYPES[precision])
+
+    def modules(self) -> dict[str, nn.Cell]:
+        return {"": self.model} if self.is_compiled else self.cells
+
+    def tensors(self) -> list[Tensor]:
+        found = [(name, self._canonical(name, each).shape, each.requires_grad) for name, each in self.named.items()]
+        return tensors_of(found, self.cells)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {name: self._canonical(name, parameter) for name, parameter in self.named.items()}
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, array in arrays.items():
+            ops.assign(self.named[name], like(self.named[name], array))  # a graph would keep what set_data replaces
+
+    def run(self, inputs: Mapping[str, np.ndarray], probe: Probe | None, objective: Objective | None) -> Pass:
+        """Run forward in evaluation mode; or in training mode, with an objective, and backward."""
+        self.model.set_train(objective is not None)
+        for cell in self.cells.values():
+            if isinstance(cell, DROPOUT):
+                cell.set_train(False)
+        given = {name: self._input(array) for name, array in inputs.items()}
+        positional, keywords = arguments(self.model.construct, nested(given))
+        trained = self._trained()
+
+        total: Any = None
+        gradients: Sequence[mindspore.Tensor] = ()
+        model = mindspore.jit(self.model) if self.is_compiled else self.model
+        with self._named_error(probe), reporting(probe, self.modules(), model, "construct", arrays_of, through) as call:
+
+            def forward() -> tuple[Any, Any]:
+                outputs = call(*positional, **keywords)
+                return objective and self._total(objective, outputs, given), outputs
+
+            if objective and trained:
+                differentiated = mindspore.value_and_grad(forward, None, list(trained.values()), has_aux=True)
+                (total, outputs), gradients = differentiated()
+            else:
+                total, outputs = forward()
+        found = {name: self._canonical(name, gradient) for name, gradient in zip(trained, gradients)}
+        value = None if total is None else float(total.asnumpy())
+        return Pass(arrays_of(outputs), value, found)
+
+    def optimizer(self, make: Callable[[list[Parameter]], Any]) -> Callable[[Mapping[str, np.ndarray]], None]:
+        """Return a function that updates the weights along gradients, which `make` gives an optimizer for."""
+        optimizer = make(list(self._trained().values()))
+
+        def step(gradients: Mapping[str, np.ndarray]) -> None:
+            own = optimizer.parameters  # in the order of its groups
+            optimizer(tuple(like(each, gradients.get(each.name, np.zeros(each.shape))) for each in own))
+
+        return step
+
+    def dropout(self) -> dict[str, float]:
+        """Return the rate of each dropout cell, which passes leave out."""
+        return {name: _rate(cell) for name, cell in self.cells.items() if isinstance(cell, DROPOUT)}
+
+    def _total(self, objective: Objective, outputs: Any, inputs: Mapping[str, mindspore.Tensor]) -> mindspore.Tensor:
+        if objective.loss:
+            return objective.loss(outputs, nested(inputs))
+        tensors = flat(outputs)
+        weights = objective.weights(arrays_of(outputs))
+        pairs = [(tensor, weight) for tensor, weight in zip(tensors, weights) if tensor.is_floating_point()]
+        return ops.addn([(tensor * like(tensor, weight)).sum().astype(self.dtype) for tensor, weight in pairs])
+
+    def _input(self, array: np.ndarray) -> mindspore.Tensor:
+        return mindspore.Tensor(array, self.dtype if array.dtype.kind == "f" else None)
+
+    def _trained(self) -> dict[str, Parameter]:
+        return {name: parameter for name, parameter in self.named.items() if parameter.requires_grad}
+
+    def _canonical(self, name: str, tensor: mindspore.Tensor) -> np.ndarray:
+        cell, _, own = name.rpartition(".")
+        array = array_of(tensor)
+        return array.squeeze(2) if own == "weight" and isinstance(self.cells[cell], ROW) else array
+
+    @contextmanager
+    def _named_error(self, probe: Probe | None) -> Iterator[None]:
+        """Name the cell that has no kernel for fp64."""
+        try:
+            yield
+        except TypeError as error:
+            if self.dtype != mstype.float64 or probe is None or not probe.open:
+                raise
+            call = probe.calls[probe.open[-1]]
+            raise UserError(f"MindSpore has no fp64 for {call.kind} ({call.name}) here; compare it in fp32") from error
+
+
+def _rate(cell: nn.Cell) -> float:
+    """Return the share of elements that a dropout cell leaves out."""
+    rate = getattr(cell, "p", getattr(cell, "prob", None))
+    return float(1 - cell.keep_prob if rate is None else rate)
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, mindspore.Tensor)
+
+
+def flat(values: Any) -> list[mindspore.Tensor]:
+    found: list[mindspore.Tensor] = []
+    replaced(values, is_tensor, lambda index, tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+    return found
+
+
+def through(probe: Probe, entry: Entry, part: str, values: Any) -> Any:
+    """Replace tensors of nested values by those of an entry; where gradients are computed, the probe gets theirs."""
+
+    def replace(index: int, tensor: mindspore.Tensor) -> mindspore.Tensor:
+        def note(gradient: mindspore.Tensor) -> mindspore.Tensor:
+            value = probe.gradient(entry.token, part, index, array_of(gradient))
+            return gradient if value is None else like(gradient, value)
+
+        value = entry.values[index]
+        if tensor.is_floating_point():
+            return _Reported.apply(tensor, value, note)
+        return tensor if value is None else like(tensor, value)
+
+    return replaced(values, is_tensor, replace)
+
+
+def arrays_of(values: Any) -> list[np.ndarray]:
+    return [array_of(tensor) for tensor in flat(values)]
+
+
+def array_of(tensor: mindspore.Tensor) -> np.ndarray:
+    return np.array((tensor.astype(mstype.float64) if tensor.is_floating_point() else tensor).asnumpy())
+
+
+def like(tensor: mindspore.Tensor, array: np.ndarray) -> mindspore.Tensor:
+    """Return an array as a tensor of the type and shape of another one."""
+    return mindspore.Tensor(np.asarray(array, order="C").reshape(tensor.shape), tensor.dtype)
