@@ -5,6 +5,7 @@ sets it, and the code that sets it. A fact explains a difference where the formu
 with one value and those of the suspect with another. docs/differences.md has the same rows; tests run their code.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.parity.formulas import images, losses, normalization, optimizers, pointwise, sequences, windows
-from zoo.parity.formulas.formula import Case, Change, Formula, changes
+from zoo.parity.formulas.formula import Case, Change, Formula, changes, with_known
 
 FRAMEWORKS = ("torch", "paddle", "mindspore", "flax", "equinox", "jax", "optax")  # and libraries
 LAYERS = (
@@ -26,6 +27,8 @@ LAYERS = (
     optimizers.CLIP,
 )
 IN_FP32 = "@fp32"  # suffix of an option whose values differ by rounding to fp32 only
+ARGUMENT = re.compile(r"(, )?\w+=\{(1-)?value\}")  # of a call, with the comma before it
+MANY = 1 << 16  # elements of an output that is computed by formulas of its kind alone
 PRECISIONS = {"fp32": 24, "fp16": 11, "bf16": 8}  # bits of a number
 
 
@@ -37,12 +40,15 @@ class Cell(NamedTuple):
         code: an expression, in which {value} is the value; without that argument it has the default.
         literals: what stands for a value in it, where not the value itself.
         others: expressions for the values that the code cannot have.
+        check: an expression that is true, where the default is no output of a layer.
     """
 
     default: Any = None
     code: str = ""
     literals: Mapping[str, str] = {}
     others: Mapping[str, str] = {}
+    check: str = ""
+    note: str = ""
 
     def expression(self, value: Any) -> str:
         """Return the code that has a value; "" if none has it."""
@@ -51,7 +57,15 @@ class Cell(NamedTuple):
             return self.others[key]
         if self.literals and key not in self.literals:
             return ""
-        return self.code.replace("{value}", self.literals.get(key, f"{value:g}" if isinstance(value, float) else key))
+        code = self.code.replace("{value}", self.literals.get(key, key))
+        return code.replace("{1-value}", f"{1 - value:g}") if "{1-value}" in code else code
+
+    @property
+    def plain(self) -> str:
+        """The code that has the default, without the argument; "" if there is none."""
+        if self.default is None or str(self.default) in self.others:
+            return self.others.get(str(self.default), "")
+        return ARGUMENT.sub("", self.code)
 
 
 class Fact(NamedTuple):
@@ -61,6 +75,7 @@ class Fact(NamedTuple):
         what: of which something is said to be a value: "epsilon of LayerNorm".
         values: words for the values of the option; none for numbers.
         cells: by framework.
+        when: values of other options with which both sides compute.
     """
 
     name: str
@@ -71,6 +86,7 @@ class Fact(NamedTuple):
     values: Mapping[str, str]
     cells: Mapping[str, Cell]
     note: str = ""
+    when: Mapping[str, Any] = {}
 
     def words(self, value: Any) -> str:
         """Return how a value is called."""
@@ -133,11 +149,21 @@ def explain(
 
 
 def explain_loss(
-    kind: str, inputs: Sequence[np.ndarray], reference: np.ndarray, suspect: np.ndarray, framework: str = ""
+    kind: str,
+    inputs: Sequence[np.ndarray],
+    reference: np.ndarray,
+    suspect: np.ndarray,
+    known: Mapping[str, Any] = {},
+    framework: str = "",
 ) -> Guess | None:
-    """Find the options of a loss; inputs: logits (N, K, ...), labels (N, ...) and weights of classes, or two arrays."""
+    """Find the options of a loss that make the difference.
+
+    Args:
+        inputs: logits (N, K, ...), labels (N, ...) and weights of classes or none; or two arrays of the same shape.
+        known: settings of the reference by name of the option (smoothing, ignore_index, delta ...), as far as known.
+    """
     case = _case(kind, inputs, {}, np.asarray(reference), np.asarray(suspect), True)
-    return _guess(losses.FORMULAS, case, framework)
+    return _guess([with_known(formula, known) for formula in losses.FORMULAS], case, framework)
 
 
 def explain_update(
@@ -161,9 +187,7 @@ def explain_update(
     steps = [np.diff(np.stack([before, *after]), axis=0) for after in (reference, suspect)]
     params = {"rates": np.asarray(rates, np.float64)} if len(rates) else {}
     case = _case(kind, [before, *gradients], params, steps[0], steps[1], True)
-    word = kind.lower()
-    order = sorted(optimizers.UPDATES, key=lambda formula: formula.name not in word)
-    return _guess([optimizers.with_known(formula, known) for formula in order], case, framework)
+    return _guess([with_known(formula, known) for formula in optimizers.UPDATES], case, framework)
 
 
 def explain_statistics(
@@ -205,9 +229,13 @@ def _wide(x: np.ndarray) -> np.ndarray:
 
 
 def _guess(formulas: Sequence[Formula], case: Case, framework: str) -> Guess | None:
-    """Return the guess with the fewest changes."""
+    """Return the guess with the fewest changes, by the formulas of its kind first."""
+    likely = [formula for formula in formulas if re.search(formula.kinds, case.kind.lower())]
+    others = [formula for formula in formulas if formula not in likely]
+    if likely and case.reference.size > MANY:
+        others = []
     best: list[Change] = []
-    for formula in formulas:
+    for formula in likely + others:
         found = changes(formula, case)
         if found and (not best or len(found) < len(best)):
             best = found
@@ -226,11 +254,14 @@ def fact_of(change: Change) -> Fact | None:
     option = change.option
     if isinstance(a, float) and isinstance(b, float) and np.float32(a) == np.float32(b):
         option += IN_FP32
-    for fact in facts():
-        known = not fact.values or {str(a), str(b)} <= set(fact.values)
-        if (fact.formula, fact.option) == (change.formula, option) and known:
-            return fact
-    return None
+    found = [
+        fact
+        for fact in facts()
+        if (fact.formula, fact.option) == (change.formula, option)
+        and (not fact.values or {str(a), str(b)} <= set(fact.values))
+        and fact.when.items() <= change.settings.items()
+    ]
+    return max(found, key=lambda fact: len(fact.when), default=None)
 
 
 def _said(change: Change, framework: str) -> tuple[str, str, str]:

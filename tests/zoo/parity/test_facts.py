@@ -1,48 +1,95 @@
 """Differences whose cause is known by arithmetic."""
 
+from itertools import permutations, product
+
 import numpy as np
 import pytest
 
+from tests.zoo.parity.fact_cases import EXAMPLES, Example, example, normal, output, values
 from zoo.parity import facts
-from zoo.parity.formulas.formula import Case, Number
 
-RNG = np.random.default_rng(0)
-
-
-def normal(*shape: int) -> np.ndarray:
-    return RNG.normal(size=shape)
+COMPUTED = [fact for fact in facts.facts() if fact.formula]
 
 
-def outputs(name: str, case: Case, *settings: dict) -> list[np.ndarray]:
-    """Return the outputs of a formula with settings in place of the usual ones."""
-    formula = next(formula for formula in facts.LAYERS if formula.name == name)
-    options = formula.options(case)
-    usual = {key: values.starts[0] if isinstance(values, Number) else values[0] for key, values in options.items()}
-    return [formula.compute(case, **usual | changed) for changed in settings]
+def explained(fact: facts.Fact, made: Example, reference: np.ndarray, suspect: np.ndarray) -> facts.Guess | None:
+    """Return what is found for two outputs of a fact's formula, through the function that is for it."""
+    if fact.subject == "loss":
+        return facts.explain_loss(made.kind, made.inputs, reference, suspect, made.settings)
+    if fact.formula == "running_statistics":
+        return facts.explain_statistics(made.inputs[0], list(made.inputs[1]), list(reference), list(suspect))
+    if fact.formula in ("sgd", "adam", "by_squares"):
+        weight, *gradients = made.inputs
+        after = [weight + np.cumsum(changes, 0) for changes in (reference, suspect)]
+        rates = made.params.get("rates", ())
+        return facts.explain_update(made.kind, weight, gradients, *after, known=made.settings, rates=rates)
+    return facts.explain(made.kind, made.inputs, made.params, reference, suspect, made.training)
 
 
-def test_one_option_and_two_are_named():
-    x, params = normal(4, 7, 6), {"weight": normal(6), "bias": normal(6)}
-    case = Case("LayerNorm", [x], params, x, x, target=x)
-    usual, small, two = outputs("layer_norm", case, {}, {"eps": 1e-3}, {"eps": 1e-6, "ddof": 1})
-    guess = facts.explain("LayerNorm", [x], params, usual, small, framework="torch")
-    assert guess == (
-        "layer-norm-epsilon",
-        "epsilon of LayerNorm is 0.001 instead of 1e-05",
-        "nn.LayerNorm(6, eps=1e-05)",
-    )
-    guess = facts.explain("LayerNorm", [x], params, usual, two)
-    assert guess is not None and "1e-06 instead of 1e-05 and " in guess.cause
+@pytest.mark.parametrize("fact", COMPUTED, ids=lambda fact: fact.name)
+def test_each_value_beside_each_other_is_named(fact):
+    made = example(fact)
+    outputs = [(value, output(fact, made, value)) for value in values(fact, made)]
+    outputs = [(value, result) for value, result in outputs if result is not None]
+    assert len(outputs) > 1
+    for (a, reference), (b, suspect) in permutations(outputs[: 3 if fact.subject == "recurrent" else 4], 2):
+        named = facts.fact_of(facts.Change(fact.formula, fact.option, a, b, fact.when))
+        if same(reference, suspect) or named is not fact:
+            continue
+        guess = explained(fact, made, reference, suspect)
+        assert guess is not None and guess.fact == fact.name, (a, b, guess)
+        ways = [[fact.words(value) for value, result in outputs if same(result, side)] for side in (reference, suspect)]
+        assert any(guess.cause == f"{fact.what} is {theirs} instead of {ours}" for ours, theirs in product(*ways)), (
+            guess
+        )
 
 
-@pytest.mark.parametrize("spoil", [np.square, lambda y: y + 1e-3 * RNG.normal(size=y.shape), lambda y: 1.01 * y])
-def test_what_no_option_gives_is_not_explained(spoil):
-    x, params = normal(4, 7, 6), {"weight": normal(6), "bias": normal(6)}
-    (usual,) = outputs("layer_norm", Case("LayerNorm", [x], params, x, x, target=x), {})
-    assert facts.explain("LayerNorm", [x], params, usual, spoil(usual)) is None
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and np.allclose(a, b, rtol=1e-14, atol=0, equal_nan=True)
+
+
+def test_two_options_at_once_are_named():
+    made, eps, ddof = EXAMPLES["layer_norm"], fact_of("layer-norm-epsilon"), fact_of("norm-variance")
+    reference = output(eps, made, 1e-5)
+    suspect = output(eps, made._replace(settings={"ddof": 1}), 1e-3)
+    guess = explained(eps, made, reference, suspect)
+    assert guess is not None and guess.fact == f"{eps.name}, {ddof.name}"
+
+
+def test_the_remedy_is_the_code_of_the_suspects_framework():
+    fact = fact_of("layer-norm-epsilon")
+    made = example(fact)
+    reference, suspect = output(fact, made, 1e-5), output(fact, made, 1e-3)
+    for framework, code in {
+        "torch": "nn.LayerNorm(n, eps=1e-05)",
+        "mindspore": "nn.LayerNorm((n,), epsilon=1e-05)",
+    }.items():
+        guess = facts.explain("LayerNorm", made.inputs, made.params, reference, suspect, framework=framework)
+        assert guess is not None and guess.remedy == code
+
+
+def fact_of(name: str) -> facts.Fact:
+    return next(fact for fact in facts.facts() if fact.name == name)
+
+
+SPOILT = {
+    "square": np.square,
+    "noise": lambda y: y + 1e-3 * np.abs(y).max() * normal(*y.shape),
+    "some": lambda y: np.where(normal(*y.shape) > 1, 1.1 * y, y),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+@pytest.mark.parametrize(
+    "name", ["layer_norm", "batch_norm", "convolution", "gate", "lstm", "attention", "resize", "pool"]
+)
+def test_what_no_option_gives_is_not_explained(name, spoil):
+    fact = next(fact for fact in COMPUTED if fact.formula == name)
+    made = example(fact)
+    reference = output(fact, made, values(fact, made)[0])
+    assert explained(fact, made, reference, spoil(reference)) is None
 
 
 def test_numbers_of_a_narrower_type_are_seen():
     x = normal(4, 6)
     guess = facts.explain("Linear", [x], {}, x**3, (x**3).astype(np.float32))
-    assert guess == ("precision", "the precision of the numbers is that of fp32", "")
+    assert guess == ("precision", "the precision of all numbers of an output is that of fp32", "")

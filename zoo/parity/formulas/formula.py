@@ -11,7 +11,10 @@ FIT = 1e-6  # largest deviation of numbers that fit, relative to the largest of 
 UNEXPLAINED = 0.05  # largest share of the difference that options leave
 CHANGES = 2  # number of options in which the suspect differs from the reference, at most
 FEW = 8  # numbers that some value of an option always gives
-STEPS = 12  # of the search for a number
+FREE = 2  # numbers that are solved for together
+ROUNDING = 1e-13  # deviation that needs no explanation
+LEAST_SHARE = 0.01  # of a step of the search for a number
+ENOUGH = 0.9  # share of the distance that a step of it may leave
 SAMPLE = 1 << 14  # elements that are computed in the search
 REFERENCES = 4  # combinations of options that give the reference and are tried for the suspect
 TRIES = 4000  # combinations of options that are computed, at most
@@ -59,22 +62,25 @@ class Formula(NamedTuple):
     Attributes:
         options: of a case; None if its shapes are not those of this computation.
         compute: returns the output of a case with a value for each option; None if its shape would be another.
+        kinds: a pattern of the names of classes that compute this.
         sample: returns a case with fewer elements, of which the output is the same part.
     """
 
     name: str
     options: Callable[[Case], Options | None]
     compute: Callable[..., np.ndarray | None]
+    kinds: str
     sample: Callable[[Case], Case] = lambda case: case
 
 
 class Change(NamedTuple):
-    """An option in which a suspect differs from a reference."""
+    """An option in which a suspect differs from a reference; settings: all options of the reference."""
 
     formula: str
     option: str
     reference: Any
     suspect: Any
+    settings: Mapping[str, Any] = {}
 
 
 def changes(formula: Formula, case: Case) -> list[Change]:
@@ -86,20 +92,33 @@ def changes(formula: Formula, case: Case) -> list[Change]:
     difference = float("inf")
     if case.reference.shape == case.suspect.shape:
         difference = float(np.nanmax(np.abs(small.reference - small.suspect), initial=0.0))
-        if not difference and np.array_equal(small.reference, small.suspect, equal_nan=True):
-            small, difference = case, float(np.nanmax(np.abs(case.reference - case.suspect), initial=0.0))
+        if np.array_equal(small.reference, small.suspect, equal_nan=True):
+            return []
     start = {name: values.starts[0] if isinstance(values, Number) else values[0] for name, values in options.items()}
-    for ours in itertools.islice(fitting(formula, small, small.reference, options, start, 3, difference), REFERENCES):
-        for theirs in fitting(formula, small, small.suspect, options, ours, CHANGES, difference):
-            both = [(case.reference, ours), (case.suspect, theirs)]
-            if theirs != ours and all(_holds(formula, case, *side) for side in both):
-                return [
-                    Change(formula.name, name, ours[name], theirs[name])
-                    for name in options
-                    if not _equal(ours[name], theirs[name])
-                ]
-            break
+    most = 3 if any(isinstance(values, Number) for values in options.values()) else len(options)
+    for ours in _best(fitting(formula, small, small.reference, options, start, most, difference), start)[:REFERENCES]:
+        ways = _best(fitting(formula, small, small.suspect, options, ours, CHANGES, difference), ours)
+        theirs = ways[0] if ways else ours
+        both = [(case.reference, ours), (case.suspect, theirs)]
+        if theirs != ours and all(_holds(formula, case, *side) for side in both):
+            return [Change(formula.name, name, ours[name], theirs[name], ours) for name in _changed(ours, theirs)]
     return []
+
+
+def _best(ways: Iterator[tuple[Settings, float]], start: Settings) -> list[Settings]:
+    """Return the settings with the fewest changes, those that fit best first."""
+    found: list[tuple[Settings, float]] = []
+    for settings, deviation in ways:
+        if found and len(_changed(start, settings)) > len(_changed(start, found[0][0])):
+            break
+        found.append((settings, deviation))
+    least = min((deviation for _, deviation in found), default=0.0)
+    found.sort(key=lambda way: way[1] > 10 * least + ROUNDING)
+    return [settings for settings, _ in found]
+
+
+def _changed(a: Settings, b: Settings) -> list[str]:
+    return [name for name in a if not _equal(a[name], b[name])]
 
 
 def fitting(
@@ -110,23 +129,28 @@ def fitting(
     start: Settings,
     most: int,
     difference: float = float("inf"),
-) -> Iterator[Settings]:
-    """Yield settings that give an array, those with the fewest changes first."""
+    fit: float = FIT,
+) -> Iterator[tuple[Settings, float]]:
+    """Yield settings that give an array, those with the fewest changes first, and how far they are from it.
+
+    Args:
+        start: from which changes are counted.
+        difference: to another array, of which they have to explain most.
+    """
     finite = np.isfinite(target)
     largest = float(np.abs(target[finite]).max(initial=0.0))
     if not largest:
         return
-    tolerance = min(FIT * largest, UNEXPLAINED * difference)
+    tolerance = min(fit * largest, UNEXPLAINED * difference)
     compute = partial(_computed, formula, case._replace(target=target))
     for settings in itertools.islice(_near(options, start, most), TRIES):
         free = {name: options[name] for name, value in settings.items() if isinstance(value, Number)}
-        if not free:
-            if _deviation(compute(settings), target) <= tolerance:
-                yield settings
-        elif len(free) <= 2:
-            values = _solved(compute, settings, free, target, tolerance)
-            if values is not None:
-                yield {**settings, **values}
+        if len(free) > FREE:
+            continue
+        values = _solved(compute, settings, free, target, tolerance) if free else {}
+        deviation = _deviation(compute({**settings, **values}), target) if values is not None else np.inf
+        if deviation <= tolerance:
+            yield {**settings, **(values or {})}, deviation
 
 
 def _near(options: Options, start: Settings, most: int) -> Iterator[Settings]:
@@ -148,38 +172,48 @@ def _solved(
     target: np.ndarray,
     tolerance: float,
 ) -> Settings | None:
-    """Return the numbers that give an array, as someone would write them; None if none do.
+    """Return the numbers that give an array, as someone would write them; None if none do."""
+    starts = [dict(zip(free, start)) for start in itertools.product(*(number.starts for number in free.values()))]
+    values: Settings = min(starts, key=lambda start: _distance(compute({**settings, **start}), target))
+    values = _improved(compute, settings, free, target, values)
+    last = _deviation(compute({**settings, **values}), target)
+    if not np.isfinite(last) or (last > tolerance and target.size > FEW):
+        return None
+    zeros = {name: 0.0 for name, number in free.items() if not number.low}
+    if len(zeros) == 1 and _deviation(compute({**settings, **values, **zeros}), target) <= 2 * last:
+        values = {**values, **zeros}  # it is below rounding
+    for written in _as_written(values, target.size > FEW):
+        if _deviation(compute({**settings, **written}), target) <= min(tolerance, max(4 * last, ROUNDING)):
+            return written
+    return None
 
-    They are found by the Gauss-Newton method.
-    """
-    for start in itertools.product(*(number.starts for number in free.values())):
-        values, last = dict(zip(free, start)), float("inf")
-        best = values
-        for _ in range(STEPS):
-            result = compute({**settings, **values})
-            deviation = _deviation(result, target)
-            if result is None or not deviation < 0.9 * last:
-                break
-            best, last = values, deviation
-            if not deviation:
-                break
-            slopes = _slopes(compute, settings, values, result)
-            if not all(slope.any() for slope in slopes):
-                break
-            steps = np.linalg.lstsq(np.stack(slopes, 1), _finite(target - result).ravel(), rcond=None)[0]
-            values = {
-                name: float(np.clip(values[name] + step, free[name].low, free[name].high))
+
+def _improved(
+    compute: Callable[[Settings], np.ndarray | None],
+    settings: Settings,
+    free: Mapping[str, Any],
+    target: np.ndarray,
+    best: Settings,
+) -> Settings:
+    """Return the numbers that give an array nearest to another, by the Gauss-Newton method."""
+    share, last = 1.0, _distance(compute({**settings, **best}), target)
+    while last and np.isfinite(last) and share > LEAST_SHARE:
+        result = compute({**settings, **best})
+        slopes = _slopes(compute, settings, best, result) if result is not None else []
+        if not slopes or not all(slope.any() for slope in slopes):
+            break
+        steps = np.linalg.lstsq(np.stack(slopes, 1), _finite(target - result).ravel(), rcond=None)[0]
+        while share > LEAST_SHARE:
+            nearer = {
+                name: float(np.clip(best[name] + share * step, free[name].low, free[name].high))
                 for name, step in zip(free, steps)
             }
-        if last > tolerance and target.size > FEW:
-            continue
-        zeros = {name: 0.0 for name, number in free.items() if not number.low}
-        if len(zeros) == 1 and _deviation(compute({**settings, **best, **zeros}), target) <= 2 * last:
-            best = {**best, **zeros}  # it is below rounding
-        for written in _as_written(best, target.size > FEW):
-            if _deviation(compute({**settings, **written}), target) <= tolerance:
-                return written
-    return None
+            distance = _distance(compute({**settings, **nearer}), target)
+            if distance < ENOUGH * last:
+                best, last, share = nearer, distance, 1.0
+                break
+            share /= 4  # of a step that went too far
+    return best
 
 
 def _slopes(
@@ -229,12 +263,36 @@ def _deviation(result: np.ndarray | None, target: np.ndarray) -> float:
     return float(apart[finite].max(initial=0.0)) if (finite | same).all() else float("inf")
 
 
+def _distance(result: np.ndarray | None, target: np.ndarray) -> float:
+    if result is None or not np.isfinite(_deviation(result, target)):
+        return float("inf")
+    return float(np.linalg.norm(_finite(result - target)))
+
+
 def _finite(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), values, 0.0)
 
 
 def _equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
+
+
+def with_known(formula: Formula, known: Mapping[str, Any]) -> Formula:
+    """Return a formula whose options begin with known values."""
+
+    def options(case: Case) -> Options | None:
+        found = formula.options(case)
+        return found and {name: _first(values, known.get(name)) for name, values in found.items()}
+
+    return formula._replace(options=options)
+
+
+def _first(values: Any, known: Any) -> Any:
+    if known is None:
+        return values
+    if isinstance(values, Number):
+        return values._replace(starts=(known, *(start for start in values.starts if start != known)))
+    return (known, *(value for value in values if value != known))
 
 
 def rows(case: Case) -> Case:

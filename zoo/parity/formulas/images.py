@@ -167,8 +167,8 @@ def shuffle(case: Case, pixels: str = "", groups: int = 0) -> np.ndarray | None:
 
 
 FORMULAS = (
-    Formula("shuffle", shuffle_options, shuffle),
-    Formula("order", order_options, order),
-    Formula("resize", resize_options, resize, few_planes),
-    Formula("sample_grid", sample_options, sample_grid),
+    Formula("shuffle", shuffle_options, shuffle, "shuffle|space|depth"),
+    Formula("order", order_options, order, "flatten|reshape|view|permute|transpose|rearrange"),
+    Formula("resize", resize_options, resize, "up|interp|resize|sample", few_planes),
+    Formula("sample_grid", sample_options, sample_grid, "grid|sample"),
 )

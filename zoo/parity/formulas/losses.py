@@ -18,13 +18,13 @@ def cross_entropy_options(case: Case) -> Options | None:
     ignored = [index for index in IGNORED if (labels == index).any()]
     weights = {"weight_of": ("weights", "samples", "none")} if len(case.inputs) == 3 else {}
     return {
+        **weights,
         "reduction": ("mean", "sum", "none", "mean_of_batch"),
         "ignore_index": sorted(ignored, key=lambda index: index == 0) if -100 in ignored else (None, *ignored),
         "counted": ("valid", "all"),
-        "smoothing": Number((0.0, 0.1), 0.0, 0.999),
         "others": ("all", "wrong"),
+        "smoothing": Number((0.0, 0.1), 0.0, 0.999),
         "input": ("logits", "probabilities", "softmax_twice", "log_probabilities"),
-        **weights,
     }
 
 
@@ -131,7 +131,7 @@ def smooth_loss(case: Case, delta: float, function: str, reduction: str) -> np.n
 
 
 FORMULAS = (
-    Formula("cross_entropy", cross_entropy_options, cross_entropy),
-    Formula("pair_loss", pair_options, pair_loss),
-    Formula("smooth_loss", smooth_options, smooth_loss),
+    Formula("cross_entropy", cross_entropy_options, cross_entropy, "cross|entropy|nll|ce"),
+    Formula("pair_loss", pair_options, pair_loss, ""),
+    Formula("smooth_loss", smooth_options, smooth_loss, ""),
 )

@@ -4,7 +4,7 @@ A case of an update has the parameter before and its gradients as inputs; its ou
 one after the other, (updates, ...).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -45,11 +45,11 @@ def sgd_options(case: Case) -> Options | None:
     if not is_update(case):
         return None
     return {
+        "decay_kind": DECAYS,
         "lr": LR,
         "momentum": number(0.0, 0.9, high=1.0),
         "decay": number(0.0, 1e-4),
         "dampening": number(0.0, 0.9, high=1.0),
-        "decay_kind": DECAYS,
         "nesterov": (False, True),
         "velocity": ("of_gradients", "of_steps"),
         "first": ("whole", "dampened"),
@@ -89,6 +89,7 @@ def adam_options(case: Case) -> Options | None:
     if not is_update(case):
         return None
     return {
+        "decay_kind": DECAYS,
         "lr": Number((1e-3, 1e-2, 0.1), 0.0),
         "eps": number(1e-8, 1e-7, 1e-5),
         "decay": number(0.0, 1e-2),
@@ -96,7 +97,6 @@ def adam_options(case: Case) -> Options | None:
         "beta2": number(0.999, 0.99, high=0.99999),
         "root": ("after_correction", "before_correction", "inside"),
         "correction": ("both", "none", "first"),
-        "decay_kind": DECAYS,
         "amsgrad": (False, True),
         "nesterov": (False, True),
     }
@@ -195,24 +195,6 @@ def some_elements(case: Case) -> Case:
     return case._replace(inputs=inputs, reference=flat[0], suspect=flat[1])
 
 
-def with_known(formula: Formula, known: Mapping[str, float | str | bool]) -> Formula:
-    """Return a formula whose options begin with known values."""
-
-    def options(case: Case) -> Options | None:
-        found = formula.options(case)
-        return found and {name: _first(values, known.get(name)) for name, values in found.items()}
-
-    return formula._replace(options=options)
-
-
-def _first(values, known):
-    if known is None:
-        return values
-    if isinstance(values, Number):
-        return values._replace(starts=(known, *(start for start in values.starts if start != known)))
-    return (known, *(value for value in values if value != known))
-
-
 def statistic_options(case: Case) -> Options | None:
     """Return options of running statistics, (2, C), after a batch (N, C, ...), of those before, (2, C)."""
     shapes = {case.reference.shape, case.inputs[1].shape, (2, case.inputs[0].shape[1])}
@@ -243,9 +225,9 @@ def clip(case: Case, most: float, eps: float, by: str) -> np.ndarray:
 
 
 UPDATES = (
-    Formula("sgd", sgd_options, sgd, some_elements),
-    Formula("adam", adam_options, adam, some_elements),
-    Formula("by_squares", square_options, by_squares, some_elements),
+    Formula("sgd", sgd_options, sgd, "sgd|momentum", some_elements),
+    Formula("adam", adam_options, adam, "adam|lamb", some_elements),
+    Formula("by_squares", square_options, by_squares, "rms|adagrad", some_elements),
 )
-STATISTICS = Formula("running_statistics", statistic_options, running_statistics)
-CLIP = Formula("clip", clip_options, clip)
+STATISTICS = Formula("running_statistics", statistic_options, running_statistics, "")
+CLIP = Formula("clip", clip_options, clip, "clip")

@@ -101,10 +101,21 @@ def shaped(name: str) -> Formula:
     function, number = SHAPED[name]
     return Formula(
         name,
-        lambda case: {"a": number} if is_activation(case) else None,
+        lambda case: {"a": number._replace(starts=(*number.starts, *jumps(case)))} if is_activation(case) else None,
         lambda case, a: function(case.inputs[0], a),
+        "act|elu|swish|sigmoid|shrink|soft|silu|threshold",
         elements,
     )
+
+
+def jumps(case: Case) -> list[float]:
+    """Return the numbers between those that an activation sets to 0 and those that it keeps, with two digits."""
+    x, found = case.inputs[0], []
+    for y in (case.reference, case.suspect):
+        kept, cut = x[(y != 0) & (x > 0)], x[(y == 0) & (x > 0)]
+        if kept.size and cut.size:
+            found.append(float(f"{(cut.max() + kept.min()) / 2:.2g}"))
+    return found
 
 
 def elements(case: Case) -> Case:
@@ -173,11 +184,36 @@ def dropout(case: Case, factor: float) -> np.ndarray:
     return np.where(case.target != 0, case.inputs[0] * factor, 0.0)
 
 
+def spread_options(case: Case) -> Options | None:
+    if (
+        len(case.inputs) != 1
+        or case.params
+        or not is_float(case.inputs[0])
+        or case.reference.size >= case.inputs[0].size
+    ):
+        return None
+    return {"power": (1, 2), "ddof": (0, 1), "axis": (-1, None, *range(case.inputs[0].ndim - 1)), "keep": (False, True)}
+
+
+def spread(case: Case, power: int, ddof: int, axis: int | None, keep: bool) -> np.ndarray | None:
+    """Return standard deviations, or with power 2 variances."""
+    x = case.inputs[0]
+    count = x.size if axis is None else x.shape[axis]
+    return None if count <= ddof else np.asarray(x.std(axis, ddof=ddof, keepdims=keep)) ** power
+
+
 FORMULAS = (
-    Formula("dropout", dropout_options, dropout),
-    Formula("activation", activation_options, activation, elements),
+    Formula("spread", spread_options, spread, "std|var|stddev"),
+    Formula("dropout", dropout_options, dropout, "drop"),
+    Formula(
+        "activation",
+        activation_options,
+        activation,
+        "act|elu|swish|mish|sigmoid|tanh|shrink|soft|silu|identity",
+        elements,
+    ),
     *map(shaped, SHAPED),
-    Formula("prelu", prelu_options, prelu, rows),
-    Formula("softmax", softmax_options, softmax_layer),
-    Formula("gate", gate_options, gated),
+    Formula("prelu", prelu_options, prelu, "prelu", rows),
+    Formula("softmax", softmax_options, softmax_layer, "soft", rows),
+    Formula("gate", gate_options, gated, "glu|gate"),
 )

@@ -297,12 +297,12 @@ def sinusoid(case: Case, order: str, shift: int, base: float, scale: float) -> n
 
 
 FORMULAS = (
-    Formula("embedding", embedding_options, embedding),
-    Formula("lstm", lstm_options, lstm),
-    Formula("gru", gru_options, gru),
-    Formula("rnn", rnn_options, rnn),
-    Formula("attention", attention_options, attention),
-    Formula("fused_attention", fused_options, fused_attention),
-    Formula("rotary", rotary_options, rotary),
-    Formula("sinusoid", sinusoid_options, sinusoid),
+    Formula("embedding", embedding_options, embedding, "emb"),
+    Formula("lstm", lstm_options, lstm, "lstm|rnn"),
+    Formula("gru", gru_options, gru, "gru|rnn"),
+    Formula("rnn", rnn_options, rnn, "rnn"),
+    Formula("attention", attention_options, attention, "atten|dot|sdpa"),
+    Formula("fused_attention", fused_options, fused_attention, "atten|sdpa"),
+    Formula("rotary", rotary_options, rotary, "rot|rope"),
+    Formula("sinusoid", sinusoid_options, sinusoid, "pos|time|sin|emb"),
 )
