@@ -1,6 +1,5 @@
-"""Alignment of two sequences, and of the calls of two models."""
+"""Alignment of two sequences in order."""
 
-from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,37 +41,3 @@ def _sums(scores: np.ndarray) -> np.ndarray:
         paired = np.where(row > 0, sums[i, :-1] + row, 0)
         sums[i + 1, 1:] = np.maximum.accumulate(np.maximum(sums[i, 1:], paired))
     return sums
-
-
-class Node(NamedTuple):
-    """A call of a module that has others within it.
-
-    Attributes:
-        leaves: what is called within it and has a counterpart, under the counterpart's key.
-        is_bounded: whether nothing without a counterpart is called at its ends, inside or outside.
-    """
-
-    key: tuple[str, int]
-    shape: tuple[int, ...]
-    leaves: frozenset[Hashable]
-    is_bounded: bool
-
-
-def align_nodes(reference: Sequence[Node], other: Sequence[Node]) -> dict[tuple[str, int], tuple[str, int]]:
-    """Pair the calls that have the same leaves, as many on both sides, the outer first."""
-    pairs = {}
-    ours, theirs = _by_leaves(reference), _by_leaves(other)
-    for leaves in ours.keys() & theirs.keys():
-        if len(ours[leaves]) == len(theirs[leaves]):
-            for a, b in zip(ours[leaves], theirs[leaves], strict=True):
-                if a.is_bounded and b.is_bounded and a.shape == b.shape:
-                    pairs[b.key] = a.key
-    return pairs
-
-
-def _by_leaves(nodes: Sequence[Node]) -> Mapping[frozenset[Hashable], list[Node]]:
-    groups: dict[frozenset[Hashable], list[Node]] = {}
-    for node in nodes:
-        if node.leaves:
-            groups.setdefault(node.leaves, []).append(node)
-    return groups

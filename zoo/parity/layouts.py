@@ -1,7 +1,7 @@
 """The layouts in which the tensors of two modules correspond."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from zoo.parity.mapping import Source
 
 ROLES = ("weight", "bias", "running_mean", "running_var")
+BIASES = ("bias_ih", "bias_hh", "bias")  # of recurrent cells
 KERNELS = {3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}  # axes of (..., in, out) that make (out, in, ...)
 
 
@@ -30,7 +31,8 @@ def pair(ours: Sequence[Any], theirs: Sequence[Any], rule: str) -> dict[str, Sou
         same = by_role.get(tensor.role)
         if same is not None and (steps := change(same.shape, tensor.shape)) is not None:
             found[tensor.name] = Source((same.name,), steps, rule)
-    used = {source.names[0] for source in found.values()}
+    found |= _biases(by_role, {tensor.role: tensor for tensor in theirs})
+    used = {name for source in found.values() for name in source.names}
     rest = [tensor for tensor in ours if tensor.name not in used]
     open_ = [tensor for tensor in theirs if tensor.name not in found]
     fits = [
@@ -43,6 +45,18 @@ def pair(ours: Sequence[Any], theirs: Sequence[Any], rule: str) -> dict[str, Sou
         if sum(a is x or b is y for x, y, _ in fits) == 1:
             found[b.name] = Source((a.name,), steps, rule)
     return found
+
+
+def _biases(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Source]:
+    """Pair the biases of recurrent cells of which one has a bias for the input and for the state, and one their sum."""
+    our, their = ([tensors[role] for role in BIASES if role in tensors] for tensors in (ours, theirs))
+    if (len(our), len(their)) == (2, 1) and {tensor.shape for tensor in our} == {their[0].shape}:
+        return {their[0].name: Source(tuple(tensor.name for tensor in our), (("sum",),), "gates")}
+    if (len(our), len(their)) == (1, 2) and {tensor.shape for tensor in their} == {our[0].shape}:
+        return {
+            b.name: Source((our[0].name,), steps, "gates") for b, steps in zip(their, ((), (("zeros",),)), strict=True)
+        }
+    return {}
 
 
 def change(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple, ...] | None:

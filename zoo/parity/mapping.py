@@ -17,9 +17,9 @@ class Source(NamedTuple):
 
     Attributes:
         names: of tensors of the reference.
-        steps: what makes the tensor of them, in order: ("concat", axis, sizes), if they are several,
-            ("split", axis, sizes, index), ("blocks", axis, order), ("transpose", axes), ("reshape", from, to).
-        rule: how it was found: name, order, given ...
+        steps: what makes the tensor of them, in order: ("concat", axis, sizes) or ("sum",), if they are several; then
+            ("transpose", axes), ("reshape", from, to), ("blocks", axis, order), ("split", axis, sizes, index) ...
+        rule: how it was found: name, order, fused, split, given ...
     """
 
     names: tuple[str, ...]
@@ -47,28 +47,11 @@ class Match(NamedTuple):
 
 def apply(source: Source, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Make a tensor of those of the reference."""
-    parts = [arrays[name] for name in source.names]
-    array = np.concatenate(parts, source.steps[0][1]) if len(parts) > 1 else parts[0]
-    for name, *arguments in source.steps[len(parts) > 1 :]:
-        array = STEPS[name](array, *arguments)
-    return array
-
-
-def invert(source: Source, array: np.ndarray) -> dict[str, tuple[np.ndarray, tuple | None]]:
-    """Return the tensors of the reference that a tensor was made of, each with the split of which it is a part."""
-    steps, split = list(source.steps), None
-    while steps and steps[-1][0] not in ("concat", "split"):
-        name, *arguments = steps.pop()
-        array = INVERSE[name](array, *arguments)
-    if steps and steps[-1][0] == "concat":
-        _, axis, sizes = steps.pop()
-        return {
-            name: (part, None)
-            for name, part in zip(source.names, np.split(array, np.cumsum(sizes)[:-1], axis), strict=True)
-        }
-    if steps:
-        split = tuple(steps.pop()[1:])
-    return {source.names[0]: (array, split)}
+    value: Any = [arrays[name] for name in source.names]
+    steps = source.steps if len(value) > 1 else (("sum",), *source.steps)
+    for name, *arguments in steps:
+        value = STEPS[name](value, *arguments)
+    return value
 
 
 def _blocks(array: np.ndarray, axis: int, order: Sequence[int]) -> np.ndarray:
@@ -76,6 +59,9 @@ def _blocks(array: np.ndarray, axis: int, order: Sequence[int]) -> np.ndarray:
 
 
 STEPS: dict[str, Callable[..., np.ndarray]] = {
+    "concat": lambda arrays, axis, _: np.concatenate(arrays, axis),
+    "sum": sum,
+    "zeros": np.zeros_like,
     "transpose": lambda array, axes: array.transpose(axes),
     "reshape": lambda array, _, shape: array.reshape(shape),
     "split": lambda array, axis, sizes, index: np.split(array, np.cumsum(sizes)[:-1], axis)[index],
@@ -95,22 +81,40 @@ def convert(match: Match, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndar
 
 def revert(match: Match, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the reference's tensors that can be made in full of the other model's."""
-    whole, parts = dict[str, np.ndarray](), dict[str, dict[int, np.ndarray]]()
-    splits = dict[str, tuple]()
+    found, parts = dict[str, np.ndarray](), dict[str, tuple[Source, tuple, dict[int, np.ndarray]]]()
     for name, source in match.tensors.items():
-        if name not in arrays:
-            continue
-        for origin, (array, split) in invert(source, arrays[name]).items():
-            if split is None:
-                whole.setdefault(origin, array)
-            else:
-                axis, sizes, index = split
-                splits[origin] = axis, len(sizes)
-                parts.setdefault(origin, {})[index] = array
-    for origin, (axis, count) in splits.items():
-        if len(parts[origin]) == count:
-            whole[origin] = np.concatenate([parts[origin][i] for i in range(count)], axis)
-    return {name: np.ascontiguousarray(array) for name, array in whole.items()}
+        if name in arrays:
+            array, source = _invert(source, arrays[name])
+            if not source.steps or source.steps[-1][0] != "split":
+                found = _to_names(source, array) | found
+                continue
+            whole = source._replace(steps=source.steps[:-1], rule="")
+            _, axis, sizes, index = source.steps[-1]
+            parts.setdefault(repr(whole), (whole, (axis, len(sizes)), {}))[2][index] = array
+    for whole, (axis, count), pieces in parts.values():
+        if len(pieces) == count:
+            array, source = _invert(whole, np.concatenate([pieces[index] for index in range(count)], axis))
+            found = _to_names(source, array) | found
+    return {name: np.ascontiguousarray(array) for name, array in found.items()}
+
+
+def _invert(source: Source, array: np.ndarray) -> tuple[np.ndarray, Source]:
+    """Undo the last steps, as far as one tensor is made of one; return what is left of the source."""
+    steps = list(source.steps)
+    while steps and steps[-1][0] in INVERSE:
+        name, *arguments = steps.pop()
+        array = INVERSE[name](array, *arguments)
+    return array, source._replace(steps=tuple(steps))
+
+
+def _to_names(source: Source, array: np.ndarray) -> dict[str, np.ndarray]:
+    if not source.steps:
+        return {source.names[0]: array}
+    name, *arguments = source.steps[0]
+    if name != "concat" or len(source.steps) > 1:
+        return {}
+    axis, sizes = arguments
+    return dict(zip(source.names, np.split(array, np.cumsum(sizes)[:-1], axis), strict=True))
 
 
 def parse(name: str, value: Any) -> Source:
@@ -122,7 +126,7 @@ def parse(name: str, value: Any) -> Source:
     try:
         names = (value["from"],) if isinstance(value["from"], str) else tuple(value["from"])
         steps = tuple(tuple(step) for step in value.get("steps", ()))
-        if set(value) - {"from", "steps"} or any(step[0] not in (*STEPS, "concat") for step in steps):
+        if set(value) - {"from", "steps"} or any(step[0] not in STEPS for step in steps):
             raise ValueError
     except (TypeError, KeyError, ValueError, AttributeError, IndexError):
         raise UserError(

@@ -2,19 +2,20 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.data.errors import UserError, similar_name
-from zoo.parity import alignment, layouts, mapping
+from zoo.parity import alignment, layouts, mapping, nesting, packs
 from zoo.parity.mapping import Match, Source
 from zoo.parity.mapping import convert as convert
 from zoo.parity.mapping import load as load
 from zoo.parity.mapping import revert as revert
 from zoo.parity.mapping import save as save
+from zoo.parity.nesting import Key
 from zoo.parity.record import Call
 
 KINDS = {  # classes of layers, by what their names hold; the first that fits
@@ -73,6 +74,7 @@ class Item(NamedTuple):
 
     Attributes:
         shape: of its first output, sorted and without ones, so that the place of the channels does not matter.
+        part: layer and direction, _l0_reverse, of a recurrent module with several.
     """
 
     module: str
@@ -80,10 +82,7 @@ class Item(NamedTuple):
     kind: str
     tensors: tuple[Tensor, ...]
     shape: tuple[int, ...]
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.module, self.occurrence
+    part: str = ""
 
 
 def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = None) -> Match:
@@ -93,7 +92,8 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
         given: names of tensors of the reference, or sources, by tensor of the other model.
     """
     fixed = _given(reference, other, given or {})
-    ours, theirs = _items(reference), _items(other)
+    (packed, our_packs), (other_packed, their_packs) = packs.pack(reference.tensors), packs.pack(other.tensors)
+    ours, theirs = _items(reference, packed), _items(other, other_packed)
     anchors = _equal_names(ours, theirs) | _given_modules(reference, other, fixed)
     pairs, choices = _pair(ours, theirs, anchors)
     tensors, ambiguous = dict[str, Source](), dict[str, tuple[str, ...]]()
@@ -101,22 +101,33 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
         rule = "name" if anchors.get(theirs[j].module) == ours[i].module else "order"
         for name, source in layouts.pair(ours[i].tensors, theirs[j].tensors, rule).items():
             tensors.setdefault(name, source)
-    _pair_rest(reference, other, tensors)
-    tensors |= fixed
+    _pair_rest(packed, other_packed, tensors)
+    tensors = packs.unpack(tensors, our_packs, their_packs) | fixed
     used = {name for source in tensors.values() for name in source.names}
     for j, candidates in choices.items():
         for tensor in theirs[j].tensors:
             found = [t.name for i in candidates for t in ours[i].tensors if t.role == tensor.role]
-            if tensor.name not in tensors and (free := [name for name in found if name not in used]):
-                ambiguous[tensor.name] = tuple(dict.fromkeys(free))
+            free = dict.fromkeys(name for names in found for name in names.split("|") if name not in used)
+            ambiguous |= {name: tuple(free) for name in tensor.name.split("|") if free and name not in tensors}
     order = [tensor.name for tensor in other.tensors]
     return Match(
         {name: tensors[name] for name in order if name in tensors},
-        _calls(reference, other, {theirs[j].key: ours[i].key for j, i in pairs.items()}),
+        _calls(reference, other, tensors, _whole(ours, theirs, pairs)),
         tuple(name for name in order if name not in tensors),
         tuple(tensor.name for tensor in reference.tensors if tensor.name not in used),
         ambiguous,
     )
+
+
+def _whole(ours: Sequence[Item], theirs: Sequence[Item], pairs: Mapping[int, int]) -> dict[Key, Key]:
+    """Return the calls of paired items that are whole modules on both sides."""
+    parts = [
+        {key for key, count in Counter((item.module, item.occurrence) for item in items).items() if count > 1}
+        | {(item.module, item.occurrence) for item in items if any("|" in tensor.name for tensor in item.tensors)}
+        for items in (ours, theirs)
+    ]
+    keys = {(theirs[j].module, theirs[j].occurrence): (ours[i].module, ours[i].occurrence) for j, i in pairs.items()}
+    return {b: a for b, a in keys.items() if a not in parts[0] and b not in parts[1]}
 
 
 def kind_class(kind: str) -> str:
@@ -125,38 +136,37 @@ def kind_class(kind: str) -> str:
     return next((name for name, pattern in KINDS.items() if re.search(pattern, kind)), kind)
 
 
-def _items(outline: Outline) -> list[Item]:
+def _items(outline: Outline, tensors: Sequence[Tensor]) -> list[Item]:
     """Return the items of a model in the order of its calls.
 
     A module that is never called comes behind the one that was registered before it, if a call has both within it.
+
+    Args:
+        tensors: those of the outline, some of them packed.
     """
     owned: dict[str, list[Tensor]] = {}
-    for tensor in outline.tensors:
+    for tensor in tensors:
         owned.setdefault(tensor.module, []).append(tensor)
+    in_packs = {tensor.module for tensor in outline.tensors} - owned.keys()
     items = []
-    for call, is_leaf in _with_leaves(outline.calls):
+    for call, is_leaf in nesting.with_leaves(outline.calls):
         kind = kind_class(call.kind)
-        if call.name in owned or (is_leaf and kind not in IGNORED):
-            shape = _extent(outline, call)
-            items.append(Item(call.name, call.occurrence, kind, tuple(owned.get(call.name, ())), shape))
+        if call.name in owned or (is_leaf and kind not in IGNORED and call.name not in in_packs):
+            for part, own in packs.layers(owned.get(call.name, ())).items():
+                items.append(Item(call.name, call.occurrence, kind, tuple(own), _extent(outline, call), part))
     called, last = {call.name for call in outline.calls}, ""
     for name, tensors in owned.items():
         if name not in called:
             around = next((path for path in _ancestors(name) if path in called), "")
-            near = last if _is_within(last, around) else around
-            place = max((i for i, item in enumerate(items) if _is_within(item.module, near)), default=-1)
+            near = last if nesting.is_within(last, around) else around
+            place = max((i for i, item in enumerate(items) if nesting.is_within(item.module, near)), default=-1)
             if near == around:  # nothing before it in this module
-                place = next((i for i, item in enumerate(items) if _is_within(item.module, near)), 0) - 1
+                place = next((i for i, item in enumerate(items) if nesting.is_within(item.module, near)), 0) - 1
                 place += bool(items) and items[place + 1].module == near
-            items.insert(place + 1, Item(name, 0, kind_class(tensors[0].kind), tuple(tensors), ()))
+            for part, own in reversed(packs.layers(tensors).items()):
+                items.insert(place + 1, Item(name, 0, kind_class(own[0].kind), tuple(own), (), part))
         last = name
     return items
-
-
-def _with_leaves(calls: Sequence[Call]) -> Iterator[tuple[Call, bool]]:
-    """Yield each call and whether no other module is called within it."""
-    for i, call in enumerate(calls):
-        yield call, i + 1 == len(calls) or calls[i + 1].span[0] > call.span[1]
 
 
 def _extent(outline: Outline, call: Call) -> tuple[int, ...]:
@@ -169,17 +179,13 @@ def _ancestors(name: str) -> Iterator[str]:
         yield name
 
 
-def _is_within(name: str, module: str) -> bool:
-    return not module or name == module or name.startswith(module + ".")
-
-
 def _equal_names(ours: Sequence[Item], theirs: Sequence[Item]) -> dict[str, str]:
     """Return the modules whose paths are equal, unless a number in the path counts something else on each side."""
     own, found = {item.module: item for item in ours}, {}
     siblings = [_numbered(items) for items in (ours, theirs)]
     for item in theirs:
         same = own.get(item.module)
-        if same is None or not _score(same._replace(module=""), item._replace(module="")):
+        if same is None or not _scores([same], [item], {}).any():
             continue
         tokens = item.module.split(".")
         families = [(".".join(tokens[:i]), re.sub(r"\d+", "#", token)) for i, token in enumerate(tokens)]
@@ -209,9 +215,9 @@ def _pair(
     """
     scores = _scores(ours, theirs, anchors)
     pairs, choices = alignment.align(scores)
-    by_key = {item.key: i for i, item in enumerate(ours)}
+    by_key = {(item.module, item.occurrence, item.part): i for i, item in enumerate(ours)}
     for j, item in enumerate(theirs):  # whatever the order
-        if (key := (anchors.get(item.module), item.occurrence)) in by_key:
+        if (key := (anchors.get(item.module), item.occurrence, item.part)) in by_key:
             pairs[j] = by_key[key]
     rows = [i for i, item in enumerate(ours) if item.tensors and i not in set(pairs.values())]
     tied = {i for candidates in choices.values() for i in candidates}
@@ -229,23 +235,28 @@ def _pair(
 
 def _scores(ours: Sequence[Item], theirs: Sequence[Item], anchors: Mapping[str, str]) -> np.ndarray:
     scores, targets = np.zeros((len(ours), len(theirs))), set(anchors.values())
-    for j, b in enumerate(theirs):
-        for i, a in enumerate(ours):
-            if b.module in anchors or a.module in targets:
-                scores[i, j] = ANCHOR * (anchors.get(b.module) == a.module and a.occurrence == b.occurrence)
-            elif (score := _score(a, b)) and a.tensors:
-                scores[i, j] = score + NAME * _likeness(a.module, b.module)
-            else:
-                scores[i, j] = score
+    rows, columns = _by_description(ours), _by_description(theirs)
+    for a, found in rows.items():
+        for b, others in columns.items():
+            if score := _score_of(*a, *b):
+                scores[np.ix_(found, others)] = score
+    for i, j in np.argwhere(scores):
+        a, b = ours[i], theirs[j]
+        if b.module in anchors or a.module in targets:
+            same = (anchors.get(b.module), b.occurrence, b.part) == (a.module, a.occurrence, a.part)
+            scores[i, j] = ANCHOR * same
+        elif a.tensors:
+            scores[i, j] += NAME * _likeness(a.module, b.module)
     return scores
 
 
-def _score(a: Item, b: Item) -> float:
-    return _score_of(a.kind, a.shape, _described(a.tensors), b.kind, b.shape, _described(b.tensors))
-
-
-def _described(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return tuple(tensor._replace(name=tensor.role, module="", kind="") for tensor in tensors)
+def _by_description(items: Sequence[Item]) -> dict[tuple, list[int]]:
+    """Return the indices of the items that are the same but for their names."""
+    groups: dict[tuple, list[int]] = {}
+    for i, item in enumerate(items):
+        tensors = tuple(t._replace(name=t.role, module="", kind="") for t in item.tensors)
+        groups.setdefault((item.kind, item.shape, tensors), []).append(i)
+    return groups
 
 
 @cache
@@ -278,42 +289,33 @@ def _likeness(name: str, other: str) -> float:
     return (shared + (words[-1] == others[-1])) / 2
 
 
-def _pair_rest(reference: Outline, other: Outline, tensors: dict[str, Source]) -> None:
+def _pair_rest(reference: Sequence[Tensor], other: Sequence[Tensor], tensors: dict[str, Source]) -> None:
     """Pair tensors of models themselves, such as tokens, whose owners do not correspond, if only one fits."""
     used = {name for source in tensors.values() for name in source.names}
-    ours = [tensor for tensor in reference.tensors if tensor.name not in used and tensor.role not in layouts.ROLES]
-    theirs = [tensor for tensor in other.tensors if tensor.name not in tensors and tensor.role not in layouts.ROLES]
+    ours = [tensor for tensor in reference if tensor.name not in used and tensor.role not in layouts.ROLES]
+    theirs = [tensor for tensor in other if tensor.name not in tensors and tensor.role not in layouts.ROLES]
     tensors.update(layouts.pair(ours, theirs, "order"))
 
 
 def _calls(
-    reference: Outline, other: Outline, pairs: Mapping[tuple[str, int], tuple[str, int]]
-) -> dict[tuple[str, int], tuple[str, int]]:
-    """Return the counterparts of calls: items that were called, the model itself, and what has the same leaves."""
+    reference: Outline, other: Outline, tensors: Mapping[str, Source], pairs: Mapping[Key, Key]
+) -> dict[Key, Key]:
+    """Return the counterparts of calls: of items, of modules with the same tensors, of the model itself."""
     ours, theirs = ({(call.name, call.occurrence) for call in side.calls} for side in (reference, other))
     found = {b: a for b, a in pairs.items() if a in ours and b in theirs}
-    nodes = alignment.align_nodes(_nodes(reference, {a: a for a in found.values()}), _nodes(other, found))
+    held = {name: frozenset(source.names) for name, source in tensors.items()}
+    used = {name: frozenset((name,)) for names in held.values() for name in names}
+    nodes = nesting.align(_nodes(reference, used, set(found.values())), _nodes(other, held, set(found)))
     roots = {("", 0): ("", 0)} if ("", 0) in ours & theirs else {}
     return nodes | found | roots
 
 
-def _nodes(outline: Outline, paired: Mapping[tuple[str, int], tuple[str, int]]) -> list[alignment.Node]:
-    leaves = [
-        (call.span, paired.get((call.name, call.occurrence)))
-        for call, is_leaf in _with_leaves(outline.calls)
-        if is_leaf and kind_class(call.kind) not in IGNORED
-    ]
-    nodes, starts = [], np.array([span[0] for span, _ in leaves])
-    for call, is_leaf in _with_leaves(outline.calls):
-        if is_leaf or (call.name, call.occurrence) in paired:
-            continue
-        first, end = np.searchsorted(starts, call.span)
-        inside = [key for _, key in leaves[first:end]]
-        around = [key for _, key in leaves[max(first - 1, 0) : first] + leaves[end : end + 1]]
-        is_bounded = None not in inside[:1] + inside[-1:] + around
-        found = frozenset(key for key in inside if key)
-        nodes.append(alignment.Node((call.name, call.occurrence), _extent(outline, call), found, is_bounded))
-    return nodes
+def _nodes(outline: Outline, held: Mapping[str, frozenset[str]], paired: Collection[Key]) -> list[nesting.Node]:
+    by_module: dict[str, frozenset[str]] = {}
+    for tensor in outline.tensors:
+        by_module[tensor.module] = by_module.get(tensor.module, frozenset()) | held.get(tensor.name, frozenset())
+    ignored = {call.name for call in outline.calls if kind_class(call.kind) in IGNORED}
+    return nesting.nodes(outline.calls, [_extent(outline, call) for call in outline.calls], by_module, paired, ignored)
 
 
 def _given(reference: Outline, other: Outline, given: Mapping[str, Any]) -> dict[str, Source]:

@@ -315,3 +315,116 @@ def test_files_that_are_no_mapping(tmp_path):
         (tmp_path / "bad.yaml").write_text(text)
         with pytest.raises(UserError, match="write one line per tensor"):
             load(str(tmp_path / "bad.yaml"))
+
+
+def attention(path, *parts, width=8):
+    return [layer(f"{path}.{part}", "Linear", (width, 8), (2, 5, width)) for part in parts]
+
+
+def values(model):
+    """Random arrays of a model by name."""
+    draw = np.random.default_rng(0)
+    return {tensor.name: draw.normal(size=tensor.shape) for tensor in model.tensors}
+
+
+@pytest.mark.parametrize(
+    "parts", [("query", "key", "value"), ("k_proj", "v_proj", "q_proj"), ("to_q", "to_k", "to_v"), ("wk", "wq", "wv")]
+)
+def test_attention_in_one_piece_and_in_three(parts):
+    """Three layers in any order are q, k and v by name, and none of them is the projection behind them."""
+    whole = outline(
+        dense("norm1"),
+        layer("attn.qkv", "Linear", (24, 8), (2, 5, 24)),
+        *attention("attn", "proj"),
+        dense("norm2"),
+    )
+    split = outline(dense("a"), *attention("mha", *parts, "dense"), dense("b"))
+    q, k, v = (next(f"mha.{part}" for part in parts if letter in part.strip("to_")) for letter in "qkv")
+    result = match(whole, split)
+    assert not result.missing and not result.unused and len(result.tensors) == len(split.tensors)
+    arrays = values(whole)
+    made = convert(result, arrays)
+    for i, path in enumerate((q, k, v)):
+        assert result.tensors[f"{path}.weight"].rule == "split"
+        assert np.array_equal(made[f"{path}.weight"], arrays["attn.qkv.weight"][8 * i : 8 * i + 8])
+    assert np.array_equal(made["mha.dense.weight"], arrays["attn.proj.weight"])
+    back = revert(result, made)
+    assert back.keys() == arrays.keys() and all(np.array_equal(back[name], arrays[name]) for name in arrays)
+    made.pop(f"{k}.bias")
+    assert arrays.keys() - revert(result, made).keys() == {"attn.qkv.bias"}
+
+    result, arrays = match(split, whole), values(split)
+    made = convert(result, arrays)
+    assert result.tensors["attn.qkv.bias"].rule == "fused"
+    assert np.array_equal(made["attn.qkv.bias"], np.concatenate([arrays[f"{path}.bias"] for path in (q, k, v)]))
+    assert revert(result, made).keys() == arrays.keys()
+    assert result.calls["attn", 0] == ("mha", 0)  # the same tensors
+
+
+def test_attention_in_pieces_of_other_names():
+    ours, theirs = attention("a", "query", "key", "value", "out"), attention("b", "wk", "wv", "wq", "wo")
+    result = match(outline(*ours), outline(*theirs))
+    assert weights(result) == {"b.wq": "a.query", "b.wk": "a.key", "b.wv": "a.value", "b.wo": "a.out"}
+    kv = layer("b.kv", "Linear", (16, 8), (2, 5, 16))
+    result = match(outline(*ours), outline(*attention("b", "q"), kv, *attention("b", "out")))
+    assert result.tensors["b.kv.weight"].names == ("a.key.weight", "a.value.weight")
+    assert result.tensors["b.q.weight"] == Source(("a.query.weight",), (), "order")
+    result = match(outline(*attention("b", "q"), kv, *attention("b", "out")), outline(*ours))
+    assert result.tensors["a.value.weight"].steps == (("split", 0, [8, 8], 1),)
+
+
+def recurrent(path, kind="LSTM", gates=4, layers=("_l0",), biases=("bias_ih", "bias_hh"), width=8):
+    roles = {}
+    for part in layers:
+        roles |= {f"weight_ih{part}": (gates * width, width), f"weight_hh{part}": (gates * width, width)}
+        roles |= {f"{bias}{part}": (gates * width,) for bias in biases}
+    return layer(path, kind, out=(2, 5, width), **roles)
+
+
+def gates_of(path, letters, biases="h"):
+    """A cell of Flax: a layer for each gate, of the input and of the state."""
+    return [
+        layer(f"{path}.{part}{gate}", "Linear", (8, 8), (2, 8), **({} if part in biases else {"bias": None}))
+        for part in "hi"
+        for gate in letters
+    ]
+
+
+def test_recurrent_layers():
+    """Stacked ones on one side, one by one on the other; which weight is the input's is known by its role."""
+    reference = outline(
+        dense("in"), recurrent("lstm", layers=("_l0", "_l0_reverse", "_l1", "_l1_reverse")), dense("out")
+    )
+    parts = [recurrent(f"rnn.{i}", layers=("",)) for i in range(4)]
+    result = match(reference, outline(dense("a"), *parts, dense("b")))
+    assert not result.missing
+    assert result.tensors["rnn.1.weight_hh"].names == ("lstm.weight_hh_l0_reverse",)
+    assert result.tensors["rnn.2.weight_ih"].names == ("lstm.weight_ih_l1",)
+
+
+@pytest.mark.parametrize("kind, gates, letters", [("LSTM", "ifgo", "fgio"), ("GRU", "rzn", "nrz")])
+def test_gates_in_one_piece_and_in_parts(kind, gates, letters):
+    whole, parts = outline(recurrent("rnn", kind, len(gates))), outline(*gates_of("cell", letters, "hi"))
+    result, arrays = match(whole, parts), values(whole)
+    made = convert(result, arrays)
+    for i, gate in enumerate(gates):
+        assert np.array_equal(made[f"cell.h{gate}.weight"], arrays["rnn.weight_hh_l0"][8 * i : 8 * i + 8])
+        assert np.array_equal(made[f"cell.i{gate}.bias"], arrays["rnn.bias_ih_l0"][8 * i : 8 * i + 8])
+    back = revert(result, made)
+    assert all(np.array_equal(back[name], arrays[name]) for name in arrays)
+    assert not match(parts, whole).missing
+
+
+def test_two_biases_and_their_sum():
+    whole, parts = outline(recurrent("rnn")), outline(*gates_of("cell", "ifgo"))
+    arrays = values(whole)
+    made = convert(match(whole, parts), arrays)
+    assert np.array_equal(made["cell.hf.bias"], (arrays["rnn.bias_ih_l0"] + arrays["rnn.bias_hh_l0"])[8:16])
+    back = revert(match(whole, parts), made)
+    assert back.keys() == {"rnn.weight_ih_l0", "rnn.weight_hh_l0"}  # the sum has no parts
+    arrays, result = values(parts), match(parts, whole)
+    made = convert(result, arrays)
+    sums = made["rnn.bias_ih_l0"] + made["rnn.bias_hh_l0"]
+    assert not result.missing and np.array_equal(
+        sums, np.concatenate([arrays[f"cell.h{gate}.bias"] for gate in "ifgo"])
+    )
