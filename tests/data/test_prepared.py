@@ -16,10 +16,11 @@ from tests.helpers import clips
 from tests.helpers.prepared import all_samples, assert_equal_samples, image_folders, serial_prepare
 from zoo.data import order
 from zoo.data.datasets import cityscapes, imagenet, kinetics
+from zoo.data.datasets.common import prepared_splits
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import images
 from zoo.data.formats.lists import LabeledPath
-from zoo.data.packs.prepared import PreparedSplit, open_splits
+from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.stream import open_training
 
 
@@ -39,9 +40,9 @@ def serial(monkeypatch):
 
 def test_both_splits_of_images(tmp_path, serial):
     root = image_folders(tmp_path / "set")
-    assert open_splits(Settings(str(root)), "image", NOTHING) is None
+    assert prepared_splits(Settings(str(root)), "image", NOTHING) is None
     assert serial("imagenet", root, "--out", tmp_path / "out") == 0
-    train, val = open_splits(Settings(str(tmp_path / "out")), "image", NOTHING)
+    train, val = prepared_splits(Settings(str(tmp_path / "out")), "image", NOTHING)
     assert (len(train), len(val), val.split) == (10, 4, "val")
     assert val.labeled_paths()[2] == LabeledPath("val/dog/0.png", 1)
     assert val.info.classes == ("cat", "dog") and val.sizes.tolist() == [[24, 24]] * 4
@@ -55,7 +56,7 @@ def test_a_split_without_samples(tmp_path, serial):
     assert serial("folder", root, "--out", tmp_path / "out") == 1
     assert len(PreparedSplit(str(tmp_path / "out"), "val")) == 0
     with pytest.raises(UserError, match="there is no readable sample in the split val; see unreadable.csv"):
-        open_splits(Settings(str(tmp_path / "out")), "image", NOTHING)
+        prepared_splits(Settings(str(tmp_path / "out")), "image", NOTHING)
 
 
 def test_threads_share_a_split(tmp_path, serial):

@@ -19,7 +19,6 @@ import numpy as np
 
 from zoo.data import durable
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER, MAGIC, RecordFile, unpack_image
 from zoo.data.host import home
 
 WHOLE_SIZE = 16384  # bytes; smaller files are read whole
@@ -160,6 +159,8 @@ def _is_settled(stat: os.stat_result | None, now: int) -> bool:
 
 def _digest_record(descriptor: int, content: Content, full: bool) -> bytes:
     """Return the digest of a record, which equals that of a file with the same bytes."""
+    from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER, MAGIC, RecordFile, unpack_image
+
     offset = content.offset or 0
     head = os.pread(descriptor, FRAME_HEADER.size + IMAGE_HEADER.size, offset)
     if len(head) == FRAME_HEADER.size + IMAGE_HEADER.size:

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from zoo.data.contents import Content
 from zoo.data.datasets import common
@@ -17,7 +17,9 @@ from zoo.data.formats.class_names import read_names
 from zoo.data.formats.lists import check_inside, class_folders, read_lines, walk
 from zoo.data.formats.masks import Pair
 from zoo.data.formats.splits import name_splits, split_name
-from zoo.data.packs.prepared import PreparedSplit, open_splits
+
+if TYPE_CHECKING:
+    from zoo.data.packs.prepared import PreparedSplit
 
 # Folders of images and masks, by split; the last ones are CamVid's.
 CUSTOM_LAYOUTS = (("images/{}", "masks/{}"), ("{}/images", "{}/masks"), ("{}", "{}annot"))
@@ -62,7 +64,7 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[Segmentati
     root = settings.root
     common.require_root(root, "Cityscapes", LAYOUT, "deeplabv3plus_demo")
     decided: dict[str, object] = {"names": settings.names, "num_classes": settings.num_classes}
-    prepared = open_splits(settings, "pair", decided)
+    prepared = common.prepared_splits(settings, "pair", decided)
     if prepared:
         return _open_prepared(settings, prepared)
     is_cityscapes = any(os.path.isdir(os.path.join(root, folder)) for folder in ("leftImg8bit", "gtFine"))
@@ -100,7 +102,7 @@ def _label_map(settings: Settings) -> masks.LabelMap:
 
 
 def _open_prepared(
-    settings: Settings, prepared: tuple[PreparedSplit, PreparedSplit]
+    settings: Settings, prepared: "tuple[PreparedSplit, PreparedSplit]"
 ) -> tuple[SegmentationSplit, SegmentationSplit]:
     """Open Cityscapes as zoo data prepare has prepared it, which has checked all files."""
     pairs = [[(split.name(index), split.mask_name(index)) for index in range(len(split))] for split in prepared]

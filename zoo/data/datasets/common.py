@@ -4,7 +4,7 @@ import copy
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -15,12 +15,21 @@ from zoo.data.errors import Option, Part, UserError, similar_path
 from zoo.data.formats import regular
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.splits import class_split
-from zoo.data.packs.prepared import PreparedSplit
+from zoo.data.packs import manifest
 from zoo.data.record import DataRecord, Item
+
+if TYPE_CHECKING:
+    from zoo.data.packs.prepared import PreparedSplit
 
 Entry = TypeVar("Entry")
 SPLITS = ("train", "val")
 LIST_FILES = ("{}_list.txt", "{}.txt", "{}.list")  # default lists in root, by split: PaddleClas's, Caffe's, ours
+MEDIA = {
+    "video": "clips",
+    "image": "images",
+    "pair": "images with masks",
+    "face": "faces",
+}  # that are prepared
 PROBED_PATHS = 20  # paths of a list that are checked before a run
 
 
@@ -45,7 +54,7 @@ class FileSplit:
     notes: tuple[str, ...] = ()
 
     def __init__(
-        self, settings: Any, classes: Sequence, standard: Steps, training: bool, prepared: PreparedSplit | None
+        self, settings: Any, classes: Sequence, standard: Steps, training: bool, prepared: "PreparedSplit | None"
     ):
         self.settings, self.classes, self.prepared = settings, classes, prepared
         self.local, self.pipeline = cache.open_cache(settings), Pipeline(settings, standard)
@@ -63,7 +72,7 @@ class FileSplit:
             )
 
     @classmethod
-    def open_prepared(cls, settings: Any, splits: tuple[PreparedSplit, PreparedSplit]) -> tuple[Self, Self]:
+    def open_prepared(cls, settings: Any, splits: "tuple[PreparedSplit, PreparedSplit]") -> tuple[Self, Self]:
         """Open the labeled paths of a prepared data set, for training and for evaluation."""
         make: Any = cls
         train, val = splits
@@ -114,6 +123,40 @@ class FileSplit:
     def item_label(self, index: int) -> str:
         """Return what an Item says of the label of a sample."""
         raise NotImplementedError
+
+
+def prepared_splits(
+    settings: Any, media: str, decided: dict[str, object]
+) -> "tuple[PreparedSplit, PreparedSplit] | None":
+    """Open the training and the validation split of a prepared data set.
+
+    Args:
+        settings: Of the data set: its folder, and the cache for its files.
+        media: `video`, `image` or `pair`, what the caller reads.
+        decided: Settings by name that must not be set, because the manifest decides.
+
+    Returns:
+        The splits, or None if the folder is no prepared data set.
+    """
+    root = settings.root
+    if not manifest.is_prepared(root):
+        return None
+    from zoo.data.packs.prepared import PreparedSplit  # which other data sets do without
+
+    local = cache.open_cache(settings)
+    splits = PreparedSplit(root, "train", local), PreparedSplit(root, "val", local)
+    stored = splits[0].info.media
+    if stored != media:
+        raise UserError(f"{root}: zoo data prepare prepared {MEDIA[stored]} there, not {MEDIA[media]}; see data.name")
+    given = [f"data.{name}" for name, value in decided.items() if value]
+    if given:
+        raise UserError(f"{', '.join(given)}: decided when {root} was prepared; leave it out")
+    if splits[0].info.shards:
+        cache.refuse_packs(settings)
+    for split in splits:
+        if not len(split):
+            raise UserError(f"{root}: there is no readable sample in the split {split.split}; see unreadable.csv there")
+    return splits
 
 
 def require_root(root: str, files: str, layout: str, demo: str) -> None:

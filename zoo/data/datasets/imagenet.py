@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
@@ -45,10 +45,12 @@ from zoo.data.formats.lists import (
     read_list,
 )
 from zoo.data.formats.splits import splits_below
-from zoo.data.packs.prepared import PreparedSplit, open_splits
 from zoo.data.transforms import pixels
 from zoo.data.transforms.clips import center_box
 from zoo.data.transforms.geometry import Geometry, Size, short_side_size
+
+if TYPE_CHECKING:
+    from zoo.data.packs.prepared import PreparedSplit
 
 CLASS_FILES = ("classes.txt", "synset_words.txt", "imagenet_class_index.json")
 OFFICIAL_SETS = {1000: "imagenet"}  # by number of classes
@@ -148,7 +150,7 @@ class ImageSplit(common.FileSplit):
         paths: Sequence[LabeledPath],
         classes: tuple[str, ...],
         training: bool,
-        prepared: PreparedSplit | None = None,
+        prepared: "PreparedSplit | None" = None,
     ):
         # Arrays, because every worker process gets a copy and a million small objects are slow to pickle.
         self.paths = np.array([os.fsencode(entry.path) for entry in paths])
@@ -239,7 +241,7 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
     """
     common.require_root(settings.root, "your images", LAYOUT, "resnet50_demo")
     decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names")}
-    prepared = open_splits(settings, "image", decided)
+    prepared = common.prepared_splits(settings, "image", decided)
     if prepared:
         return ImageSplit.open_prepared(settings, prepared)
     lists = {split: common.find_list(settings, split, common.LIST_FILES) for split in splits}

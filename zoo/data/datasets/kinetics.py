@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
@@ -46,10 +46,12 @@ from zoo.data.formats.lists import (
     read_list,
 )
 from zoo.data.formats.splits import splits_below
-from zoo.data.packs.prepared import PreparedSplit, open_splits
 from zoo.data.transforms import clips
 from zoo.data.transforms.geometry import Geometry, Size, short_side_size
 from zoo.data.transforms.pixels import finish, scale
+
+if TYPE_CHECKING:
+    from zoo.data.packs.prepared import PreparedSplit
 
 OFFICIAL_SETS = {400: "k400", 600: "k600", 700: "k700", 174: "ssv2"}  # by number of classes
 CLIPS = {"twice": 2, "dense": clips.DENSE_CLIPS}  # per sample, by eval_sampling; else one
@@ -160,7 +162,7 @@ class ClipSplit(common.FileSplit):
         entries: list[LabeledPath],
         classes: tuple[str, ...],
         training: bool,
-        prepared: PreparedSplit | None = None,
+        prepared: "PreparedSplit | None" = None,
     ):
         self.clips = entries
         steps = standard(multi_scale_crop={"scales": settings.scales}, horizontal_flip=settings.flip)
@@ -354,7 +356,7 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
         extras.require("decord")
     common.require_root(root, "your clips", LAYOUT, "tsm_demo")
     decided = {key: getattr(settings, key) for key in ("train_list", "val_list", "names", "suffix")}
-    prepared = open_splits(settings, "video", decided)
+    prepared = common.prepared_splits(settings, "video", decided)
     if prepared:
         _check_flip_pairs(settings, prepared[0].info.classes)
         return ClipSplit.open_prepared(settings, prepared)

@@ -8,7 +8,7 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -24,9 +24,11 @@ from zoo.data.errors import BadSample, UserError
 from zoo.data.extras import cv2
 from zoo.data.fields import Count, Deviations, Doc, Factors, FilePath, Means, Range, SettingError, Sides, Word
 from zoo.data.formats import images, masks
-from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry
+
+if TYPE_CHECKING:
+    from zoo.data.packs.prepared import PreparedSplit
 
 MORE_MASKS = 2_000  # of a training split that are read to find all classes
 REDRAWS = 10  # of a crop that one class dominates; the last one is kept
@@ -105,7 +107,7 @@ class SegmentationSplit(FileSplit):
         label_map: masks.LabelMap,
         training: bool,
         notes: tuple[str, ...] = (),
-        prepared: PreparedSplit | None = None,
+        prepared: "PreparedSplit | None" = None,
         pixels: np.ndarray | None = None,
         looked_at: int = 0,
     ):

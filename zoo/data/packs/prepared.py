@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
@@ -14,38 +13,6 @@ from zoo.data.formats import regular
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.recordio import RecordFile, unpack_image
 from zoo.data.packs import manifest
-
-MEDIA = {"video": "clips", "image": "images", "pair": "images with masks", "face": "faces"}  # in messages
-
-
-def open_splits(settings: Any, media: str, decided: dict[str, object]) -> "tuple[PreparedSplit, PreparedSplit] | None":
-    """Open the training and the validation split of a prepared data set.
-
-    Args:
-        settings: Of the data set: its folder, and the cache for its files.
-        media: `video`, `image` or `pair`, what the caller reads.
-        decided: Settings by name that must not be set, because the manifest decides.
-
-    Returns:
-        The splits, or None if the folder is no prepared data set.
-    """
-    root = settings.root
-    if not manifest.is_prepared(root):
-        return None
-    local = cache.open_cache(settings)
-    splits = PreparedSplit(root, "train", local), PreparedSplit(root, "val", local)
-    stored = splits[0].info.media
-    if stored != media:
-        raise UserError(f"{root}: zoo data prepare prepared {MEDIA[stored]} there, not {MEDIA[media]}; see data.name")
-    given = [f"data.{name}" for name, value in decided.items() if value]
-    if given:
-        raise UserError(f"{', '.join(given)}: decided when {root} was prepared; leave it out")
-    if splits[0].info.shards:
-        cache.refuse_packs(settings)
-    for split in splits:
-        if not len(split):
-            raise UserError(f"{root}: there is no readable sample in the split {split.split}; see unreadable.csv there")
-    return splits
 
 
 class PreparedSplit:
