@@ -10,7 +10,6 @@ from zoo import program
 from zoo.commands.options import TRAINING_FLAGS, add_recipe_arguments
 from zoo.config import loader
 from zoo.config.schema import Config, Optim, Train
-from zoo.config.suggestions import nearest
 from zoo.data.dataset import LoaderSettings
 from zoo.data.errors import UserError, similar_name
 from zoo.logs import trackers
@@ -165,6 +164,8 @@ def _explain(words: Sequence[str], options: Sequence[str]) -> str:
     Args:
         words: the first one is explained, which may have its value in the second one.
     """
+    from zoo.config.suggestions import nearest  # for mistakes alone
+
     key, equals, value = words[0].lstrip("-").partition("=")
     if not equals and not words[0].startswith("-"):
         return f"{words[0]}: a recipe is named by -c: -c {words[0]}"

@@ -15,7 +15,6 @@ import yaml
 from zoo.config import budgeted_yaml
 from zoo.config.convert import convert, plain, yaml_text
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
-from zoo.config.suggestions import suggestion
 from zoo.data.errors import Option, Part, UserError, parsing, similar_name, similar_path
 from zoo.data.fields import SettingError, is_path
 from zoo.data.formats import regular
@@ -327,6 +326,8 @@ def _check_keys(
     for key, entry in entries.items():
         if key in known:
             continue
+        from zoo.config.suggestions import suggestion  # for mistakes alone
+
         section, _, name = key.partition(".")
         owners = [owner for owner in lookups.get(section, ((),))[0] if owner in entries]
         of_owner = " for " + ", ".join(f"{owner}={entries[owner].value}" for owner in owners) if owners else ""

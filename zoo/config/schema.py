@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
 
 from zoo.config.convert import convert
-from zoo.config.suggestions import suggestion
 from zoo.data.fields import (
     Checked,
     Count,
@@ -86,6 +85,8 @@ class GroupRule(Checked):
         values = {}
         for key, item in value.items():
             if key not in hints:
+                from zoo.config.suggestions import suggestion  # for mistakes alone
+
                 raise ValueError(f"unknown key {key!r}{suggestion(str(key), list(hints))}")
             try:
                 values[key] = convert(item, hints[key])

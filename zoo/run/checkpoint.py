@@ -30,7 +30,6 @@ from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
 from zoo.distributed.group import Group
 from zoo.logs import journal
-from zoo.trainer import sharding
 from zoo.trainer.protocol import Param, Trainer
 from zoo.trainer.state import EMA_PREFIX, not_finite, shortened
 from zoo.weights import files, recorded
@@ -345,6 +344,8 @@ def _gathered(local_rows: np.ndarray, param: Param | None, group: Group) -> np.n
     """On rank 0: the tensor, whose rows of other ranks are received while it is written."""
     if param is None:
         return local_rows
+    from zoo.trainer import sharding  # which most models do without
+
     shape = param.shape
 
     def blocks() -> Iterator[np.ndarray]:

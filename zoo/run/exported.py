@@ -29,10 +29,8 @@ FIXED_BY_EXPORT = {  # key -> its flags
 }
 
 
-def check_use(path: str | None, evaluates: bool, resume: str | None) -> None:
-    """Raise UserError if weights are an exported model, and a run does not only evaluate them."""
-    if not files.is_onnx(path):
-        return
+def check_use(path: str, evaluates: bool, resume: str | None) -> None:
+    """Raise UserError unless a run only evaluates an exported model."""
     if not evaluates:
         raise UserError(
             f"weights: {path} is an exported model, which can only predict: evaluate it with --eval-only, or train "
@@ -47,10 +45,8 @@ def check_use(path: str | None, evaluates: bool, resume: str | None) -> None:
         )
 
 
-def check_settings(path: str | None, resolved: Mapping[str, Entry]) -> None:
-    """Raise UserError if weights are an exported model, and the command line asks for what its export has settled."""
-    if not files.is_onnx(path):
-        return
+def check_settings(path: str, resolved: Mapping[str, Entry]) -> None:
+    """Raise UserError if the command line asks for what the export of a model has settled."""
     for key, flags in FIXED_BY_EXPORT.items():
         origin = resolved[key].origin
         if origin in (Option(key), *flags):

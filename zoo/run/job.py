@@ -17,7 +17,7 @@ from zoo.distributed import group as groups
 from zoo.distributed.group import Group
 from zoo.models import Spec, folder, load_model_class, load_spec, resolve_arch
 from zoo.optim.ema import Ema
-from zoo.run import checkpoint, exported, schedule
+from zoo.run import checkpoint, schedule
 from zoo.run.dataset import Data, load_data, resolve_class_weights
 from zoo.run.request import Request
 from zoo.tasks import Task
@@ -142,7 +142,9 @@ def assemble(
     _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
     _check_sharding(spec, arch, group.size)
     notes = *describe_groups(cfg.optim.groups, spec.shapes(arch)), *weighting
-    if cfg.weights and is_onnx(cfg.weights):
+    if is_onnx(cfg.weights):
+        from zoo.run import exported  # which most runs do without
+
         framework, world = exported.ONNX, exported.start(group.launch, cfg.device)
         plan, trainer, _ = exported.build(cfg.weights, cfg, model, arch, fields, world)
     else:

@@ -7,10 +7,10 @@ from zoo.config import loader
 from zoo.config.loader import Entry
 from zoo.config.schema import Optim
 from zoo.data.errors import Option, UserError, natural
-from zoo.logs import listeners
-from zoo.run import exported, folder, recorded_recipe
+from zoo.run import folder, recorded_recipe
 from zoo.run.checkpoint import latest, load_record
 from zoo.run.request import FIND, NEWEST, Options, Request
+from zoo.weights.files import is_onnx
 
 
 def resolve_recipe(options: Options) -> Request:
@@ -30,8 +30,14 @@ def resolve_recipe(options: Options) -> Request:
     taken = recorded_recipe.recorded_settings(entries, began, weights, options.eval_only and run is None)
     settings, resolved = loader.build({**entries, **taken}, FIND)
     settings = replace(settings, weights=weights)  # `resolved` has what the user has named, which any host can read
-    exported.check_settings(weights, resolved)
-    listeners.check_names(settings.listeners)
+    if is_onnx(weights):
+        from zoo.run import exported  # as listeners, which most runs do without
+
+        exported.check_settings(weights, resolved)
+    if settings.listeners:
+        from zoo.logs import listeners
+
+        listeners.check_names(settings.listeners)
     changed = folder.check_same(began, resolved) if began else []
     notes = recorded_recipe.taken_note(taken, entries, settings)
     return Request(settings, resolved, recipe, run, changed, notes, options.eval_only)

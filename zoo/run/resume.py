@@ -21,7 +21,7 @@ from zoo.data.record import DataRecord, SplitChange, SplitRecord
 from zoo.distributed.group import Group
 from zoo.logs import journal
 from zoo.logs.journal import Journal
-from zoo.run import checkpoint, exported, weights
+from zoo.run import checkpoint, weights
 from zoo.run.dataset import Data
 from zoo.run.folder import FolderLock
 from zoo.run.job import Job
@@ -104,7 +104,9 @@ def restore(cfg: Config, job: Job, run: str | None, print_line: Print, eval_only
     Returns:
         The updates done so far, and the origin of the weights, in words.
     """
-    if cfg.weights and job.framework == exported.ONNX:
+    if files.is_onnx(cfg.weights):
+        from zoo.run import exported
+
         return 0, exported.origin(cfg.weights, cfg, job.val_set.classes, print_line)
     goes_first = job.group.launch.local_rank == 0
     restored = _restore(cfg, job, run, print_line, eval_only) if goes_first else None

@@ -16,7 +16,7 @@ from zoo.distributed import group as groups
 from zoo.logs.journal import Journal
 from zoo.logs.lines import rank_lines
 from zoo.logs.viewers import Viewer
-from zoo.run import description, exported, folder, pipeline, resume
+from zoo.run import description, folder, pipeline, resume
 from zoo.run.dataset import write_table
 from zoo.run.evaluation import Evaluations
 from zoo.run.folder import FolderLock
@@ -28,6 +28,7 @@ from zoo.run.session import Output, Readers, Run
 from zoo.run.stopping import StopSignal
 from zoo.run.visualizer import Visualizer
 from zoo.trainer import device
+from zoo.weights.files import is_onnx
 
 if TYPE_CHECKING:
     from zoo.logs.console import Console
@@ -39,7 +40,10 @@ OUT_OF_MEMORY = re.compile("out of memory|memory not enough", re.IGNORECASE)  # 
 @contextmanager
 def start(request: Request) -> Iterator["Run"]:
     """Join the processes, assemble the job, restore its tensors and open the logs; tear all down on the way out."""
-    exported.check_use(request.config.weights, request.eval_only, request.resume)
+    if is_onnx(weights := request.config.weights):
+        from zoo.run import exported  # which most runs do without
+
+        exported.check_use(weights, request.eval_only, request.resume)
     group = run = None
     lock = FolderLock()
     try:
@@ -135,7 +139,7 @@ def _open_folder(request: Request, job: Job, console: "Console", lock: FolderLoc
 
 def _open_logs(folder: str, request: Request, recipe: str, console: "Console") -> tuple[Journal, list[Viewer]]:
     """Open the journal of a run with all its listeners; return those that show images, histograms and text, too."""
-    from zoo.logs import airank, listeners
+    from zoo.logs import airank
     from zoo.logs.trackers import TRACKERS
     from zoo.logs.viewers import TensorBoard
 
@@ -144,9 +148,12 @@ def _open_logs(folder: str, request: Request, recipe: str, console: "Console") -
     given = {key: value for key, value in entries.items() if request.resolved[key].origin != loader.DEFAULT}
     viewers: list[Viewer] = [TensorBoard(folder, recipe, given)]
     viewers += [TRACKERS[name](folder, project, entries) for name, project in request.track.items()]
-    airank_log = airank.Writer(folder, cfg.target, cfg.warmup_epochs)
-    journal = Journal(folder, [console, *viewers, airank_log, *listeners.open_listeners(folder, cfg)])
-    return journal, viewers
+    called = [console, *viewers, airank.Writer(folder, cfg.target, cfg.warmup_epochs)]
+    if cfg.listeners:
+        from zoo.logs import listeners
+
+        called += listeners.open_listeners(folder, cfg)
+    return Journal(folder, called), viewers
 
 
 def _describe(

@@ -123,7 +123,8 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
     if framework or not files.is_onnx(path):
         flags["framework"] = loader.Entry(framework or "torch", Option("--framework"))
     cfg, resolved = loader.build({**entries, **flags, **loader.overrides(overrides)}, FIND)
-    exported.check_settings(path, resolved)
+    if files.is_onnx(path):
+        exported.check_settings(path, resolved)
     model, dataset, classes = resolved["model.name"].value, resolved["data.name"].value, record["classes"]
     spec = load_spec(model)
     predictor = find_predictor(spec.TASK, dataset)

@@ -1,9 +1,10 @@
-"""Parts that the frameworks' updates share: loss scale, rounding of gradients, moving averages.
+"""Parts that the frameworks' updates share: loss scale, rounding of gradients, moving averages, blocks.
 
 All of it is on the device, so that an overflow is handled without waiting for it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,15 @@ class MovingAverage:
             for first in range(0, len(sources[name]), rows):
                 average, source = (ops.row_view(each[name], first, rows) for each in (self.averages, sources))
                 ops.move_([average], [source], rate)
+
+
+def blocks(shape: Sequence[int], block_size: int) -> Iterator[tuple[slice, ...]]:
+    """Yield the slices of (N, C, H, ...) into blocks of about `block_size` elements.
+
+    Copies of a block in a wider type stay small. Blocks hold whole samples; larger samples are also cut along H.
+    """
+    sample_size = math.prod(shape[1:])
+    samples, rows = max(1, block_size // sample_size), max(1, shape[2] * block_size // sample_size)
+    for first in range(0, shape[0], samples):
+        for top in range(0, shape[2], rows):
+            yield slice(first, first + samples), slice(None), slice(top, top + rows)

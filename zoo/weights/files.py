@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from safetensors import deserialize, safe_open
@@ -36,7 +36,7 @@ class DamagedFile(UserError):
     """A file of a checkpoint is not what was written."""
 
 
-def is_onnx(path: str | None) -> bool:
+def is_onnx(path: str | None) -> TypeGuard[str]:
     """Return whether a path is that of an exported model, by its name."""
     return path is not None and path.lower().endswith(ONNX)
 

@@ -14,9 +14,9 @@ from zoo.data.batch import Field
 from zoo.models.resnet import spec as resnet
 from zoo.optim.base import Math
 from zoo.trainer import numpy_ops, sharding, state, update
-from zoo.trainer.blocks import blocks
 from zoo.trainer.pixels import average_matrix, bilinear_matrix, channels_first, resize_bilinear, scale_and_offset
 from zoo.trainer.protocol import Param
+from zoo.trainer.update import blocks
 
 
 @pytest.mark.parametrize("size", (1, 50, 400, 1 << 20))

@@ -18,8 +18,8 @@ import paddle.nn.functional as F
 from paddle import nn
 from paddle.autograd import PyLayer
 
-from zoo.trainer.blocks import blocks
 from zoo.trainer.paddle.parallel import all_reduce
+from zoo.trainer.update import blocks
 
 # Every training forward pass warns of it.
 warnings.filterwarnings("ignore", "When training, we now always track global mean and variance")

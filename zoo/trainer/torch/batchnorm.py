@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from zoo.trainer.blocks import blocks
 from zoo.trainer.torch import ops
 from zoo.trainer.torch.parallel import all_gather, all_reduce
+from zoo.trainer.update import blocks
 
 BLOCK_SIZE = 1 << 18  # elements per block: fp32 and float64 copies of a whole activation would double the peak memory
 

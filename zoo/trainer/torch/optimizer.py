@@ -16,7 +16,6 @@ from torch.optim.adamw import adamw as fused_adamw
 from torch.optim.sgd import sgd as fused_sgd
 
 from zoo.optim.base import Math
-from zoo.trainer import sharding
 from zoo.trainer.plan import Plan
 from zoo.trainer.state import slot_key
 from zoo.trainer.torch import ops
@@ -164,6 +163,8 @@ class Optimizer:
         self.kernel = None if plan.mode.is_fp64 else KERNELS.get(plan.optimizer.name)
         self.ranks: dict[str, int] = {}
         if plan.shard_optimizer and world.size > 1:
+            from zoo.trainer import sharding
+
             self.ranks = sharding.partition({name: tensor.numel() for name, tensor in parameters.items()}, world.size)
         own = {name: tensor for name, tensor in parameters.items() if self.ranks.get(name, world.rank) == world.rank}
         weights = {**own, **{name: shard.values.detach() for name, shard in shards.items()}}
