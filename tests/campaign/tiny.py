@@ -54,7 +54,7 @@ FIELDS = {  # of events, those that time and place do not change
     "end": ("step", "epoch", "reason"),
 }
 TIMED = ("time", "seconds")
-TENSORS = ("model.safetensors", "ema.safetensors", "update.safetensors")
+TENSORS = ("model.safetensors", "ema.safetensors", "update.safetensors", "data_record.safetensors")
 
 
 class Setup(NamedTuple):
