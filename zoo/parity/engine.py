@@ -1,5 +1,6 @@
 """Comparison of two or more sides: their weights find each other, all run the same passes, their records are judged."""
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from zoo.parity.record import load as load_record
 from zoo.parity.session import Session
 from zoo.parity.side import Side, parse, spec_of
 from zoo.parity.verdict import Judged, Result, judge
-from zoo.parity.worker import INPUTS, MATCH, OUTLINE, Order
+from zoo.parity.worker import INPUTS, MATCH, NAMES, OUTLINE, Order
 from zoo.weights import files
 
 NATURAL, ALONE, EXPLAINED = "natural", "alone", "explained"
@@ -119,7 +120,7 @@ def run(request: Request, place: str | None = None) -> Result:
 
 
 def _run(request: Request, folder: Path) -> Result:
-    files.write(str(folder / INPUTS), dict(request.inputs), {})
+    files.write(str(folder / INPUTS), dict(request.inputs), {NAMES: json.dumps(list(request.inputs))})
     with ExitStack() as stack:
         opened = _opened(request, folder, stack)
         reference, *others = opened

@@ -33,6 +33,7 @@ VARIATION = 0.1  # of the elements of initial weights that are all the same
 FRAMES = 6  # lines of a traceback that an error shows
 ARCHIVE, MATCH = "tensors", "match.json"
 WEIGHTS, OUTLINE, INPUTS = "weights.safetensors", "outline.safetensors", "inputs.safetensors"
+NAMES = "names"  # metadata of the inputs: their order, which the file does not keep
 
 
 class Order(NamedTuple):
@@ -66,7 +67,8 @@ class Worker:
 
     def __init__(self, side: Side, folder: str):
         self.side, self.folder = side, Path(folder)
-        self.inputs, _ = files.read(str(self.folder.parent / INPUTS))
+        inputs, metadata = files.read(str(self.folder.parent / INPUTS))
+        self.inputs = {name: inputs[name] for name in json.loads(metadata[NAMES])}
         self.given = self.inputs  # those that the model gets
         self.recorder = importlib.import_module(f"zoo.parity.recorders.{side.framework}")
         if hasattr(self.recorder, "start"):  # of a framework that makes tensors on one device
@@ -217,8 +219,10 @@ class _Passes:
 
     def _reference_gradients(self, number: int) -> dict[str, np.ndarray]:
         assert self.matched is not None
-        found = {name: self.archive.load(f"gradient{number}/{name}") for name in self.trained}
-        return mapping.convert(self.matched, {name: array for name, array in found.items() if array is not None})
+        loaded = {name: self.archive.load(f"gradient{number}/{name}") for name in self.trained}
+        found = {name: array for name, array in loaded.items() if array is not None}
+        whole = {name: each for name, each in self.matched.tensors.items() if found.keys() >= {*each.names}}
+        return mapping.convert(self.matched._replace(tensors=whole), found)
 
     def _explain_statistics(self, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
         """Search the cause of running statistics that differ."""
