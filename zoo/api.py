@@ -276,7 +276,6 @@ def load(
 def _arch_and_weights(
     name: str, num_classes: int | None, pretrained: Weights, seed: int, options: dict[str, Any]
 ) -> tuple[Any, Arrays]:
-    """Return the architecture of a model and its tensors."""
     if "." in name or pretrained is True:
         weights = registry.find(name).name
         name, pretrained = name.partition(".")[0], weights if pretrained is True else pretrained

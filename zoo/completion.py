@@ -56,7 +56,6 @@ def _all_commands() -> dict[str, argparse.ArgumentParser]:
 
 
 def _below(parser: argparse.ArgumentParser) -> Any:
-    """Return what holds the commands below a parser."""
     found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return found[0] if found else parser.add_subparsers()
 

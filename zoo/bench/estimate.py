@@ -310,7 +310,6 @@ def measure_program(framework: str, processes: int) -> int:
 
 
 def device_memory(name: str) -> int:
-    """Return the memory of an accelerator in bytes."""
     size = accelerators.memory(name)
     if size is None:
         raise UserError(
@@ -344,7 +343,6 @@ def on_device(name: str, estimate: Estimate, devices: int, is_tf32: bool) -> lis
 
 
 def _table(rows: Sequence[Row], total: str) -> list[str]:
-    """Return the lines of rows in MiB, with their sum last."""
     rows = [*rows, Row(total, sum(row.size for row in rows))]
     cells = [(row.name, f"{row.size / MIB:.1f}", row.remark) for row in rows]
     return [f"  {line}" for line in table(cells, ("", "MiB", ""))]

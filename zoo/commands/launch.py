@@ -125,7 +125,6 @@ def _options() -> tuple[program.Parser, Kinds]:
 
 
 def _check(arguments: argparse.Namespace, kinds_of_options: Kinds) -> None:
-    """Raise UserError if an option is wrong, or has no effect beside the others."""
     kind = arguments.print or arguments.by or "native"
     for name, kinds in kinds_of_options.items():
         if getattr(arguments, name) not in (None, [], False) and kind not in kinds:

@@ -16,7 +16,6 @@ STANDARD_OUTPUT = "-"
 
 
 def add_json_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--json [FILE]` of programs that print a report."""
     parser.add_argument(
         "--json",
         nargs="?",

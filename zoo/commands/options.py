@@ -57,7 +57,6 @@ def add_recipe_arguments(
 
 
 def add_override_argument(parser: argparse.ArgumentParser, help_text: str) -> None:
-    """Add the repeatable option -o KEY=VALUE."""
     parser.add_argument("-o", "--override", metavar="KEY=VALUE", action="append", default=[], help=help_text)
 
 

@@ -34,7 +34,6 @@ def table(request: Request, worlds: str) -> str:
 
 
 def _samples(cfg: Config, dataset: str) -> tuple[int | None, str]:
-    """Return the number of training samples, and a description of it."""
     root = getattr(cfg.data, "root", None)
     if root is None or os.path.isdir(root):
         train_set, _ = data.find(dataset).load(cfg.data)

@@ -112,7 +112,6 @@ def parser() -> program.Parser:
 
 
 def _job(arguments: argparse.Namespace) -> Job:
-    """Return the settings of the preparation. Raises UserError."""
     form = next((form for form in ("pack", "reencode", "frames", "raw") if getattr(arguments, form)), "files")
     form = "resize" if arguments.resize is not None else form
     values = {}
@@ -131,7 +130,6 @@ def _job(arguments: argparse.Namespace) -> Job:
 
 
 def _find(job: Job) -> sources.Listing:
-    """List the samples, and check that the options are for them."""
     found = sources.find(job.kind, job.root, dict(job.lists))
     if found.media not in jobs.FORMS[job.form]:
         usable = [f"--{form}" for form, every in jobs.FORMS.items() if found.media in every and form != "files"]
@@ -144,7 +142,6 @@ def _find(job: Job) -> sources.Listing:
 
 
 def _work(job: Job, out: str, workers: int) -> None:
-    """Do what is left to do."""
     plan = jobs.load_plan(out)
     if plan is None:
         try:

@@ -267,7 +267,6 @@ def plot(rows: Sequence[Row], title: str, path: str) -> None:
 
 
 def _numbers(row: Row) -> list[str | None]:
-    """Return the cells of mean, interval, lowest and highest."""
     width = row.half_width
     interval = None if width is None else f"{row.mean - width:.4f} to {row.mean + width:.4f}"
     return [f"{row.mean:.4f}", interval, f"{min(row.best):.4f}", f"{max(row.best):.4f}"]

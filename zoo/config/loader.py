@@ -282,7 +282,6 @@ def _name(key: str, entries: Entries) -> Any:
 
 
 def _sections(entries: Entries, lookups: Mapping[str, Lookup]) -> dict[str, type]:
-    """Return the settings class of every section."""
     sections: dict[str, type] = {}
     hints = typing.get_type_hints(Config)
     for field in fields(Config):
@@ -312,7 +311,6 @@ def _class_of(hint: Any) -> type | None:
 
 
 def _known_keys(sections: Mapping[str, type], lookups: Mapping[str, Lookup]) -> list[str]:
-    """Return all keys that a recipe with these sections can have."""
     known = [field.name for field in fields(Config) if field.name not in sections]
     for name, section in sections.items():
         known += [f"{name}.{field.name}" for field in fields(section)]
@@ -322,7 +320,6 @@ def _known_keys(sections: Mapping[str, type], lookups: Mapping[str, Lookup]) -> 
 def _check_keys(
     entries: Entries, known: Sequence[str], lookups: Mapping[str, Lookup], sections: Mapping[str, type]
 ) -> None:
-    """Raise UserError for a key that is not known."""
     for key, entry in entries.items():
         if key in known:
             continue

@@ -97,5 +97,4 @@ def _similar(key: str, known: Sequence[str]) -> list[str]:
 
 
 def _name(key: str) -> str:
-    """Return a dotted key without its section."""
     return key.rsplit(".", 1)[-1]

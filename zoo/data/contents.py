@@ -90,7 +90,6 @@ def digest_file(content: Content, full: bool = False) -> bytes:
 
 
 def digest_bytes(content: bytes) -> bytes:
-    """Return the digest of a file with this content, as `digest_file` does."""
     return _hash(len(content), lambda start, count: content[start : start + count], False)
 
 
@@ -100,7 +99,6 @@ def sampled_frames(count: int) -> list[int]:
 
 
 def _kept_path(root: str, full: bool) -> str:
-    """Return the file of the digests that are kept for a data set."""
     name = hashlib.md5(os.fsencode(os.path.abspath(root))).hexdigest()
     return home("digests", f"{name}-{'full' if full else 'sampled'}.npy")
 

@@ -91,7 +91,6 @@ def is_installed(package: str) -> bool:
 
 
 def how_to_install(package: str) -> str:
-    """Return what to do where a package is not installed."""
     if package == "mindspore" and sys.version_info >= (3, 13):
         return "MindSpore 2.8 has no wheel for Python 3.13; use 3.11 or 3.12"
     if package == "paddle" and platform.machine() != "x86_64":
@@ -100,7 +99,6 @@ def how_to_install(package: str) -> str:
 
 
 def missing(package: str) -> str:
-    """Return what is said of a package that is not installed."""
     return f"{package} is not installed here: {how_to_install(package)}"
 
 

@@ -165,7 +165,6 @@ class _Worker:
             os.close(descriptor)
 
     def assign(self, number: int) -> None:
-        """Let the worker read an element."""
         self.numbers.add(number)
         with suppress(OSError):  # it is dead, which `receive` finds
             self.socket.send(number.to_bytes(NUMBER, "little"))
@@ -187,7 +186,6 @@ class _Worker:
         return self._board[self._board != NOTHING].tolist()
 
     def close(self) -> None:
-        """End the process at once."""
         self.process.kill()
         self.process.wait()
         self.socket.close()

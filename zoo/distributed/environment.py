@@ -178,7 +178,6 @@ def _integer(variable: str, environ: Mapping[str, str]) -> int:
 
 
 def _root_address(launcher: Launcher, size: int, environ: Mapping[str, str]) -> str:
-    """Return the host of rank 0."""
     for variable in launcher.address:
         text = environ.get(variable, "")
         if text:

@@ -135,7 +135,6 @@ class Group:
             self._heartbeat.stop()
 
     def _exchange(self, message: bytes) -> list[bytes]:
-        """All-gather one message per rank."""
         if self.size == 1:
             return [message]
         self.set_status("waiting for the other processes")
@@ -231,7 +230,6 @@ def code_version() -> str:
 
 
 def describe_ranks(group: Group, device: str, framework: str) -> list[dict[str, str]]:
-    """Return host, device and framework of every rank. A collective call."""
     return group.all_gather({"host": socket.gethostname(), "device": device, "framework": framework})
 
 

@@ -121,7 +121,6 @@ def _topology() -> tuple[int | None, int | None]:
 
 
 def _memory() -> int:
-    """Return the bytes of memory, within the limit of the container."""
     total, limit = psutil.virtual_memory().total, _read(host.CGROUP / "memory.max")
     return min(total, int(limit)) if limit.isdigit() else total
 
@@ -134,7 +133,6 @@ def _size_of_storage(path: str) -> int:
 
 
 def _driver() -> str | None:
-    """Return the version of NVIDIA's or Ascend's driver."""
     version = _read(SYS / "module/nvidia/version")
     if version:
         return version

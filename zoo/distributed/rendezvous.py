@@ -323,14 +323,12 @@ def candidate_ports(launch: Launch) -> list[int]:
 
 
 def free_port(address: str) -> int:
-    """Return a port of this host that is not in use."""
     with socket.socket(address_family(address), socket.SOCK_STREAM) as probe:
         probe.bind((address, 0))
         return probe.getsockname()[1]
 
 
 def address_family(address: str) -> int:
-    """Return the socket family of a numeric address: IPv4 or IPv6."""
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 

@@ -163,7 +163,6 @@ class Channel:
 
 
 def _read_file(path: Path) -> bytes:
-    """Return the content of the file, empty if there is none."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:

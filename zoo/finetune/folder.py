@@ -32,8 +32,6 @@ ACCEPTED = """\
 
 
 class Found(NamedTuple):
-    """What a folder is."""
-
     task: str
     layout: str
     settings: dict[str, Any]
@@ -102,7 +100,6 @@ def _task_of_list(path: str) -> str:
 
 
 def _task_of_classes(root: str) -> tuple[str, str]:
-    """Return the task by the files in a folder per class."""
     name = splits.class_split(root, "train") or ""
     parent, classes = os.path.normpath(os.path.join(root, name)), class_folders(root, name)
     loose = [os.path.join(path, file) for path in {os.path.normpath(root), parent} for file in next(walk(path))[1]]

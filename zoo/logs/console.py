@@ -143,7 +143,6 @@ class Console:
         self._printed = time.monotonic()
 
     def _flush(self, style: str = "") -> None:
-        """Print the line that waits."""
         if self._line:
             self._write(self._line, style)
             self._line = ""

@@ -123,7 +123,6 @@ class Journal:
         return any(event["event"] == name for event in self.events)
 
     def last(self, name: str) -> Event | None:
-        """Return the last event of this name, None if there is none."""
         return next((event for event in reversed(self.events) if event["event"] == name), None)
 
     def __enter__(self) -> "Journal":

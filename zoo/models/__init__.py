@@ -140,7 +140,6 @@ def load_spec(model: str) -> Spec:
 
 
 def _package(model: str) -> str:
-    """Return the dotted name of a model's package."""
     return plugins.locate("model", __name__, OWN, model)
 
 

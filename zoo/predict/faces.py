@@ -40,7 +40,6 @@ def read_face(source: Source, settings: Any) -> np.ndarray:
 
 
 def read(settings: Any, _seed: int, source: Source, _index: int) -> Sample:
-    """Read a face. Raises BadSample."""
     return Sample({"image": read_face(source, settings)[None]})
 
 

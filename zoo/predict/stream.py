@@ -51,7 +51,6 @@ def interval(
 
 
 def state_shapes(model: str, cfg: Config) -> Shapes:
-    """Return the shapes of a model's state, without the batch."""
     side = cfg.data.eval_size or cfg.data.size
     if side > MAX_SIDE:
         raise UserError(f"--stream: frames of {side} x {side} pixels, the limit is {MAX_SIDE}; give -o data.size=N")

@@ -84,7 +84,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_options(arguments: argparse.Namespace) -> Options | None:
-    """Return the options of a stream; None without --stream."""
     names = [field.name for field in dataclasses.fields(Options) if field.name != "source"]
     given = {name: getattr(arguments, name) for name in names}
     if arguments.stream is not None:

@@ -67,7 +67,6 @@ def exclusive(folder: str) -> Iterator[None]:
 
 
 def require_new(folder: str) -> None:
-    """Raise UserError if a folder holds a run."""
     if is_run(folder):
         raise UserError(
             f"out: {folder} holds a run already; continue it with ",
@@ -163,7 +162,6 @@ def open_folder(resume: str | None, requested: str | None, recipe: str, text: st
 
 
 def write_recipe(folder: str, text: str) -> None:
-    """Write the resolved recipe of a run, completely or not at all."""
     path = os.path.join(folder, RECIPE)
     durable.replace(path, text.encode(), f"{path}.writing")
 

@@ -159,7 +159,6 @@ def _parse(address: str) -> tuple[str, str | None]:
 
 
 def _library() -> Any:
-    """Return huggingface_hub. Raises UserError if it is not installed."""
     try:
         import huggingface_hub
     except ImportError:

@@ -72,7 +72,6 @@ def batch_plan(train: Train, world_size: int) -> BatchPlan:
 
 
 def clock(train: Train, samples: int, world_size: int) -> Clock:
-    """Return the clock of a run."""
     global_batch = batch_plan(train, world_size).total
     if train.steps is not None:
         steps = train.steps
@@ -148,7 +147,6 @@ def warmup_offset(optim: Optim) -> int:
 
 
 def _steps(optim: Optim, clock: Clock) -> tuple[int, int]:
-    """Return the number of steps of the run and of its warm-up."""
     warmup = warmup_steps(optim, clock)
     if warmup >= clock.steps:
         raise UserError(
@@ -161,7 +159,6 @@ def _steps(optim: Optim, clock: Clock) -> tuple[int, int]:
 
 
 def _whole_epochs(optim: Optim, train: Train) -> tuple[int, int]:
-    """Return the number of epochs of the run and of its warm-up."""
     warmup = optim.warmup.value
     if train.epochs is None:
         raise UserError(

@@ -120,7 +120,6 @@ def measure(run: Run, window: Window, turns_at: str | None = None) -> None:
 
 
 def _log(run: Run, window: Window, clock: Clock) -> None:
-    """Add the `speed` event, with the time of the rank that took longest and the updates of rank 0."""
     ranks = run.job.group.all_gather({"seconds": clock.seconds, "data_wait": clock.data_wait})
     slowest = max(rank["seconds"] for rank in ranks)
     samples = window.count * run.job.clock.global_batch

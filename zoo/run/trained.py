@@ -56,7 +56,6 @@ class Trained:
 
     @property
     def file(self) -> str:
-        """The file of a checkpoint's weights."""
         return model_file(self.path, self.raw)
 
     @property

@@ -61,7 +61,6 @@ def stop_gradient(x: Array) -> Array:
 
 
 def clip(x: Array, low: float, high: float) -> Array:
-    """Return x within [low, high]."""
     return np.clip(x, low, high)
 
 
@@ -72,7 +71,6 @@ def log_softmax(logits: Array) -> Array:
 
 
 def softmax(logits: Array) -> Array:
-    """Return the softmax over axis 1."""
     powers = np.exp(logits - logits.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
 
@@ -108,7 +106,6 @@ def element(x: Array, position: Array) -> Array:
 
 
 def sort(x: Array, descending: bool) -> Array:
-    """Return x (n,) sorted."""
     return np.sort(x)[::-1] if descending else np.sort(x)
 
 
@@ -176,7 +173,6 @@ def row_sums(x: Array) -> Array:
 
 
 def scale_(x: Array, factor: float) -> Array:
-    """Return x * factor."""
     return x * factor
 
 
@@ -202,7 +198,6 @@ def fill_zeros_(x: Array, mask: Array) -> Array:
 
 
 def exp_shifted_(x: Array, shift: Array) -> Array:
-    """Return exp(x - shift), shift (M,)."""
     return np.exp(x - shift[:, None])
 
 
@@ -226,7 +221,6 @@ def rows_like(x: Array) -> Any:
 
 
 def set_rows(target: Any, first: int, rows: Array) -> Any:
-    """Return the place with rows from `first` on."""
     target[first : first + len(rows)] = rows
     return target
 

@@ -68,7 +68,6 @@ class LossScaler:
         return {SCALE_KEY: self.scale, GOOD_STEPS_KEY: self.good_steps, SKIPPED_KEY: self.skipped}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Load those values that the state dict contains."""
         values = {**self.state_dict(), **{key: self.tensor(float(state[key])) for key in KEYS if key in state}}
         self.scale, self.good_steps, self.skipped = (values[key] for key in KEYS)
 

@@ -101,7 +101,6 @@ class Recorder:
 
     @property
     def worst(self) -> list[Prediction]:
-        """The worst predictions of this rank, the worst first."""
         return [(-index, outputs) for _, index, outputs in sorted(self._worst, key=lambda kept: kept[:2])[::-1]]
 
     def result(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -151,7 +151,6 @@ def _evaluate(path: str) -> Values:
 
 
 def _classes(evaluation: Evaluation, worst: Sequence[Prediction], are_scenes: bool) -> Values:
-    """Return what is shown of a classifier, or of the pixels of scenes."""
     draw = drawing.scene_tile if are_scenes else partial(drawing.class_tile, frames_shown=1)
     parts = {"Worst mistakes": worst, "Samples": evaluation.predictions}
     images = {title: [draw(evaluation, each) for each in predictions] for title, predictions in parts.items()}
@@ -175,7 +174,6 @@ def _classes(evaluation: Evaluation, worst: Sequence[Prediction], are_scenes: bo
 
 
 def _faces(evaluation: Evaluation) -> Values:
-    """Return what is shown of the verification of pairs."""
     state, lines = evaluation.state, {}
     for name, first, count in evaluation.dataset.sets:  # type: ignore[attr-defined]
         rows = slice(first, first + count)
@@ -186,7 +184,6 @@ def _faces(evaluation: Evaluation) -> Values:
 
 
 def _curves(events: Sequence[Event], begin: Event) -> list[Chart]:
-    """Return the charts of loss, learning rate and main metric."""
     axis = "epoch" if "epoch" in str(begin.get("eval_every")) else "step"
 
     def course(name: str, key: str) -> list[tuple[float, float]]:

@@ -42,7 +42,6 @@ def is_onnx(path: str | None) -> TypeGuard[str]:
 
 
 def sha256(path: str) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -146,7 +145,6 @@ def read_shapes(path: str) -> dict[str, TensorShape]:
 
 
 def write(path: str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file, completely or not at all."""
     with atomic_write(path) as temporary:
         write_streamed(temporary, tensors, metadata or {})
 

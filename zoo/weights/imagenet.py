@@ -26,7 +26,6 @@ def variant_of(arch: Any) -> str:
 
 
 def published(variant: str) -> dict[int | None, registry.Published]:
-    """Return the weights of a variant by the depth of the ResNet."""
     return {entry.depth: entry for entry in registry.table().values() if entry.variant == variant}
 
 
@@ -51,7 +50,6 @@ def find_weights(depth: int | None, folder: str | None = None, variant: str = "p
 
 
 def depths_at_hand(folder: str | None, variant: str) -> list[int | None]:
-    """Return the depths of a variant whose weights need no download."""
     return [depth for depth, entry in published(variant).items() if registry.is_at_hand(entry, folder)]
 
 

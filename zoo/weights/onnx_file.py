@@ -87,8 +87,6 @@ class Input(Section):
 
 @dataclass(frozen=True)
 class Output(Section):
-    """The graph's output."""
-
     name: str
     kind: str
 

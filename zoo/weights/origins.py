@@ -92,7 +92,6 @@ def notes(
 
 
 def _needs(model: str, options: Mapping[str, Any], data: Mapping[str, Any], has_head: bool, origin: str) -> list[str]:
-    """Return notes on settings of a run."""
     found = []
     unknown = [key for key in NOT_IN_TENSORS[model] if model == "deeplabv3plus" and key not in options]
     if unknown:
@@ -120,7 +119,6 @@ def _needs(model: str, options: Mapping[str, Any], data: Mapping[str, Any], has_
 
 
 def _video_limits(origin: str, options: Mapping[str, Any]) -> list[str]:
-    """Return notes on TSMs that compute something else than upstream's."""
     found = []
     if options.get("shift_place") == "none":
         found.append("no layer has a temporal shift, as in TSN: model.shift_place=none is stored in the file")
@@ -144,7 +142,6 @@ def _video_limits(origin: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def _padding_limits(model: str, origin: str, options: Mapping[str, Any], target: str) -> list[str]:
-    """Return notes on the padding and the epsilon of a ResNet."""
     padding = options.get("padding", "symmetric")
     other = target if target != "canonical" else "a tsm" if model == "tsm" else f"model.padding={padding}"
     if origin == "mindspore" and options["depth"] < 50:

@@ -228,7 +228,6 @@ NAMES: safe_pickle.Names = {
 
 
 def _select(content: Any, entry: str | None) -> tuple[Any, dict[str, str]]:
-    """Return the state dict in a file's content, and its metadata."""
     if not isinstance(content, dict):
         return (content if entry is None else None), {}
     if entry is not None:

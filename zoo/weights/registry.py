@@ -73,7 +73,6 @@ class Published(NamedTuple):
 
 @cache
 def table() -> dict[str, Published]:
-    """Return all published weights by name."""
     found = {}
     for publisher in budgeted_yaml.safe_load(TABLE.read_text(encoding="utf-8")).values():
         for name, entry in publisher.pop("files").items():
@@ -119,7 +118,6 @@ def prepare(entry: Published, folder: str | None = None) -> str:
 
 
 def _make(entry: Published, published: str, path: str) -> None:
-    """Download and convert weights, unless another process has."""
     if not os.path.exists(path):
         download(entry.urls, published, entry.sha256, entry.mib)
         digest = _check(entry, published)

@@ -92,7 +92,6 @@ def mllog_command(arguments: argparse.Namespace) -> int:
 
 
 def _scales(pairs: list[str]) -> dict[int, runs.Run]:
-    """Read the runs of `CARDS=RUN` arguments. Raises UserError."""
     scales: dict[int, runs.Run] = {}
     for pair in pairs:
         word, equals, folder = pair.partition("=")

@@ -117,7 +117,6 @@ def describe(report: Report) -> list[str]:
 
 
 def _open(job: Job, plan: LoaderPlan, batches: int) -> Any:
-    """Open the stream of training up to a number of batches."""
     options: Any = {"dropout_masks": job.dropout_masks, "num_workers": plan.workers, "loader": plan.stream_loader}
     return open_training(job.train_set, 0, job.batch_plan.batch, 0, batches, **options)
 

@@ -180,7 +180,6 @@ def measure_model(sized: Sized, arguments: argparse.Namespace, folder: str) -> d
 
 
 def run_exported(checkpoint: trained.Trained, path: str) -> Any:
-    """Return the exported model of a checkpoint, in ONNX Runtime."""
     world = load_onnx_backend().start(Launch(), "cpu")
     return exported.build(path, checkpoint.cfg, checkpoint.model, checkpoint.arch, checkpoint.fields, world)[1]
 

@@ -162,7 +162,6 @@ def parser() -> program.Parser:
 
 
 def read(paths: Sequence[str], target: float | None, samples: int | None) -> list[Run]:
-    """Read all runs; each folder or log once."""
     found: dict[str, Run] = {}
     for path in paths:
         if os.path.isdir(path):
@@ -192,7 +191,6 @@ def _section(
     parts: Sequence[tables.Table],
     arguments: argparse.Namespace,
 ) -> Section:
-    """Return the facts, tables and, where they are asked for, plots of a model."""
     shown = [part for part in (table.of(model) for table in parts) if part.rows]
     section = Section(model or "unknown model", facts(found, model), shown)
     if not (arguments.html or arguments.png):

@@ -137,7 +137,6 @@ def _cells(calls: Mapping[str, Calls]) -> list[list[str]]:
 
 
 def _exported(checkpoint: Trained, trainer: Any, frames: np.ndarray, folder: str) -> Inference:
-    """Return the exported graph of a frame in ONNX Runtime."""
     reference = StreamReference(checkpoint, trainer, [frames.swapaxes(0, 1)], False)
     model = reference.build()
     path, facts = os.path.join(folder, "stream.onnx"), {"precision": "fp32", "states": reference.states}

@@ -337,7 +337,6 @@ def _step_times(speed: Event | None, trained: Sequence[Interval]) -> dict[str, A
 
 
 def _mean(trained: Sequence[Interval], *keys: str) -> float | None:
-    """Return the mean over time of a field of the intervals."""
     known = [(value, i.seconds) for i in trained if (value := field(i.event, *keys)) is not None]
     seconds = sum(weight for _, weight in known)
     return sum(value * weight for value, weight in known) / seconds if seconds else None

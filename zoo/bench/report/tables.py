@@ -22,7 +22,6 @@ def significant(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """Print a fraction in percent."""
     return significant(100 * value) if abs(value) >= 100 else f"{100 * value:.2f}"
 
 

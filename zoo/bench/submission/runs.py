@@ -136,7 +136,6 @@ def _end(run: Run, target: Decimal | None) -> list[str]:
 
 
 def _cards(run: Run, cards: int) -> list[str]:
-    """List why a run is not one of so many cards."""
     of_hosts, lines = accelerators(run.begin["hosts"]), []
     if run.cards != cards:
         lines.append(f"the run had {run.cards} processes, not {cards}")
@@ -149,7 +148,6 @@ def _cards(run: Run, cards: int) -> list[str]:
 
 
 def _method(run: Run, listed: Listed) -> list[str]:
-    """List why data, model and evaluations of a run are not those of the rules."""
     begin, lines = run.begin, []
     name, _, views = begin["protocol"].partition("/")
     if name != listed.protocol:

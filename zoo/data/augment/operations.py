@@ -25,7 +25,6 @@ def contrast(image: np.ndarray, factor: float) -> np.ndarray:
 
 
 def saturation(image: np.ndarray, factor: float) -> np.ndarray:
-    """Blend with the gray image."""
     return _map(image, lambda picture: ImageEnhance.Color(picture).enhance(factor))
 
 

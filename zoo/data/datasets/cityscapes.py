@@ -118,7 +118,6 @@ def _open_prepared(
 
 
 def _cityscapes_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -> list[list[Pair]]:
-    """Return the pairs of the splits of Cityscapes. notes: receives messages for the user."""
     for key in ("names", "num_classes"):
         if getattr(settings, key) is not None:
             raise UserError(
@@ -217,7 +216,6 @@ def find_layout(root: str, is_listed: bool = False) -> tuple[str, str] | None:
 
 
 def _unsplit_folders(root: str) -> tuple[str, str]:
-    """Return the folders of images and masks that are not divided by split."""
     return next((names for names in UNSPLIT_LAYOUTS if os.path.isdir(os.path.join(root, names[0]))), UNSPLIT_LAYOUTS[0])
 
 

@@ -111,7 +111,6 @@ class FileSplit:
         return regular.size(self.path(index)) if self.prepared is None else int(self.prepared.bytes[index])
 
     def digest(self, index: int) -> bytes:
-        """Return the digest of the file of a sample (data/contents.py)."""
         return contents.digest_file(self.prepared.first_content(index) if self.prepared else self.files(index)[0])
 
     def items(self) -> Iterator[Item]:
@@ -267,7 +266,6 @@ def held_out(settings: Any) -> str:
 
 
 def check_label(path: str, entry: LabeledPath, classes: int) -> None:
-    """Check that the label that a list gives a sample is one of the classes."""
     if entry.label >= classes:
         raise UserError(
             f"{path}: {entry.path} has label {entry.label}, but there are only {classes} classes (0 to {classes - 1}); "

@@ -272,7 +272,6 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
 
 
 def _animations(root: str, paths: Sequence[str]) -> list[str]:
-    """Return a line on GIF files with several frames."""
     gifs = [os.path.join(root, path) for path in paths if path.lower().endswith(ANIMATIONS)]
     count, looked_at = layouts.count_animations(gifs)
     line = f"warning: {count} of {looked_at} GIF files are animations, and only their first frames are read"

@@ -218,13 +218,11 @@ class SegmentationSplit(FileSplit):
             return None
 
     def _read(self, index: int) -> tuple[images.EncodedImage, str | BinaryIO]:
-        """Return the image, not decoded, and the mask as a path or an open file. Raises BadSample."""
         if self.prepared:
             return images.parse(self.prepared.content(index)), self._mask(index)
         return images.read(self.local(self.path(index))), self._mask(index)
 
     def _mask(self, index: int) -> str | BinaryIO:
-        """Return a mask as a path or an open file. Raises BadSample."""
         return io.BytesIO(self.prepared.mask(index)) if self.prepared else self.local(self.mask_path(index))
 
     def _labels(self, index: int, mask: str | BinaryIO) -> np.ndarray:
@@ -285,7 +283,6 @@ def resize_to_fit(image: np.ndarray, base: tuple[int, int] | None, scale: float)
 
 
 def standard_steps(settings: SegmentationSettings) -> Steps:
-    """Return the standard augmentations of a crop."""
     return standard(horizontal_flip=settings.flip, photometric_distortion=settings.photometric)
 
 

@@ -93,7 +93,6 @@ class Settings(LoaderSettings):
                 raise SettingError(key, "synthetic data have no files; leave it out")
 
     def shape(self, training: bool) -> tuple[int, ...]:
-        """Return the shape of a sample's pixels."""
         if self.kind == "scene":
             height, width = (self.crop or (512, 1024)) if training else (self.base_size or (1024, 2048))
             return height, width, 3

@@ -51,11 +51,9 @@ class BinImages:
         return self.content[self.offsets[index] : self.offsets[index + 1]].tobytes()
 
     def size(self, index: int) -> int:
-        """Return the bytes of an image."""
         return int(self.offsets[index + 1] - self.offsets[index])
 
     def digest(self, index: int) -> bytes:
-        """Return the digest of an image (data/contents.py)."""
         return digest_bytes(self.encoded(index))
 
     def items(self) -> list[Item]:
@@ -72,7 +70,6 @@ class PairSet(NamedTuple):
     same: np.ndarray  # int64 (P,), 1 where both images show the same person
 
     def item(self) -> Item:
-        """Return the pairs and their labels as an item of the data set's record."""
         return Item(f"the pairs of {self.name}", hashlib.md5(self.pairs.tobytes() + self.same.tobytes()).hexdigest())
 
 
@@ -250,7 +247,6 @@ def check_all_readable(pair_set: PairSet, settings: Any) -> None:
 
 
 def find_set(root: str, entry: str) -> str | None:
-    """Return the path of a verification set in root, None if it is not there."""
     return common.first_existing(root, [entry, f"{entry}.bin"])
 
 

@@ -209,7 +209,6 @@ def _paint_ears(image: np.ndarray, person: Person, view: View, s: Surface) -> No
 
 
 def _paint_skin(face: np.ndarray, person: Person, view: View, s: Surface) -> None:
-    """Paint cheeks, beard and moles."""
     right, down = (np.abs(s.u) - 0.45) / 0.3, (s.v - 0.3) / 0.25
     soft = np.maximum(1 - right * right - down * down, 0)
     _blend(face, person.cheeks * soft, person.skin * np.reshape((1.05, 0.72, 0.7), (3, 1)))
@@ -220,7 +219,6 @@ def _paint_skin(face: np.ndarray, person: Person, view: View, s: Surface) -> Non
 
 
 def _paint_eyes(face: np.ndarray, person: Person, view: View, s: Surface) -> None:
-    """Paint the shade around the eyes, the white, iris and pupil, the upper lid and the brow."""
     u, v = LEFT_RIGHT * person.eyes, person.eye_line
     lid, slant = person.lid * view.eye_opening, LEFT_RIGHT * person.slant
     _blend(face, 0.35 * _lens(s, u, v - 0.03, person.eye * 1.15, lid * 1.9, slant), person.skin * 0.5)
@@ -248,7 +246,6 @@ def _paint_nose(face: np.ndarray, person: Person, view: View, s: Surface) -> Non
 
 
 def _paint_mouth(face: np.ndarray, person: Person, view: View, s: Surface) -> None:
-    """Paint the opening of the mouth, the lips and, of a closed mouth, the line between them."""
     surface, half = s.protruding(0.05, view), person.mouth * (1 + view.smile)
     lips = person.skin * np.reshape((0.9, 0.62, 0.62), (3, 1)) + person.red * np.reshape((40, -25, -15), (3, 1))
     line, gap = person.mouth_line, view.mouth_opening / 2

@@ -109,10 +109,8 @@ def _pairs(settings: Settings) -> Iterator[tuple[str, str, str]]:
 
 
 def _count_same_pairs(identities: int, shots: int) -> int:
-    """Return the number of distinct pairs of images of the same person."""
     return identities * shots * (shots - 1) // 2
 
 
 def _count_different_pairs(identities: int, shots: int) -> int:
-    """Return the number of distinct pairs of images of different persons."""
     return identities * (identities - 1) // 2 * shots * shots

@@ -111,7 +111,6 @@ def render(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _random_view(rng: np.random.Generator, haze: np.ndarray) -> scene.View:
-    """Draw a street and a camera near its middle."""
     left, right = rng.uniform(3.4, 5.6, 2)
     return scene.View(
         focal=rng.uniform(135, 165),

@@ -72,7 +72,6 @@ class FaceFiles:
         return regular.size(os.path.join(self.root, self.name(index)))
 
     def digest(self, index: int) -> bytes:
-        """Return the digest of an image file (data/contents.py)."""
         return digest_file(Content(os.path.join(self.root, self.name(index))))
 
     def all_labels(self) -> np.ndarray:

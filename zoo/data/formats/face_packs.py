@@ -101,7 +101,6 @@ class FacePack:
             return -1
 
     def digest(self, index: int) -> bytes:
-        """Return the digest of an image (data/contents.py)."""
         return digest_file(Content(self.pack.path, int(self.offsets[index])))
 
     def all_labels(self) -> np.ndarray:

@@ -117,7 +117,6 @@ def _find_pairs(folders: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def _image_folders(parent: str) -> dict[str, list[str]]:
-    """Return the paths of the images below each folder, by its name."""
     return {
         name: [
             os.path.join(path, file)

@@ -229,7 +229,6 @@ def read_folders(
 
 
 def _kind(file: str) -> str:
-    """Return the extension of a file, or its name if it has none."""
     return os.path.splitext(file)[1].lower() or file
 
 

@@ -150,7 +150,6 @@ class MaskStats(NamedTuple):
 
 
 def class_indices(num_classes: int) -> LabelMap:
-    """Return the map of masks that hold class indices, 0 to num_classes - 1, and IGNORE_INDEX."""
     table = np.full(256, IGNORE_INDEX, np.uint8)
     table[:num_classes] = np.arange(num_classes)
     legal = (np.arange(256) < num_classes) | (np.arange(256) == IGNORE_INDEX)

@@ -47,7 +47,6 @@ def open_file(path: str, limit: int | None = MAX_BYTES) -> BinaryIO:
 
 
 def open_descriptor(path: str, limit: int | None = MAX_BYTES) -> int:
-    """Open a regular file as open_file does, and return its descriptor."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # which does not wait at a pipe
     try:
         check(os.fstat(descriptor), limit)

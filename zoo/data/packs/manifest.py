@@ -90,7 +90,6 @@ class Manifest:
 
 
 def is_prepared(folder: str) -> bool:
-    """Return whether a folder holds a completely prepared data set."""
     return os.path.isfile(os.path.join(folder, NAME))
 
 

@@ -62,7 +62,6 @@ class PreparedSplit:
         return os.path.join(self.info.root, self.name(index))
 
     def mask_name(self, index: int) -> str:
-        """Return the path of a mask in the source data set."""
         return os.fsdecode(self._masks[index])
 
     def mask_path(self, index: int) -> str:

@@ -53,13 +53,11 @@ def write(out: str, job: Job, plan: Plan) -> None:
 
 
 def read_report(out: str) -> dict[str, Any]:
-    """Read the report of a complete preparation."""
     with open(os.path.join(out, REPORT), encoding="utf-8") as file:
         return json.load(file)
 
 
 def remove_work(out: str) -> None:
-    """Remove the working files of a preparation, if there are any."""
     shutil.rmtree(os.path.join(out, jobs.WORK), ignore_errors=True)
 
 

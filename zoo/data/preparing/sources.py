@@ -175,7 +175,6 @@ def _settings(make: Callable[..., Any], root: str, lists: dict[str, Any]) -> Any
 
 
 def _clips(root: str, lists: dict[str, Any]) -> Listing:
-    """List videos or folders of frames."""
     settings = _settings(kinetics.Settings, root, lists)
     splits = dict(zip(SPLITS, kinetics.load(settings)))
     folders = {name: split.clips[0].frames is not None for name, split in splits.items()}
@@ -233,7 +232,6 @@ def _faces(root: str, lists: dict[str, Any]) -> Listing:
 
 
 def _folder(root: str, lists: dict[str, Any]) -> Listing:
-    """List clips or images, whichever the training split holds."""
     for _, names in walk(os.path.join(root, class_split(root, "train") or "")):
         if any(name.lower().endswith(VIDEO_EXTENSIONS) for name in names):
             return _clips(root, lists)

@@ -14,7 +14,6 @@ from zoo.logs.journal import Listener
 
 
 def list_listeners() -> list[str]:
-    """Return the names of all listeners."""
     return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem != "__init__")
 
 
@@ -29,6 +28,5 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def open_listeners(folder: str, config: Config) -> list[Listener]:
-    """Return the listeners of a recipe."""
     modules = [importlib.import_module(f"zoo.logs.listeners.{name}") for name in config.listeners]
     return [module.open_listener(folder, config) for module in modules]

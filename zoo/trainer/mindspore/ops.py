@@ -25,7 +25,6 @@ def number(value: Any, dtype: Any) -> Any:
 
 @ops.constexpr
 def constant(value: float) -> Tensor:
-    """Return a 0-d fp64 tensor."""
     return Tensor(value, mstype.float64)
 
 

@@ -54,7 +54,6 @@ def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = 
 
 
 def scalar(value: float, dtype: mstype.Type = mstype.float32) -> Tensor:
-    """Return a 0-d tensor."""
     return Tensor(value, dtype)
 
 

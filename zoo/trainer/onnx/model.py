@@ -93,7 +93,6 @@ class OnnxModel:
         return self.session.run(self._input(pixels))[0]
 
     def _input(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the graph's input by its name."""
         self._check_size(pixels.shape)
         return {self.input.name: np.ascontiguousarray(pixels) if self.scale is None else self._normalize(pixels)}
 
@@ -156,7 +155,6 @@ def build(output: Any, arch: Any, file: GraphFile) -> Predict:
 
 
 def _shape(output: Any, arch: Any, image: np.ndarray) -> tuple[int, ...]:
-    """Return the shape of a graph's output for an input."""
     if isinstance(output, segment.ClassMap):
         return len(image), arch.num_classes, *image.shape[1:3]
     return len(image), arch.num_classes if isinstance(output, classify.Scores) else arch.embedding

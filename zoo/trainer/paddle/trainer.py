@@ -295,16 +295,13 @@ class Trainer:
         return state.describe(name, shape, model.is_statistic(name), self.shards.get(name))
 
     def _averages(self) -> dict[str, tuple[str, paddle.Tensor]]:
-        """Return every moving average and the name of what is averaged by its key in a state dict."""
         averages = self.ema.averages if self.ema else {}
         return {state.ema_key(name): (name, tensor) for name, tensor in averages.items()}
 
     def _named_statistics(self) -> dict[str, tuple[str, paddle.Tensor]]:
-        """Return every running statistic of the objective and its name by its key in a state dict."""
         return {state.statistic_key(name): (name, tensor) for name, tensor in self.objective_statistics.items()}
 
     def _named_slots(self) -> dict[str, tuple[str, paddle.Tensor]]:
-        """Return every slot of the optimizer and the name of its parameter by its key in a state dict."""
         return {
             state.slot_key(slot, name): (name, tensor)
             for name, tensors in self.optimizer.slots.items()

@@ -103,7 +103,6 @@ def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> 
 
 
 def compute_in_fp32(module: nn.Module) -> None:
-    """Let a module compute in fp32 under autocast."""
     forward = module.forward
 
     def fp32_forward(x: torch.Tensor) -> torch.Tensor:

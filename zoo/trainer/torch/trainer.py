@@ -275,12 +275,10 @@ class Trainer:
         return GradientFactors(model, shards, 1 / scale)
 
     def _averages(self) -> dict[str, torch.Tensor]:
-        """Return the moving averages by their keys in a state dict."""
         averages = self.ema.averages if self.ema else {}
         return {state.ema_key(name): tensor for name, tensor in averages.items()}
 
     def _named_statistics(self) -> dict[str, torch.Tensor]:
-        """Return the running statistics of the objective by their keys in a state dict."""
         return {state.statistic_key(name): tensor for name, tensor in self.objective_statistics.items()}
 
     def _trained(self) -> dict[str, torch.Tensor]:
