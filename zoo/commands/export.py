@@ -95,11 +95,7 @@ def parser() -> program.Parser:
 
 
 def export(arguments: argparse.Namespace) -> None:
-    """Build the graph of a checkpoint, compare it, and write it.
-
-    Raises:
-        Finding: the graph differs too much from the framework.
-    """
+    """Build the graph of a checkpoint, compare it, and write it. Raises Finding."""
     if not arguments.out.endswith(".onnx"):
         raise UserError(f"--out {arguments.out}: the name must end in .onnx")
     require_new(arguments.out, "--out")
@@ -146,11 +142,7 @@ def export(arguments: argparse.Namespace) -> None:
 
 
 def prove(reference: Reference, model: Any) -> list[Row]:
-    """Compare a graph in fp32 with the framework, and print the result.
-
-    Raises:
-        Finding: they differ.
-    """
+    """Compare a graph in fp32 with the framework, and print the result. Raises Finding."""
     compared = compare(reference, model, "fp32", proof.LIMIT)
     difference = proof.largest(compared)
     if not difference <= proof.LIMIT:

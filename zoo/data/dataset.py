@@ -100,18 +100,10 @@ class Dataset(Protocol):
         """Return the name of a sample for messages, such as its path."""
 
     def sample(self, index: int, rng: np.random.Generator) -> Sample:
-        """Read one sample: a pure function of index, generator and files.
-
-        Raises:
-            BadSample: The sample cannot be read.
-        """
+        """Read one sample: a pure function of index, generator and files. Raises BadSample."""
 
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
-        """Read and draw one sample as `sample` does; images may be left for the loader to decode.
-
-        Raises:
-            BadSample: The sample cannot be read.
-        """
+        """Read and draw one sample as `sample` does; images may be left for the loader to decode. Raises BadSample."""
 
     # A split of files also has `inventory(deep)`, which returns an Inventory (data/audit.py).
 

@@ -126,11 +126,7 @@ def without_items(samples: int, classes: int) -> SplitRecord:
 
 
 def items(split: SplitRecord) -> list[tuple[str, str, int]]:
-    """Return name, label and digest of the items of a split.
-
-    Raises:
-        ValueError: the text is damaged, or not that of so many items.
-    """
+    """Return name, label and digest of the items of a split. Raises ValueError."""
     count = len(split.digests)
     decompressor = zlib.decompressobj()
     try:

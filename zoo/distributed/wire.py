@@ -41,11 +41,7 @@ class ConnectionLost(Exception):
 
 
 def send(connection: socket.socket, message: bytes) -> None:
-    """Send one message.
-
-    Raises:
-        ConnectionLost: The peer is gone.
-    """
+    """Send one message. Raises ConnectionLost."""
     try:
         connection.sendall(struct.pack("!I", len(message)) + message)
     except OSError as error:
@@ -53,14 +49,11 @@ def send(connection: socket.socket, message: bytes) -> None:
 
 
 def receive(connection: socket.socket, limit: int = MAX_MESSAGE_SIZE, end: float | None = None) -> bytes:
-    """Wait for the next message and return it.
+    """Wait for the next message and return it. Raises ConnectionLost.
 
     Args:
         limit: bytes that the message may have.
         end: time of the monotonic clock, in seconds, until which the whole message must be here.
-
-    Raises:
-        ConnectionLost: The peer is gone or late, or the bytes are not a message.
     """
     (length,) = struct.unpack("!I", _receive_exactly(connection, 4, end))
     if length > limit:

@@ -26,11 +26,7 @@ class Architecture(Checked):
 
     @property
     def outputs(self: Any) -> int:
-        """Number of outputs of the classifier.
-
-        Raises:
-            ValueError: num_classes is None, so the architecture has not been resolved.
-        """
+        """Number of outputs of the classifier. Raises ValueError before the architecture is resolved."""
         if self.num_classes is None:
             raise SettingError("num_classes", "not known yet; set it, or resolve the architecture with a data set")
         return self.num_classes

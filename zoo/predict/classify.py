@@ -45,14 +45,11 @@ def clip_split(settings: Any, class_names: tuple[str, ...], path: str | None) ->
 
 
 def read(make_split: MakeSplit, settings: Any, seed: int, source: Source, index: int) -> Sample:
-    """Read and scale an image or a clip as an evaluation does.
+    """Read and scale an image or a clip as an evaluation does. Raises BadSample.
 
     Args:
         source: the path, or decoded pixels.
         index: number of the source among all; it seeds the split's random choices.
-
-    Raises:
-        BadSample: the file cannot be read.
     """
     rng = order.generator(seed, "evaluate", index)
     if isinstance(source, str):
@@ -88,11 +85,7 @@ def describe(
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Compute probabilities (K,) from logits (K,).
-
-    Raises:
-        BadSample: a logit is not finite.
-    """
+    """Compute probabilities (K,) from logits (K,). Raises BadSample."""
     if not np.isfinite(logits).all():
         raise BadSample("the model's logits are not finite; the weights may be those of a run that diverged")
     exponentials = np.exp(logits - logits.max())

@@ -124,11 +124,7 @@ def write_labels(path: str, labels: np.ndarray, colors: np.ndarray) -> None:
 
 
 def read_video(path: str) -> Iterator[Frame]:
-    """Yield every frame of a video, upright, in the size of the first one.
-
-    Raises:
-        BadSample: the file cannot be decoded; perhaps only after some frames.
-    """
+    """Yield every frame of a video, upright, in the size of the first one. Raises BadSample, perhaps after some."""
     with parsing(NOT_DECODED, kind=BadSample):
         with open_container(path) as container:
             rate = video_stream(container).average_rate or DEFAULT_FRAME_RATE
@@ -140,11 +136,7 @@ def read_video(path: str) -> Iterator[Frame]:
 
 
 def write_video(path: str, frames: Iterable[Frame]) -> None:
-    """Write frames of one size as H.264 in mp4, padded to even sides.
-
-    Raises:
-        BadSample: the encoder refuses them.
-    """
+    """Write frames of one size as H.264 in mp4, padded to even sides. Raises BadSample."""
     try:
         with open(path, "wb", opener=durable.fresh) as file, av.open(file, "w", format="mp4") as container:
             stream = None

@@ -52,11 +52,7 @@ def scaled(settings: Any, image: np.ndarray) -> Sample:
 def describe(
     model: TrainedModel, source: str, sample: Sample, output: np.ndarray | None, request: Request, stem: str
 ) -> tuple[str, Row]:
-    """Return the line and the row of an image or a video, and write its overlay.
-
-    Raises:
-        BadSample: the file cannot be read, or its overlay cannot be encoded.
-    """
+    """Return the line and the row of an image or a video, and write its overlay. Raises BadSample."""
     if output is None or sample.image is None:
         with local_path(source) as path:
             counts, row = segment_video(model, path, stem)

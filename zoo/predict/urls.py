@@ -40,11 +40,7 @@ def shown_name(source: str) -> str:
 
 @contextmanager
 def local_path(source: str) -> Iterator[str]:
-    """Give the path of a file; what has an address is downloaded, and removed afterwards.
-
-    Raises:
-        BadSample: it cannot be downloaded, or is larger than MAX_BYTES.
-    """
+    """Give the path of a file; what has an address is downloaded, and removed afterwards. Raises BadSample."""
     if not is_url(source):
         yield source
         return

@@ -243,11 +243,7 @@ def set_damaged_aside(run: str) -> list[str]:
 
 
 def check_whole(path: str) -> None:
-    """Compare the size and SHA-256 of every file of a checkpoint with what its record says.
-
-    Raises:
-        DamagedFile: one differs, or is missing.
-    """
+    """Compare the size and SHA-256 of every file of a checkpoint with what its record says. Raises DamagedFile."""
     record = load_record(path)
     with _reading(path):
         for name, size in record["files"].items():

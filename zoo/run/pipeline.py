@@ -152,11 +152,7 @@ class Prefetcher(Iterator[tuple[Value, list[UnreadableSample]]], Generic[Value])
         self._first = list(islice(self, count))
 
     def take(self, count: int) -> list[Value]:
-        """Return the values of the next batches, fewer at the end of the stream.
-
-        Raises:
-            StopIteration: the stream has ended.
-        """
+        """Return the values of the next batches, fewer at the end of the stream. Raises StopIteration."""
         loaded, self._first = self._first, []
         if not loaded:
             start = time.perf_counter()

@@ -47,11 +47,7 @@ def sha256(path: str) -> str:
 
 
 def check_digest(path: str, digest: str) -> None:
-    """Compare the digest of a file with the one that was recorded beside it, if there is one.
-
-    Raises:
-        DamagedFile: they differ.
-    """
+    """Compare the digest of a file with the one that was recorded beside it, if there is one. Raises DamagedFile."""
     expected = recorded_digest(path)
     if expected not in (None, digest):
         raise DamagedFile(

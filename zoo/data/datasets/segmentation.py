@@ -255,12 +255,9 @@ class SegmentationSplit(FileSplit):
 
 
 def read_image(path: str) -> np.ndarray:
-    """Read an image as it is stored, uint8 RGB (H, W, 3).
+    """Read an image as it is stored, uint8 RGB (H, W, 3). Raises BadSample.
 
     The EXIF orientation is ignored: masks have none, so applying it would rotate the image against its mask.
-
-    Raises:
-        BadSample: The image cannot be read.
     """
     return images.decode_stored(images.read(path))
 

@@ -92,7 +92,7 @@ def open_face(encoded: EncodedFace, size: int, resize: bool) -> images.EncodedIm
 
 
 def decode(encoded: EncodedFace, size: int, resize: bool) -> np.ndarray:
-    """Decode an image as stored, whatever its EXIF orientation.
+    """Decode an image as stored, whatever its EXIF orientation. Raises BadSample.
 
     Args:
         size: side of the result in pixels.
@@ -100,9 +100,6 @@ def decode(encoded: EncodedFace, size: int, resize: bool) -> np.ndarray:
 
     Returns:
         uint8 RGB (size, size, 3).
-
-    Raises:
-        BadSample: the image cannot be read or has another size.
     """
     return fit(images.decode_stored(open_face(encoded, size, resize)), size, resize)
 

@@ -29,7 +29,7 @@ def read_images(
     min_frames: int = 1,
     local: cache.LocalPath = cache.source_path,
 ) -> list[EncodedFrame]:
-    """Read frames of a folder of numbered images, still encoded.
+    """Read frames of a folder of numbered images, still encoded. Raises BadSample.
 
     Args:
         template: format string of the file names, such as "img_{:05d}.jpg".
@@ -39,9 +39,6 @@ def read_images(
 
     Returns:
         The files, in the order of the flattened indices.
-
-    Raises:
-        BadSample: the folder is missing or too short, or an image cannot be read.
     """
     try:
         try:

@@ -167,7 +167,7 @@ def read_content(path: str) -> bytes:
 
 
 def decode(encoded: EncodedImage, geometry: Geometry, reduce: bool = False) -> np.ndarray:
-    """Decode an image and carry out a geometry on it.
+    """Decode an image and carry out a geometry on it. Raises BadSample.
 
     Args:
         geometry: with a size; its coordinates are those of the upright image.
@@ -176,9 +176,6 @@ def decode(encoded: EncodedImage, geometry: Geometry, reduce: bool = False) -> n
 
     Returns:
         uint8 RGB (H, W, 3).
-
-    Raises:
-        BadSample: the pixels cannot be decoded.
     """
     assert geometry.size
     left, top, width, height = box = encoded.stored_box(geometry.box or (0, 0, *encoded.size))
@@ -242,11 +239,7 @@ def explain_array(array: np.ndarray) -> str:
 
 
 def remark(encoded: EncodedImage) -> str:
-    """Return what of an image is left out or lost when it becomes 8-bit RGB; "" for nothing.
-
-    Raises:
-        BadSample: its pixels cannot be decoded.
-    """
+    """Return what of an image is left out or lost when it becomes 8-bit RGB; "" for nothing. Raises BadSample."""
     if encoded.for_opencv:
         return ""
     with parsing(NOT_DECODED, kind=BadSample):
@@ -308,11 +301,10 @@ def decode_pixels(encoded: EncodedImage, scale: int = 1) -> tuple[np.ndarray, fl
 def open_image(file: str | BinaryIO, share: regular.Share | None = None) -> Iterator["Image.Image"]:
     """Open an image as stored, whatever its EXIF orientation; pixels are read on first access.
 
+    Raises BadSample, within the block too.
+
     Args:
         share: of pixels that the file may ask for; None for that of an image that becomes RGB.
-
-    Raises:
-        BadSample: for any error in opening the file and, within the block, in reading its pixels.
     """
     content = read_content(file) if isinstance(file, str) else file.read()
     with (

@@ -55,15 +55,12 @@ class RecordFile:
 
     @stages.stage(stages.READ)
     def read(self, offset: int, span: int = 0, end: int | None = None) -> bytes:
-        """Return the payload of a record, joined from its frames.
+        """Return the payload of a record, joined from its frames. Raises BadSample.
 
         Args:
             offset: of the record, in bytes.
             span: bytes to the next record, if known: a record that ends before is read at once.
             end: where the next record begins, which this one must not reach; None if unknown.
-
-        Raises:
-            BadSample: no record begins there, or the file ends within it.
         """
         if FRAME_HEADER.size < span <= MAX_SPAN:
             content = self._read_at_most(offset, span)
@@ -111,13 +108,10 @@ def _whole_record(content: bytes) -> bytes | None:
 
 
 def unpack_image(payload: bytes) -> ImageRecord:
-    """Split the payload of an image record into labels and image.
+    """Split the payload of an image record into labels and image. Raises BadSample.
 
     Labels after the header are 32-bit floats, in some packs 64-bit ones: an image or the end must follow them, which
     tells the two apart.
-
-    Raises:
-        BadSample: the payload is not an image record.
     """
     if len(payload) < IMAGE_HEADER.size:
         raise BadSample(f"{len(payload)} bytes are too few for an image header")

@@ -51,16 +51,13 @@ def unpickle(
     encoding: str = "ASCII",
     persistent_load: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Unpickle one object and leave the file behind it.
+    """Unpickle one object and leave the file behind it. Raises ValueError.
 
     Args:
         size: of the whole file in bytes, which the limits depend on.
         names: that the pickle may use, and what stands for them.
         encoding: how to decode the strings of Python 2.
         persistent_load: makes an object of the identifier of one that is stored elsewhere.
-
-    Raises:
-        ValueError: as load.
     """
     unpickler = _Unpickler(_Reader(file, size), encoding=encoding)
     unpickler.names, unpickler.dispatch = names, _Opcodes(FREE_OPCODES + size // BYTES_PER_OPCODE)
@@ -179,11 +176,7 @@ class Array:
         self.fill(content, dtype, shape, "F" if fortran else "C")
 
     def fill(self, content: Any, dtype: Any, shape: Any, order: Any) -> None:
-        """Set the elements.
-
-        Raises:
-            ValueError: the arguments are not those of an array.
-        """
+        """Set the elements. Raises ValueError."""
         if not isinstance(dtype, _DType) or not isinstance(shape, tuple) or not isinstance(content, bytes):
             raise ValueError("an array of an unsupported form")
         if len(shape) > MAX_DIMENSIONS or any(type(length) is not int or length < 0 for length in shape):

@@ -62,7 +62,7 @@ MAX_BOXES, FREE_FRAMES, BYTES_PER_FRAME = 1_000_000, 1_000_000, 4
 
 @stages.stage(stages.DECODE)
 def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, decoder: str = "pyav") -> list[np.ndarray]:
-    """Decode frames of a video file.
+    """Decode frames of a video file. Raises BadSample.
 
     Args:
         sample_frames: called with the number of frames, returns the indices of the frames to decode.
@@ -70,9 +70,6 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, dec
 
     Returns:
         uint8 RGB (H, W, 3), upright, for each of the flattened indices.
-
-    Raises:
-        BadSample: the file is missing, too short or cannot be decoded.
     """
     _check_file(path)
     with parsing(NOT_DECODED, kind=BadSample):

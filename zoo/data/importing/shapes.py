@@ -40,7 +40,7 @@ class Shape(NamedTuple):
 def paint(
     shapes: Sequence[Shape], size: tuple[int, int], values: Mapping[str, int], rest: int
 ) -> tuple[np.ndarray, list[str]]:
-    """Draw shapes, the lowest first.
+    """Draw shapes, the lowest first. Raises BadSample.
 
     Args:
         size: width and height of the image.
@@ -49,9 +49,6 @@ def paint(
 
     Returns:
         The mask, uint8 (H, W), and a line for each shape that is not seen in it.
-
-    Raises:
-        BadSample: there are too many shapes.
     """
     if len(shapes) > MAX_SHAPES:
         raise BadSample(f"{len(shapes)} shapes, the limit is {MAX_SHAPES}")
@@ -137,13 +134,10 @@ def coco_runs(counts: object, size: object, height: int, width: int) -> Region:
 
 
 def decode_counts(text: str) -> np.ndarray:
-    """Return the lengths of runs, int64 (n,), from COCO's compressed ones.
+    """Return the lengths of runs, int64 (n,), from COCO's compressed ones. Raises BadSample.
 
     A length is a number in base 32, lowest digit first, in characters from code 48 on. 32 is added to all its digits
     but the last, whose 16 is a sign. From the fourth on, lengths are differences to the last but one.
-
-    Raises:
-        BadSample: the text is none.
     """
     codes = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - 48
     last = np.flatnonzero(codes & 32 == 0)

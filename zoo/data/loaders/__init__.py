@@ -81,11 +81,7 @@ def decode(samples: Sequence[PlannedSample], loader: Loader) -> dict[int, str]:
 
 @stage(DECODE)
 def decode_here(samples: Sequence[PlannedSample]) -> None:
-    """Replace what is pending in samples by arrays that DALI decodes on a CPU, in this thread.
-
-    Raises:
-        Failure: DALI cannot decode it. Nothing has changed.
-    """
+    """Replace what is pending in samples by arrays that DALI decodes on a CPU, or raise Failure and change none."""
     from zoo.data.loaders import soundness
     from zoo.data.loaders.dali_graph import DeviceDecoder
 

@@ -65,16 +65,13 @@ class Graph:
         self._pipeline.build()
 
     def run(self, files: Sequence[np.ndarray], rows: np.ndarray) -> Any:
-        """Decode images. An instance that has failed cannot run again.
+        """Decode images. An instance that has failed cannot run again. Raises Failure.
 
         Args:
             files: encoded images, uint8.
 
         Returns:
             DALI's list of uint8 RGB images (H, W, 3), complete, in memory of their own that later runs do not reuse.
-
-        Raises:
-            Failure: DALI cannot decode one of them.
         """
         try:
             self._pipeline.feed_input("encoded", list(files))
@@ -184,11 +181,7 @@ class DeviceDecoder:
             self._sets.put({})
 
     def decode(self, batch: Batch) -> tuple[Batch, dict[str, DeviceImages]]:
-        """Return the ordinary arrays of a batch, and its packed ones decoded.
-
-        Raises:
-            Failure: DALI cannot decode one of the images.
-        """
+        """Return the ordinary arrays of a batch, and its packed ones decoded. Raises Failure."""
         arrays, packed = unpack(batch)
         graphs = self._sets.get()
         try:

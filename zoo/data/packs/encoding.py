@@ -40,7 +40,7 @@ def scaled_size(width: int, height: int, short_side: int, multiple: int = 1) -> 
 
 
 def h264_clip(path: str, rate: tuple[int, int], short_side: int, crf: int, gop: int) -> EncodedClip:
-    """Encode a video file as H.264 in mp4 without B-frames, with a keyframe every `gop` frames.
+    """Encode a video file as H.264 in mp4 without B-frames, with a keyframe every `gop` frames. Raises BadSample.
 
     Args:
         rate: Frames per second as (numerator, denominator); (0, 1) if unknown.
@@ -49,9 +49,6 @@ def h264_clip(path: str, rate: tuple[int, int], short_side: int, crf: int, gop: 
 
     Returns:
         The clip; equal files give equal bytes on the same machine.
-
-    Raises:
-        BadSample: A frame cannot be decoded.
     """
     frames = inspection.upright_frames(path)
     frame = next(frames, None)
@@ -81,14 +78,11 @@ def h264_clip(path: str, rate: tuple[int, int], short_side: int, crf: int, gop: 
 
 
 def jpeg_clip(path: str, short_side: int, quality: int) -> EncodedClip:
-    """Encode each frame of a video file as JPEG.
+    """Encode each frame of a video file as JPEG. Raises BadSample.
 
     Args:
         short_side: Of the frames in pixels; smaller clips keep their size.
         quality: Of libjpeg, 0 to 100.
-
-    Raises:
-        BadSample: A frame cannot be decoded.
     """
     parts, size = [], None
     for frame in inspection.upright_frames(path):
@@ -101,13 +95,10 @@ def jpeg_clip(path: str, short_side: int, quality: int) -> EncodedClip:
 
 
 def jpeg_image(content: bytes, short_side: int, quality: int) -> tuple[bytes, int, int] | None:
-    """Resize an image, antialiased, and encode it as JPEG, upright.
+    """Resize an image, antialiased, and encode it as JPEG, upright. Raises BadSample.
 
     Returns:
         The file with its width and height; None if its shorter side is not above `short_side`: it should be kept.
-
-    Raises:
-        BadSample: It cannot be decoded.
     """
     image = images.parse(content)
     if min(image.stored) <= short_side:

@@ -46,11 +46,7 @@ class VideoProperties(NamedTuple):
 
 
 def image_properties(content: bytes) -> ImageProperties:
-    """Decode an image completely.
-
-    Raises:
-        BadSample: It cannot be decoded.
-    """
+    """Decode an image completely. Raises BadSample."""
     if not content:
         raise BadSample("the file is empty")
     with images.open_image(io.BytesIO(content)) as image:
@@ -60,13 +56,10 @@ def image_properties(content: bytes) -> ImageProperties:
 
 
 def video_properties(path: str, full: bool = False) -> VideoProperties:
-    """Count the frames of a video file and decode some of them.
+    """Count the frames of a video file and decode some of them. Raises BadSample.
 
     Args:
         full: Decode all frames of a regular video, too, instead of the first one, one in the middle and the last one.
-
-    Raises:
-        BadSample: It cannot be decoded.
     """
     if not os.path.getsize(path):
         raise BadSample("the file is empty")
@@ -85,11 +78,7 @@ def video_properties(path: str, full: bool = False) -> VideoProperties:
 
 
 def upright_frames(path: str) -> Iterator["av.VideoFrame"]:
-    """Decode all frames of a video file; those with a display matrix become RGB.
-
-    Raises:
-        BadSample: A frame cannot be decoded.
-    """
+    """Decode all frames of a video file; those with a display matrix become RGB. Raises BadSample."""
     with parsing(NOT_DECODED, kind=BadSample):
         for frame in decode_all(path):
             if orientation(frame) == UPRIGHT:

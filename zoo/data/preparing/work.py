@@ -67,13 +67,10 @@ def read_entries(out: str, number: int) -> list[Entry]:
 
 
 def run(tasks: Sequence[Task], workers: int, show: Callable[[int], None]) -> None:
-    """Work on chunks in several processes.
+    """Work on chunks in several processes. Raises OSError.
 
     Args:
         show: Called now and then with the number of samples done.
-
-    Raises:
-        OSError: The result cannot be written.
     """
     context = multiprocessing.get_context("spawn")
     done = context.RawArray("q", max(task.chunk.number for task in tasks) + 1)  # samples, by chunk
@@ -122,13 +119,10 @@ def _work(task: Task) -> None:
 
 
 def work_on(task: Task, begin: Callable[[int], bool]) -> None:
-    """Work on a chunk.
+    """Work on a chunk. Raises OSError.
 
     Args:
         begin: Called with the position of each sample before the work on it; ends the work if it returns false.
-
-    Raises:
-        OSError: The result cannot be written.
     """
     number, entries, end = task.chunk.number, list[Entry](), 0
     part = jobs.work_path(task.out, number, "rec")
@@ -165,11 +159,7 @@ def work_on(task: Task, begin: Callable[[int], bool]) -> None:
 
 
 def examine(task: Task, sample: Sample) -> Examined:
-    """Check a sample.
-
-    Raises:
-        BadSample: It cannot be decoded.
-    """
+    """Check a sample. Raises BadSample."""
     examiners = {"video": _video, "image": _image, "frames": _frames, "pair": _pair, "face": _face}
     try:
         return examiners[task.media](task, sample)

@@ -7,21 +7,7 @@ from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, SHIFT_OFFSETS, Arch, check_cau
 
 
 def temporal_shift(x: Tensor, segments: int, div: int = 8, direction: str = "future") -> Tensor:
-    """Shift channels between neighbouring frames of the same clip (arXiv:1811.08383).
-
-    With f = C // div, channels [0, f) come from the next frame and channels [f, 2f) from the previous one if
-    `direction` is future, the other way round if it is past. If it is causal, channels [0, f) come from the previous
-    frame. The other channels stay. A frame without that neighbour gets zeros. The input is not modified, because the
-    shortcut and autograd need it.
-
-    Args:
-        x: (N*T, C, H, W), the frames of a clip one after the other.
-        segments: T, frames per clip.
-        div: 1 / div of the channels is shifted in each direction.
-
-    Returns:
-        A new tensor of the same shape.
-    """
+    """Shift channels between neighbouring frames of the same clip: see zoo/models/tsm/torch.py."""
     if x.shape[0] % segments:
         raise ValueError(f"{x.shape[0]} frames are not whole clips of {segments}")
     if div < 2:
@@ -55,16 +41,7 @@ def _from_previous(clips: Tensor) -> Tensor:
 
 
 def shift_frame(x: Tensor, previous: Tensor, div: int) -> tuple[Tensor, Tensor]:
-    """Shift a single frame causally.
-
-    Args:
-        x: (N, C, H, W), the frame.
-        previous: (N, C // div, H, W), the first channels of the frame before.
-        div: 1 / div of the channels is shifted.
-
-    Returns:
-        x with these channels in place of its own, and its own.
-    """
+    """Shift a single frame causally: see zoo/models/tsm/torch.py."""
     fold = x.shape[1] // div
     return ops.concat((previous, x[:, fold:]), 1), x[:, :fold]
 
@@ -147,19 +124,7 @@ class Model(resnet.Model):
         return self.fc(x)
 
     def forward_frame(self, frame: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Compute the next frame of a stream with a causal shift, as `frame_logits` computes it within a clip.
-
-        Args:
-            frame: (N, 3, H, W), the next frame of each of N streams.
-            state: what the call for the frame before returned, (N, *shape) for each of spec.state_shapes; zeros for
-                the first frame.
-
-        Returns:
-            The frame's logits (N, num_classes), and the state for the next call.
-
-        Raises:
-            ValueError: the shift is not causal.
-        """
+        """Compute the next frame of a stream with a causal shift: see zoo/models/tsm/torch.py."""
         check_causal(self.arch)
         x = self.stem(frame)
         new_state: list[Tensor] = []

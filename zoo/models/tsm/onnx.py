@@ -9,17 +9,7 @@ from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, SHIFT_OFFSETS, Arch, check_cau
 
 
 def temporal_shift(graph: Graph, x: str, segments: int, div: int = 8, direction: str = "future") -> str:
-    """Shift channels between neighbouring frames of the same clip (arXiv:1811.08383).
-
-    With f = C // div, channels [0, f) come from the next frame and channels [f, 2f) from the previous one if
-    `direction` is future, the other way round if it is past. If it is causal, channels [0, f) come from the previous
-    frame. The other channels stay. A frame without that neighbour gets zeros.
-
-    Args:
-        x: (N*T, C, H, W), the frames of a clip one after the other.
-        segments: T, frames per clip.
-        div: 1 / div of the channels is shifted in each direction.
-    """
+    """Shift channels between neighbouring frames of the same clip: see zoo/models/tsm/torch.py."""
     channels, height, width = (graph.size(x, axis) for axis in (1, 2, 3))
     fold = channels // div
     if fold == 0:
@@ -38,16 +28,7 @@ def temporal_shift(graph: Graph, x: str, segments: int, div: int = 8, direction:
 
 
 def shift_frame(graph: Graph, x: str, previous: str, div: int) -> tuple[str, str]:
-    """Shift a single frame causally.
-
-    Args:
-        x: (N, C, H, W), the frame.
-        previous: (N, C // div, H, W), the first channels of the frame before.
-        div: 1 / div of the channels is shifted.
-
-    Returns:
-        x with these channels in place of its own, and its own.
-    """
+    """Shift a single frame causally: see zoo/models/tsm/torch.py."""
     fold = graph.size(x, 1) // div
     shifted = graph.concat([previous, graph.slice(x, {1: (fold, None)})], 1)
     return shifted, graph.slice(x, {1: (0, fold)})
@@ -99,18 +80,7 @@ def build(graph: Graph, arch: Arch, video: str) -> str:
 
 
 def build_frame(graph: Graph, arch: Arch, frame: str, state: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Add the next frame of a stream with a causal shift: `forward_frame` of torch.py.
-
-    Args:
-        frame: (N, 3, H, W).
-        state: of the frame before, (N, *shape) for each of spec.state_shapes.
-
-    Returns:
-        The frame's logits (N, num_classes), and the state for the next one.
-
-    Raises:
-        ValueError: the shift is not causal.
-    """
+    """Add the next frame of a stream with a causal shift: `forward_frame` of torch.py."""
     check_causal(arch)
     x = resnet.stem(graph, arch.backbone, frame)
     new_state: list[str] = []

@@ -9,21 +9,7 @@ from zoo.models.tsm.spec import NON_LOCAL_BLOCKS, SHIFT_OFFSETS, Arch, check_cau
 
 
 def temporal_shift(x: paddle.Tensor, segments: int, div: int = 8, direction: str = "future") -> paddle.Tensor:
-    """Shift channels between neighbouring frames of the same clip (arXiv:1811.08383).
-
-    With f = C // div, channels [0, f) come from the next frame and channels [f, 2f) from the previous one if
-    `direction` is future, the other way round if it is past. If it is causal, channels [0, f) come from the previous
-    frame. The other channels stay. A frame without that neighbour gets zeros. The input is not modified, because the
-    shortcut and autograd need it.
-
-    Args:
-        x: (N*T, C, H, W), the frames of a clip one after the other.
-        segments: T, frames per clip.
-        div: 1 / div of the channels is shifted in each direction.
-
-    Returns:
-        A new tensor of the same shape.
-    """
+    """Shift channels between neighbouring frames of the same clip: see zoo/models/tsm/torch.py."""
     if x.shape[0] % segments:
         raise ValueError(f"{x.shape[0]} frames are not whole clips of {segments}")
     if div < 2:
@@ -82,16 +68,7 @@ def _shift_channels(x: paddle.Tensor, segments: int, fold: int, offsets: tuple[i
 
 
 def shift_frame(x: paddle.Tensor, previous: paddle.Tensor, div: int) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """Shift a single frame causally.
-
-    Args:
-        x: (N, C, H, W), the frame.
-        previous: (N, C // div, H, W), the first channels of the frame before.
-        div: 1 / div of the channels is shifted.
-
-    Returns:
-        x with these channels in place of its own, and its own.
-    """
+    """Shift a single frame causally: see zoo/models/tsm/torch.py."""
     fold = x.shape[1] // div
     return paddle.concat((previous, x[:, fold:]), 1), x[:, :fold]
 
@@ -167,19 +144,7 @@ class Model(resnet.Model):
     def forward_frame(
         self, frame: paddle.Tensor, state: tuple[paddle.Tensor, ...]
     ) -> tuple[paddle.Tensor, tuple[paddle.Tensor, ...]]:
-        """Compute the next frame of a stream with a causal shift, as `frame_logits` computes it within a clip.
-
-        Args:
-            frame: (N, 3, H, W), the next frame of each of N streams.
-            state: what the call for the frame before returned, (N, *shape) for each of spec.state_shapes; zeros for
-                the first frame.
-
-        Returns:
-            The frame's logits (N, num_classes), and the state for the next call.
-
-        Raises:
-            ValueError: the shift is not causal.
-        """
+        """Compute the next frame of a stream with a causal shift: see zoo/models/tsm/torch.py."""
         check_causal(self.arch)
         x = self.stem(frame)
         new_state: list[paddle.Tensor] = []

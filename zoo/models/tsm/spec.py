@@ -89,13 +89,7 @@ def state_shapes(arch: Arch, height: int, width: int) -> tuple[tuple[int, int, i
     """Return the shapes of a stream's state: (channels, height, width) for every block that shifts, in order.
 
     A tensor holds the channels that the block takes from the previous frame, as that frame entered the block. Blocks
-    of fewer than shift_div channels take none.
-
-    Args:
-        arch: the architecture; it must be causal.
-
-    Raises:
-        ValueError: it is not.
+    of fewer than shift_div channels take none. Raises ValueError unless the architecture is causal.
     """
     check_causal(arch)
     found, channels, halvings = [], arch.width, 2

@@ -67,7 +67,7 @@ class Model(nn.Cell):
         return self.fc(x)
 
     def forward_frame(self, frame: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Compute the next frame of a stream with a causal shift; see zoo/models/tsm/mindspore.py."""
+        """Compute the next frame of a stream with a causal shift; see zoo/models/tsm/torch.py."""
         check_causal(self.arch)
         x = ops.relu6(self.bn1(self.conv1(frame)))
         new_state: list[Tensor] = []

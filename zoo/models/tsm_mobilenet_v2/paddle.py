@@ -69,7 +69,7 @@ class Model(nn.Layer):
     def forward_frame(
         self, frame: paddle.Tensor, state: tuple[paddle.Tensor, ...]
     ) -> tuple[paddle.Tensor, tuple[paddle.Tensor, ...]]:
-        """Compute the next frame of a stream with a causal shift; see zoo/models/tsm/paddle.py."""
+        """Compute the next frame of a stream with a causal shift; see zoo/models/tsm/torch.py."""
         check_causal(self.arch)
         x = F.relu6(self.bn1(self.conv1(frame)))
         new_state: list[paddle.Tensor] = []

@@ -105,11 +105,7 @@ def blocks(arch: Arch) -> tuple[Block, ...]:
 
 
 def state_shapes(arch: Arch, height: int, width: int) -> tuple[tuple[int, int, int], ...]:
-    """Return the shapes of a stream's state; see zoo/models/tsm/spec.py.
-
-    Raises:
-        ValueError: the architecture is not causal.
-    """
+    """Return the shapes of a stream's state; see zoo/models/tsm/spec.py. Raises ValueError."""
     tsm.check_causal(arch)
     found, halvings = [], 1
     for block in blocks(arch):

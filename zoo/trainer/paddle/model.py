@@ -126,11 +126,7 @@ class _Fp32:
 
 
 def convert_to_fp32(model: nn.Layer, names: Sequence[str]) -> None:
-    """Make the named layers compute in fp32.
-
-    Raises:
-        KeyError: the model has no layer of this name.
-    """
+    """Make the named layers compute in fp32. Raises KeyError."""
     layers = dict(model.named_sublayers())
     for name in names:
         layer_type = type(layers[name])
@@ -181,14 +177,11 @@ class _Recomputation(PyLayer):
 
 
 def checkpoint_modules(model: nn.Layer, modules: Sequence[str], autocast: Callable[[], AbstractContextManager]) -> None:
-    """Let the named layers of a model keep their inputs alone for the backward pass.
+    """Let the named layers of a model keep their inputs alone for the backward pass. Raises KeyError.
 
     Args:
         model: changed in place.
         modules: names of layers from tensors to a tensor, none within another.
-
-    Raises:
-        KeyError: the model has no layer of this name.
     """
     layers = dict(model.named_sublayers())
     for name in modules:
