@@ -45,7 +45,6 @@ class Key(NamedTuple):
     """A key, as some recipes have it.
 
     Attributes:
-        values: what it may be.
         default: in YAML; "" where a recipe must give the key.
         meaning: "" for a key of an installed package without a Doc.
         where: of which values of a key of NAMING; "" for all recipes.

@@ -47,11 +47,7 @@ def write(path: str, content: bytes) -> None:
 
 
 def replace(path: str, content: bytes, temporary: str) -> None:
-    """Write a file completely or not at all.
-
-    Args:
-        content: its bytes.
-    """
+    """Write a file completely or not at all."""
     write(temporary, content)
     os.replace(temporary, path)
     sync_folder(os.path.dirname(path))

@@ -33,9 +33,6 @@ def locate(kind: str, group: str, own: Mapping[str, str], name: str) -> str:
 
     Args:
         group: of the entry points of installed packages.
-
-    Raises:
-        UserError: there is no such part, or several packages have one.
     """
     if name in own:
         return own[name]
@@ -49,11 +46,7 @@ def locate(kind: str, group: str, own: Mapping[str, str], name: str) -> str:
 
 
 def load(kind: str, group: str, own: Mapping[str, str], name: str, *contents: str) -> ModuleType:
-    """Import and return the module of a part.
-
-    Raises:
-        UserError: as `locate`; the module of an installed package cannot be imported, or lacks one of `contents`.
-    """
+    """Import and return the module of a part."""
     path = locate(kind, group, own, name)
     with importing(f"the {kind} {name}", path):
         module = importlib.import_module(path)

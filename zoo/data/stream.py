@@ -154,7 +154,6 @@ class Stream(Iterator[LoadedBatch]):
 
     Attributes:
         workers: processes that read; 0: threads of this process.
-        threads: reading threads per process.
         times: what reading took so far.
     """
 
@@ -242,11 +241,7 @@ def open_evaluation(
 
 
 def auto_workers(cores: float, threads: int) -> int:
-    """Return the number of processes for data.workers=auto: their threads fill all cores but one.
-
-    Args:
-        threads: reading threads per process.
-    """
+    """Return the number of processes for data.workers=auto: their threads fill all cores but one."""
     return max(1, min(round((cores - 1) / threads), MAX_WORKERS))
 
 

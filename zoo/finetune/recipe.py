@@ -137,7 +137,6 @@ def choose(conditions: Conditions, fixed: Mapping[str, Any], before: Entries) ->
     """Apply the rules.
 
     Args:
-        conditions: what they depend on.
         fixed: values that stay, by key.
 
     Returns:

@@ -151,7 +151,6 @@ def resolve_arch(spec: Spec, arch: Any, fields: Sequence[Field], num_classes: in
     """Complete an architecture with what the data implies: the number of classes or frames, the image size.
 
     Args:
-        arch: a spec.Arch, some of whose fields may be None.
         fields: the fields of a batch of the data set; the first one is the model's input.
     """
     if arch.num_classes is not None and arch.num_classes < num_classes:

@@ -148,7 +148,6 @@ def begin(model: TrainedModel, shapes: Shapes | None, dataset: str, smooth: int)
 
     Args:
         shapes: of the state of a causal one of clips, without the batch; None for another.
-        dataset: name of the data set that it was trained on.
         smooth: number of frames whose logits are averaged.
     """
     predictor = find_predictor(model.metadata["task"], dataset)
@@ -181,9 +180,6 @@ def run(
 
     Args:
         shapes: of the state of a causal one of clips, without the batch; None for another.
-        dataset: name of the data set that it was trained on.
-        request: what is wanted of a frame.
-        stopped: whether the program has been asked to end.
     """
     predictor = begin(model, shapes, dataset, options.smooth)
     source = open_source(options.source, options.timeout)

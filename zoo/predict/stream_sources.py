@@ -179,11 +179,7 @@ class Captured(NamedTuple):
 
 
 class LatestFrame:
-    """The newest frame of a source. A frame that is not taken before the next one comes is dropped, and counted.
-
-    Attributes:
-        dropped: number of frames so far.
-    """
+    """The newest frame of a source. A frame that is not taken before the next one comes is dropped, and counted."""
 
     def __init__(self, source: Source, every: int, timeout: float, stopped: Callable[[], bool]):
         """Start the thread.
@@ -191,7 +187,6 @@ class LatestFrame:
         Args:
             every: only each every-th frame counts; the others are decoded and passed over.
             timeout: seconds after which a source that gives no frame is given up.
-            stopped: whether the program has been asked to end.
         """
         self.source = source
         self.every = every

@@ -120,11 +120,7 @@ def write_table(found: Audit, folder: str) -> None:
 
 
 def resolve_class_weights(task: Any, train_set: Any, classes: int) -> tuple[Any, tuple[str, ...]]:
-    """Return section `task:` with numbers as class weights, and lines about balanced ones for the user.
-
-    Args:
-        task: the section; its loss may have no class weights.
-    """
+    """Return section `task:` with numbers as class weights, and lines about balanced ones for the user."""
     given = getattr(task, "class_weights", None)
     if given is None:
         return task, ()

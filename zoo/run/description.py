@@ -26,12 +26,7 @@ CODE_FILES = (".py", ".yaml")
 
 
 def describe(job: Job, cfg: Config, weights: str) -> dict[str, Any]:
-    """Return what the console, the checkpoints and the event `begin` record of a run.
-
-    Args:
-        job: data, schedule and trainer.
-        weights: where the initial weights come from.
-    """
+    """Return what the console, the checkpoints and the event `begin` record of a run."""
     return {
         "framework": job.framework,
         "device": job.world.device,

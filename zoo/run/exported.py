@@ -91,11 +91,7 @@ def build(
 
 
 def origin(path: str, cfg: Config, classes: Sequence[str], print_line: Callable[[str], None]) -> str:
-    """Return the origin of the weights, in words; warn as for other weights.
-
-    Args:
-        classes: names of the data's classes.
-    """
+    """Return the origin of the weights, in words; warn as for other weights."""
     record = recorded.read(path)
     recorded.warn_of_other_preprocessing(record.data, cfg, path, print_line)
     recorded.warn_of_other_classes(record.classes, classes, path, print_line)

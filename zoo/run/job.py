@@ -105,11 +105,7 @@ def join(request: Request, variables: Mapping[str, str]) -> Group:
 
 
 def load(request: Request, group: Group) -> Data:
-    """Load the data of a recipe, after what is cheap to check.
-
-    Args:
-        group: as `join` returns it.
-    """
+    """Load the data of a recipe, after what is cheap to check."""
     cfg = request.config
     if cfg.train.shard_optimizer and cfg.framework != "torch":
         raise UserError(f"train.shard_optimizer: only PyTorch has it, not {cfg.framework}; leave it out")
@@ -126,8 +122,6 @@ def assemble(
     """Load the data, then the framework, then build the trainer.
 
     Args:
-        group: as `join` returns it.
-        loaded: the data, if they are loaded.
         kept: what the run to resume keeps, as resume.begun returns it.
     """
     cfg, train = request.config, request.config.train

@@ -85,11 +85,7 @@ class RunProfile:
             self._profiler.start(self._path)
 
     def after(self, done: int, stops: bool) -> None:
-        """End after `done` updates, if it has all of them or the run goes on with something else.
-
-        Args:
-            stops: whether something else follows.
-        """
+        """End after `done` updates, if it has all of them or the run goes on with something else."""
         assert self._profiler, "only while it is running"
         self._unread += 1
         updates = done - self._begin

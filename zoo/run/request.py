@@ -36,11 +36,9 @@ class Options:
         config: path of the recipe; None for that of the run to resume, or of the checkpoint that `weights` names.
         overrides: `key=value` pairs; they take precedence over the other attributes.
         amp, exact: whether train.precision is amp or exact.
-        deterministic: whether train.deterministic is true.
         framework, device, seed, out, weights: values of these keys; None keeps that of the recipe.
         resume: folder of the run to continue, or NEWEST for the newest run of the recipe.
         global_batch: a number of samples, or `keep`.
-        eval_only: whether the weights are evaluated only.
     """
 
     config: str | None = None

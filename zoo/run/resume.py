@@ -74,12 +74,7 @@ class DataState(NamedTuple):
 
 
 def check_data(group: Group, run: str | None, data: Data, accept: bool) -> DataState:
-    """Compare the data with those of the checkpoint that a run goes on from. A collective call.
-
-    Args:
-        run: folder of the run to resume, None for a new run.
-        accept: whether the run goes on with other data.
-    """
+    """Compare the data with those of the checkpoint that a run goes on from. A collective call."""
     data_state, refusal = DataState(data.record, Progress()), None
     if run and group.rank == 0:
         try:
@@ -159,7 +154,6 @@ def add_events(
 
     Args:
         first_step: updates done so far.
-        path: of the checkpoint to go on from, if any.
     """
     log.add("resume", step=first_step, path=path, **changeable)
     last = log.last("save")
@@ -174,8 +168,6 @@ def restore_links(folder: str, log: Journal, evaluations: Mapping[int, float], s
     Args:
         log: of the run; it gets an event where another checkpoint is the best than it says, unless the evaluation
             of that checkpoint has no event itself and is repeated, which adds both.
-        evaluations: accuracy by step.
-        step: updates done so far.
     """
     if step:
         checkpoint.link(folder, "last", step)

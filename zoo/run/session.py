@@ -66,10 +66,8 @@ class Run:
     Every method is called by all ranks alike; only rank 0 writes files.
 
     Attributes:
-        request: recipe and what to do with it.
         first_step: updates done before this process began.
         last_step: updates done when the run ends.
-        recipe: the resolved recipe as text.
         described: for the console, the checkpoints and the event `begin`.
         exit_code: of the process; 128 + the signal that stopped the run.
         metrics: of the last evaluation; None before it.

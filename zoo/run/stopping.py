@@ -96,12 +96,7 @@ class BadSampleTracker:
 
 
 class Stop(NamedTuple):
-    """Why all ranks stop.
-
-    Attributes:
-        signal: its number, None without one.
-        error: what ends the run, None without one.
-    """
+    """Why all ranks stop."""
 
     signal: int | None = None
     error: UserError | None = None

@@ -29,7 +29,6 @@ def initial(
     Args:
         cfg: `weights`, `fresh_head`, `seed` and the model's `pretrained` select them.
         params: the trainer's parameters and running statistics; of a sharded one, only its rows are returned.
-        classes: names of the data's classes.
 
     Returns:
         Every parameter and running statistic by canonical name, and the origin of the weights, in words.

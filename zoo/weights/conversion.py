@@ -209,7 +209,6 @@ def reverse_shift(
     """Convert a TSM of PaddleVideo to the shift direction of this zoo, and return notes on its use.
 
     Args:
-        depth: Number of layers of its ResNet.
         shift_div: PaddleVideo's model shifts 1/shift_div of the channels each way; None for the default.
     """
     shift_div = DEFAULT_SHIFT_DIV if shift_div is None else shift_div

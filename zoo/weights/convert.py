@@ -50,7 +50,6 @@ def convert(
         path: Of the file, or a folder of PLSC.
         out: File to write, with one of TARGET_EXTENSIONS; it must not exist.
         print_line: Receives what was found, and notes for the user.
-        further: Entries of the file's metadata.
     """
     source = checkpoints.read(path, wanted.head)
     unwrapped, left_out = names.without_wrappers(source.tensors)

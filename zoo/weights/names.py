@@ -276,7 +276,6 @@ def canonical_name(name: str, origin: str, blocks: int = 16) -> str:
     """Return the canonical name of a tensor; a name that no rule matches is returned as it is.
 
     Args:
-        name: Key in the state dict of the origin.
         blocks: Number of residual blocks; it tells where a stage begins if the origin numbers blocks across stages.
     """
     if origin in ("mit", "mmaction2"):

@@ -203,7 +203,6 @@ class OnnxFile(NamedTuple):
 
     Attributes:
         content: the whole file, which no one can change any more.
-        metadata: what it says about itself.
     """
 
     path: str

@@ -32,7 +32,6 @@ def architecture(
     """Return the options of a model's Arch that follow from its origin.
 
     Args:
-        names: Keys of the origin's state dict.
         recorded: Options that the file itself records, if it is one of this zoo.
     """
     if origin == "canonical":
@@ -83,7 +82,6 @@ def notes(
 
     Args:
         data: Settings of the data section that repeat its preprocessing.
-        target: Names that are written: canonical, torchvision or paddle.
     """
     found = _needs(model, options, data, has_head, origin)
     if model == "tsm":

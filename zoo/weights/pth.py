@@ -77,7 +77,6 @@ def read(path: str, entry: str | None = None) -> tuple[dict[str, np.ndarray], di
     """Return the tensors of a file by name and its metadata; 16-bit floats are widened to float32.
 
     Args:
-        path: A file of torch.save, with any extension.
         entry: Key of the state dict in a file that holds more. Default: `state_dict` or `model`, else the only one.
 
     Returns:

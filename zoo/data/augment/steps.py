@@ -77,10 +77,6 @@ def standard(**steps: dict[str, Any] | bool) -> Steps:
 def check(steps: Steps | None, kind: str, flip: bool) -> None:
     """Check that augmentations suit the samples of a data set.
 
-    Args:
-        steps: None for the standard set.
-        flip: data.flip, whether samples may be mirrored.
-
     Raises:
         ValueError: which do not, as settings classes raise it.
     """

@@ -130,7 +130,6 @@ def prepared_splits(
     """Open the training and the validation split of a prepared data set.
 
     Args:
-        settings: Of the data set: its folder, and the cache for its files.
         media: `video`, `image` or `pair`, what the caller reads.
         decided: Settings by name that must not be set, because the manifest decides.
 
@@ -163,7 +162,6 @@ def require_root(root: str, files: str, layout: str, demo: str) -> None:
 
     Args:
         files: What belongs there, such as `your images`.
-        layout: The accepted folder layouts, in indented lines.
         demo: Recipe that needs no data, such as `resnet50_demo`.
     """
     if os.path.isdir(root):
@@ -215,12 +213,7 @@ def class_root(settings: Any, split: str) -> str:
 
 
 def lacks_validation(settings: Any, path: str | None) -> bool:
-    """Return whether a part of the training samples is to be held out: no list and no folder holds others.
-
-    Args:
-        settings: of the data set, with `root` and `val_fraction`.
-        path: of the list of the validation split, if there is one.
-    """
+    """Return whether a part of the training samples is to be held out: no list and no folder holds others."""
     return settings.val_fraction is not None and path is None and class_split(settings.root, "val") is None
 
 
@@ -234,7 +227,6 @@ def divide(
     """Divide samples into both splits, by their contents (data/splitting.py).
 
     Args:
-        settings: of the data set, with `root` and `val_fraction`.
         labels: their classes; the same for all where samples have none.
     """
     from zoo.data import splitting  # which most data sets do without

@@ -102,10 +102,6 @@ def stripes(positions: np.ndarray, width: Number, duty: Number) -> np.ndarray:
     """Return the covered fraction of pixels on a pattern of period 1, of which the first `duty` is covered.
 
     Stripes fade to their mean where pixels are wide, as in a camera image.
-
-    Args:
-        positions: Centers of the pixels, in periods.
-        width: Width of the pixels, in periods.
     """
 
     def integral(end: np.ndarray) -> np.ndarray:

@@ -42,9 +42,6 @@ def read_list(path: str, suffix: str = "", folders: bool = True, notes: list[str
     """Read lines `relpath label` (files) or, if `folders`, `relpath num_frames label`; paths may contain blanks.
 
     A list is one of frame folders if every line ends in two integers.
-
-    Args:
-        folders: whether the list may name folders of numbered frames.
     """
     line_format = "`path label` or `path num_frames label`" if folders else "`path label`"
     lines = read_lines(path, "this list")
