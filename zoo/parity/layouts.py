@@ -79,6 +79,23 @@ def change(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple, ...] | N
     return None
 
 
+def unflattened(shape: Sequence[int], channels: int, is_last: bool) -> tuple[tuple, ...]:
+    """Return the steps for the weight of a dense layer behind feature maps, from channels first to last or back.
+
+    Args:
+        shape: of the weight, (out, in).
+        channels: of the maps, whose elements are its inputs.
+        is_last: whether they become the last axis.
+    """
+    count = shape[1] // channels
+    if count * channels != shape[1] or 1 in (count, channels):
+        return ()
+    before, after = [shape[0], channels, count], [shape[0], count, channels]
+    if not is_last:
+        before, after = after, before
+    return ("reshape", list(shape), before), ("transpose", [0, 2, 1]), ("reshape", after, list(shape))
+
+
 def _is_merged(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Return whether one shape is the other one with two neighboring axes merged, as heads of an attention are."""
     short, long = sorted((shape, wanted), key=len)

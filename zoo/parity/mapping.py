@@ -1,6 +1,7 @@
 """How the tensors of a model are made of those of another one, and back; as a file that a person can edit."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -80,22 +81,37 @@ def convert(match: Match, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndar
 
 
 def revert(match: Match, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the reference's tensors that can be made in full of the other model's."""
+    """Return the reference's tensors that can be made in full of the other model's, which may be their gradients.
+
+    A tensor that is the source of several is left out: its gradient is the sum of theirs.
+    """
     found, parts = dict[str, np.ndarray](), dict[str, tuple[Source, tuple, dict[int, np.ndarray]]]()
     for name, source in match.tensors.items():
         if name in arrays:
             array, source = _invert(source, arrays[name])
             if not source.steps or source.steps[-1][0] != "split":
-                found = _to_names(source, array) | found
+                found |= _to_names(source, array)
                 continue
-            whole = source._replace(steps=source.steps[:-1], rule="")
             _, axis, sizes, index = source.steps[-1]
+            whole = _whole(source)
             parts.setdefault(repr(whole), (whole, (axis, len(sizes)), {}))[2][index] = array
     for whole, (axis, count), pieces in parts.values():
         if len(pieces) == count:
             array, source = _invert(whole, np.concatenate([pieces[index] for index in range(count)], axis))
-            found = _to_names(source, array) | found
-    return {name: np.ascontiguousarray(array) for name, array in found.items()}
+            found |= _to_names(source, array)
+    wholes = {}
+    for name, source in match.tensors.items():
+        whole = _whole(source)
+        wholes[name if whole.steps == source.steps else repr(whole)] = whole
+    uses = Counter(name for whole in wholes.values() if ("zeros",) not in whole.steps for name in whole.names)
+    return {name: np.ascontiguousarray(array) for name, array in found.items() if uses[name] == 1}
+
+
+def _whole(source: Source) -> Source:
+    """Return the source of the tensor of which another one is a part; of one that is no part, itself."""
+    names = [step[0] for step in source.steps]
+    end = names.index("split") if "split" in names else len(names)
+    return source._replace(steps=source.steps[:end], rule="")
 
 
 def _invert(source: Source, array: np.ndarray) -> tuple[np.ndarray, Source]:

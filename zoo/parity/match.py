@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError, similar_name
+from zoo.data.errors import UserError, parsing, similar_name
 from zoo.parity import alignment, layouts, mapping, nesting, packs
 from zoo.parity.mapping import Match, Source
 from zoo.parity.mapping import convert as convert
@@ -102,7 +102,9 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
         for name, source in layouts.pair(ours[i].tensors, theirs[j].tensors, rule).items():
             tensors.setdefault(name, source)
     _pair_rest(packed, other_packed, tensors)
+    _unflatten(reference, other, ours, {i: theirs[j] for j, i in pairs.items()}, tensors)
     tensors = packs.unpack(tensors, our_packs, their_packs) | fixed
+    tensors = _tied(reference, other, tensors) | tensors
     used = {name for source in tensors.values() for name in source.names}
     for j, candidates in choices.items():
         for tensor in theirs[j].tensors:
@@ -297,6 +299,47 @@ def _pair_rest(reference: Sequence[Tensor], other: Sequence[Tensor], tensors: di
     tensors.update(layouts.pair(ours, theirs, "order"))
 
 
+def _tied(reference: Outline, other: Outline, tensors: Mapping[str, Source]) -> dict[str, Source]:
+    """Return the sources of dense layers whose weight is that of an embedding in the reference."""
+    used, found = {name for source in tensors.values() for name in source.names}, dict[str, Source]()
+    for tensor in other.tensors:
+        if tensor.name not in tensors and tensor.role == "weight" and kind_class(tensor.kind) == "dense":
+            same = [t for t in reference.tensors if t.shape == tensor.shape]
+            if len(same) == 1 and kind_class(same[0].kind) == "embedding" and same[0].name in used:
+                found[tensor.name] = Source((same[0].name,), (), "tied")
+    return found
+
+
+def _unflatten(
+    reference: Outline, other: Outline, ours: Sequence[Item], pairs: Mapping[int, Item], tensors: dict[str, Source]
+) -> None:
+    """Reorder the features of dense layers behind flattened maps where one model has the channels last.
+
+    Args:
+        pairs: items of the other model by index of ours.
+    """
+    first, last = _is_channels_last(reference), _is_channels_last(other)
+    maps: tuple[int, ...] = ()
+    for i, item in enumerate(ours):
+        if first == last or not item.tensors:
+            continue
+        largest = max(item.tensors, key=layouts.size)
+        if maps and item.kind == "dense" and i in pairs:
+            for tensor in pairs[i].tensors:
+                if len(tensor.shape) == 2 and tensors[tensor.name].steps == ():
+                    steps = layouts.unflattened(tensor.shape, maps[0], last)
+                    tensors[tensor.name] = tensors[tensor.name]._replace(steps=steps)
+        maps = largest.shape if item.kind in ("convolution", "normalization") else ()
+
+
+def _is_channels_last(outline: Outline) -> bool:
+    channels = {
+        t.module: t.shape[0] for t in outline.tensors if len(t.shape) > 2 and kind_class(t.kind) == "convolution"
+    }
+    shapes = [(outline.shapes.get(f"{call.key}/out0", ()), channels.get(call.name)) for call in outline.calls]
+    return any(count and len(shape) > 2 and shape[-1] == count != shape[1] for shape, count in shapes)
+
+
 def _calls(
     reference: Outline, other: Outline, tensors: Mapping[str, Source], pairs: Mapping[Key, Key]
 ) -> dict[Key, Key]:
@@ -319,8 +362,8 @@ def _nodes(outline: Outline, held: Mapping[str, frozenset[str]], paired: Collect
 
 
 def _given(reference: Outline, other: Outline, given: Mapping[str, Any]) -> dict[str, Source]:
-    """Return the sources that are given. Raises UserError if a tensor is unknown."""
-    known, wanted = ({tensor.name for tensor in side.tensors} for side in (reference, other))
+    """Return the sources that are given. Raises UserError if a tensor is unknown or would have another shape."""
+    known, wanted = ({tensor.name: tensor.shape for tensor in side.tensors} for side in (reference, other))
     sources = {name: mapping.parse(name, value) for name, value in given.items()}
     for name, source in sources.items():
         if name not in wanted:
@@ -328,6 +371,13 @@ def _given(reference: Outline, other: Outline, given: Mapping[str, Any]) -> dict
         for part in source.names:
             if part not in known:
                 raise UserError(f"mapping: {name}: the reference has no tensor {part}{similar_name(part, known)}")
+        with parsing(f"mapping: {name}", "correct its steps"):
+            shape = mapping.apply(source, {part: np.broadcast_to(0.0, known[part]) for part in source.names}).shape
+        if shape != wanted[name]:
+            raise UserError(
+                f"mapping: {name} would have the shape {list(shape)}, but it has {list(wanted[name])}; "
+                "give steps such as [transpose, [1, 0]]"
+            )
     return sources
 
 

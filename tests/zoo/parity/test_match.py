@@ -300,6 +300,11 @@ def test_a_mapping_that_is_saved_and_edited(tmp_path):
     [
         ({"con.weight": "conv.weight"}, "no tensor con.weight; did you mean conv.weight?"),
         ({"conv.weight": "fc.weigth"}, "no tensor fc.weigth; did you mean"),
+        ({"conv.weight": "bn.weight"}, "conv.weight would have the shape [8], but it has [8, 3, 3, 3]; give steps"),
+        (
+            {"conv.weight": {"from": "conv.weight", "steps": [["transpose", [1]]]}},
+            "conv.weight (axes don't match array); correct its steps",
+        ),
         ({"conv.weight": 3}, "conv.weight: give the name of a tensor of the reference, or {from"),
         ({"conv.weight": {"from": "conv.weight", "steps": [["flip", 0]]}}, "conv.weight: give the name"),
     ],
@@ -428,3 +433,31 @@ def test_two_biases_and_their_sum():
     assert not result.missing and np.array_equal(
         sums, np.concatenate([arrays[f"cell.h{gate}.bias"] for gate in "ifgo"])
     )
+
+
+def test_a_weight_that_two_layers_share():
+    """One side has it once, the other a copy for the output layer, where nothing has a source of its own."""
+    embedding = layer("embed", "Embedding", (20, 8), (2, 5, 8), bias=None)
+    head = layer("head", "Linear", (20, 8), (2, 5, 20), bias=None)
+    tied, untied = (
+        outline(embedding, dense("fc"), layer("head", "Linear", out=(2, 5, 20))),
+        outline(embedding, dense("fc"), head),
+    )
+    result = match(tied, untied)
+    assert result.tensors["head.weight"] == Source(("embed.weight",), (), "tied") and not result.missing
+    assert revert(result, convert(result, values(tied))).keys() == {"fc.weight", "fc.bias"}  # its gradient is their sum
+    assert match(untied, tied).unused == ("head.weight",)
+
+
+def test_features_of_maps_that_are_channels_last():
+    def net(maps):
+        return outline(layer("conv", "Conv2d", (8, 3, 3, 3), maps), layer("fc", "Linear", (5, 8 * 4 * 6), (2, 5)))
+
+    ours, theirs = net((2, 8, 4, 6)), net((2, 4, 6, 8))
+    result, arrays = match(ours, theirs), values(ours)
+    made = convert(result, arrays)
+    features = np.random.default_rng(1).normal(size=(2, 8, 4, 6))
+    expected = features.reshape(2, -1) @ arrays["fc.weight"].T
+    assert np.allclose(features.transpose(0, 2, 3, 1).reshape(2, -1) @ made["fc.weight"].T, expected)
+    assert np.array_equal(revert(result, made)["fc.weight"], arrays["fc.weight"])
+    assert match(ours, ours).tensors["fc.weight"].steps == ()
