@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
     environment = os.environ if processes(arguments) > 1 else {}
     stem = os.path.join(arguments.out, arguments.worker)
     if arguments.two:
-        worker.run_one_of_two(request(arguments, arguments.worker), environment, stem)
+        worker.run_one_of_two(request(arguments, arguments.worker), environment, stem, arguments.after)
         return 0
     worker.run_rank(request(arguments, arguments.worker), environment, arguments.steps, stem, not arguments.no_proof)
     return 0
@@ -91,6 +91,7 @@ def parser() -> program.Parser:
     add("--out", metavar="DIR", help="folder for the numbers and the plot; default runs/compare-<recipe>, never reused")
     add("--worker", metavar="FRAMEWORK", help=argparse.SUPPRESS)  # this process trains one framework for another one
     add("--two", action="store_true", help=argparse.SUPPRESS)  # the proof with two processes
+    add("--after", metavar="STEM", help=argparse.SUPPRESS)  # the results of a framework from which two go on
     add("--no-proof", action="store_true", help=argparse.SUPPRESS)  # the steps alone
     return parser
 
@@ -114,6 +115,7 @@ def compare(arguments: argparse.Namespace) -> int:
     folder = new_folder(arguments.out, arguments.config)
     failures: list[str] = []
     refusals: list[str] = []
+    before: str | None = None
     for framework in reversed(frameworks):
         print(f"{framework}: the proof and {arguments.steps} steps ...", flush=True)
         failure = run_worker(framework, arguments, folder)
@@ -127,7 +129,7 @@ def compare(arguments: argparse.Namespace) -> int:
             continue
         sources.insert(0, (framework, os.path.join(folder, framework)))
         if (arguments.thorough or framework not in SLOW_PROCESSES) and has_room_for_two(arguments, sources[0][1]):
-            run_two(framework, arguments, folder)
+            before = run_two(framework, arguments, folder, before)
     if len(refusals) == len(frameworks):
         failures = refusals
     code = 0
@@ -257,14 +259,24 @@ def has_room_for_two(arguments: argparse.Namespace, stem: str) -> bool:
     return header["device"].startswith("cpu") and processes(arguments) == 1 and not arguments.no_proof
 
 
-def run_two(framework: str, arguments: argparse.Namespace, folder: str) -> None:
-    """Run the proof of a framework with two processes; a recipe that two cannot share is none for them."""
+def run_two(framework: str, arguments: argparse.Namespace, folder: str, before: str | None) -> str | None:
+    """Run the proof of a framework with two processes; a recipe that two cannot share is none for them.
+
+    Args:
+        before: path without suffix of the results of another framework, from whose checkpoint they go on.
+
+    Returns:
+        The same of this framework, for the next one.
+    """
     two = argparse.Namespace(**vars(arguments))
-    two.two, two.processes, two.override = True, f"1x{ranks.COUNT}", [*arguments.override, "train.compile=false"]
+    two.two, two.after, two.processes = True, before, f"1x{ranks.COUNT}"
+    two.override = [*arguments.override, "train.compile=false"]
     print(f"{framework}: the proof with two processes ...", flush=True)
     failure = run_worker(framework, two, folder)
     if failure:
         print(f"no proof with two processes: {failure}")
+        return before
+    return os.path.join(folder, framework)
 
 
 def processes(arguments: argparse.Namespace) -> int:
@@ -355,6 +367,7 @@ def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> st
     command += ["--exact"] if arguments.exact else []
     command += ["--no-proof"] if arguments.no_proof else []
     command += ["--two"] if arguments.two else []
+    command += ["--after", arguments.after] if arguments.after else []
     command += ["--processes", arguments.processes]
     command += ["--device", arguments.device] if arguments.device else []
     log = os.path.join(folder, f"{framework}{'-ranks' if arguments.two else ''}.log")

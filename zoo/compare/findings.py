@@ -83,6 +83,8 @@ def optimizer_findings(title: str, record: Record) -> list[Finding]:
     for what in record.settings.get("coarse", ())[:1]:
         places = (*record.files["precision"], *record.files["objective"], *record.files["trainer"])
         return [Finding((title,), f"{what} is not in fp32, but in {record.precision}", places, "")]
+    for what in record.settings.get("not_rounded", ())[:1]:
+        return [Finding((title,), f"the gradient of {what} is not rounded in an exact update", places, "")]
     for what in record.settings.get("loss_scale", ())[:1]:
         return [Finding((title,), f"{what}, in {record.precision}", places, "")]
     for step in record.steps:

@@ -18,6 +18,7 @@ from zoo.data import order
 from zoo.data.batch import SOFT_LABEL, Batch, Field
 from zoo.data.stream import LoadedBatch
 from zoo.distributed.group import Group
+from zoo.run.dataset import balanced_class_weights
 from zoo.run.evaluation import evaluate
 from zoo.run.job import Job
 from zoo.tasks.face import HEAD_WEIGHT
@@ -193,6 +194,9 @@ def _groups(job: Job, cfg: Config) -> list[str]:
 def _class_weights(job: Job, cfg: Config) -> list[str]:
     given, used = (getattr(task, "class_weights", None) for task in (cfg.task, job.loss))
     if given == "balanced":
+        drawn = np.random.default_rng(0).integers(0, 3, 20)  # a third of the classes has no sample
+        if not np.allclose(balanced_class_weights(drawn, 25), recipe.balanced_weights(drawn.tolist(), 25)):
+            return ["balanced class weights are not by their definition where a class has no sample"]
         counts, balance = job.train_set.inventory(False).counts(), getattr(job.train_set.settings, "balance", 0.0)
         given = recipe.balanced_weights(order.per_epoch(counts, balance).tolist(), job.arch.num_classes)
     if given is None or used is None:

@@ -6,8 +6,10 @@ It does not follow the recipe's schedule: every update has the schedule's larges
 
 import math
 import os
+import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +41,20 @@ LARGE = "update at a large rate"  # title of an additional update
 LARGE_NUMBER = 10**6  # of that update: behind the warm-up of moving averages
 SCALE = 2.0**10  # loss scale of updates that would have none: no bit changes unless it is forgotten somewhere
 LARGEST = float(np.finfo(np.float32).max)
+EXACT_BITS = 18  # of a gradient's largest element in an exact run, at most: see zoo/trainer/update.py
+MAX_BATCH = 31  # samples of a micro-batch, at most; odd, so that parts of a batch are not all of one size
+# Sizes from which on modules take other branches, made so small that a demo takes them in the update of two
+# micro-batches; few of them divide the tensors' sizes.
+SMALL_SIZES: dict[str, dict[str, int]] = {
+    "zoo.trainer.margin": {"CHUNK_ELEMENTS": 1009},
+    "zoo.trainer.update": {"BLOCK_SIZE": 1009},
+    "zoo.trainer.torch.batchnorm": {"BLOCK_SIZE": 16_381},
+    "zoo.trainer.torch.cpu_layers": {"NORM_PIXELS": 1, "NORM_SUMS": 251},
+    "zoo.trainer.paddle.batchnorm": {"BLOCK_SIZE": 16_381},
+    "zoo.trainer.paddle.cpu_layers": {"MIN_WEIGHTS": 1, "MAX_PIXELS": 1 << 20, "COLUMNS": 1009},
+    "zoo.trainer.paddle.ops": {"ROWS_AT_ONCE": 7},
+    "zoo.trainer.paddle.optimizer": {"BLOCK_SIZE": 1009},
+}
 
 
 def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Sequence[Batch]) -> Record:
@@ -87,11 +103,32 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     norms = [step["grad_norm"] for step in result.steps]
     _add_skipped_updates(result, trainer, device_batches[:accumulate], lr, norms[-1])
     add_update(result, job, trainer, device_batches[:accumulate], large_lr(job), LARGE_NUMBER, LARGE, is_kept=False)
-    if compute == "fp64" and accumulate == 1:
-        _add_another_update(result, job, cfg, weights, device_batches[:2], lr, ACCUMULATED)
+    if compute == "fp64" or (compute == "fp32" and any(f".{job.framework}." in name for name in SMALL_SIZES)):
+        with _small_sizes():
+            _add_another_update(result, job, cfg, weights, device_batches[: max(accumulate, 2)], lr, ACCUMULATED)
     elif limit is not None and min(norms) <= limit:
         _add_another_update(result, job, cfg, weights, device_batches[:accumulate], lr, CLIPPED)
+    if compute == "fp64" and job.plan.mode.rounds_gradients:
+        trainer = make_trainer(job, cfg, "exact")
+        trainer.load_state_dict(with_averages(weights, job.plan))
+        trainer.step(device_batches[:accumulate], lr, 0)
+        gradients = trainer.gradients().items()
+        result.settings["not_rounded"] = [name for name, gradient in gradients if not _is_rounded(gradient)]
     return result
+
+
+@contextmanager
+def _small_sizes() -> Generator[None, None, None]:
+    """Set SMALL_SIZES in the modules that are imported."""
+    modules = {sys.modules[name]: sizes for name, sizes in SMALL_SIZES.items() if name in sys.modules}
+    kept = {module: {name: getattr(module, name) for name in sizes} for module, sizes in modules.items()}
+    try:
+        for module, sizes in modules.items():
+            vars(module).update(sizes)
+        yield
+    finally:
+        for module, sizes in kept.items():
+            vars(module).update(sizes)
 
 
 def _coarse(result: Record, trainer: Any) -> list[str]:
@@ -107,6 +144,13 @@ def _coarse(result: Record, trainer: Any) -> list[str]:
     return [
         title for title, arrays in values.items() if arrays and all(_has_16_bits(x, result.precision) for x in arrays)
     ]
+
+
+def _is_rounded(gradient: np.ndarray) -> bool:
+    """Return whether all elements are multiples of one 2**-17 of the largest, or less, as in exact runs."""
+    largest = float(np.abs(gradient).max(initial=0))
+    units = np.ldexp(gradient, EXACT_BITS - math.frexp(1.5 * largest)[1])
+    return not largest or bool((units == np.rint(units)).all())
 
 
 def _has_16_bits(array: np.ndarray, precision: str) -> bool:
@@ -163,9 +207,8 @@ def batches(job: Job, seed: int) -> list[Batch]:
     """Return this rank's micro-batches of the first UPDATES updates."""
     count = UPDATES * job.plan.accumulate
     group = job.group
-    stream = open_training(
-        job.train_set, seed, job.batch_plan.batch, 0, count, group.rank, group.size, job.dropout_masks
-    )
+    size = min(job.batch_plan.batch, MAX_BATCH)
+    stream = open_training(job.train_set, seed, size, 0, count, group.rank, group.size, job.dropout_masks)
     return [batch for batch, _ in stream]
 
 
@@ -214,7 +257,7 @@ def files_of(trainer: Any, task: Any) -> dict[str, list[str]]:
         "average": ["zoo/trainer/update.py", "zoo/optim/ema.py", f"{folder}/optimizer.py", own],
         "trainer": [own],
         "shards": [f"{folder}/partial_fc.py"],
-        "ranks": [f"{folder}/parallel.py", f"{folder}/batchnorm.py"],
+        "ranks": [f"{folder}/parallel.py", f"{folder}/batchnorm.py", "zoo/run/checkpoint.py"],
         "statistics": [f"{folder}/batchnorm.py", f"{folder}/layers.py"],
         "output": [class_file(trainer.plan.output), f"{folder}/ops.py"],
         "precision": [f"{folder}/{name}.py" for name in ("cpu_layers", "batchnorm", "model", "layers", "ops")],

@@ -12,6 +12,7 @@ from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.parity.differences import Records, distance, events
 from zoo.parity.record import Record, empty
+from zoo.run import checkpoint, resume
 from zoo.run.job import Job
 from zoo.trainer.state import ema_key, with_averages
 
@@ -22,11 +23,21 @@ TOLERANCE = {"fp64": 1e-8, "fp32": 1e-3}  # of the largest value of a kind: betw
 MEAN_TOLERANCE = 1e-6  # relative: of a mean over ranks
 
 
-def record(job: Job, cfg: Config, compute: str, weights: proof.Tensors, batches: Sequence[Batch]) -> Record:
+def record(
+    job: Job,
+    cfg: Config,
+    compute: str,
+    weights: proof.Tensors,
+    batches: Sequence[Batch],
+    run: str,
+    other: str | None = None,
+) -> Record:
     """Run the updates; called by all ranks.
 
     Args:
         batches: this rank's micro-batches of UPDATES updates, at least.
+        run: folder for a checkpoint.
+        other: folder with the checkpoint of another framework, from which this one goes on.
     """
     count = max(job.plan.accumulate, MICRO_BATCHES)
     lr, weights = proof.peak_lr(job), proof.varied(weights)
@@ -43,7 +54,9 @@ def record(job: Job, cfg: Config, compute: str, weights: proof.Tensors, batches:
         if number == 0 and compute == "fp64" and opinions.has_loss(job):
             found = opinions.of_loss(job, trainer, weights, on_device, part, result.steps[0]["loss"])
             result.settings["opinions"] += [[what, result.files["objective"]] for what in found]
-    result.settings["apart"] = [*_unequal(job, trainer), *_not_the_mean(job, trainer)]
+    apart = [*_unequal(job, trainer), *_not_the_mean(job, trainer, run)]
+    part = [trainer.to_device(batch) for batch in batches[:count]]
+    result.settings["apart"] = [*apart, *_continued(job, trainer, part, lr, other or run)]
     return result
 
 
@@ -60,19 +73,41 @@ def _unequal(job: Job, trainer: Any) -> Iterator[str]:
             return
 
 
-def _not_the_mean(job: Job, trainer: Any) -> Iterator[str]:
-    """Yield a running statistic that is not the mean over ranks after sync_batch_stats."""
+def _not_the_mean(job: Job, trainer: Any, run: str) -> Iterator[str]:
+    """Save a checkpoint; yield a running statistic that is not the mean over ranks then."""
     names = [param.name for param in trainer.params if param.is_statistic]
     names += [ema_key(name) for name in names if job.plan.ema]
     before = {name: np.array(trainer.state_dict()[name], np.float64) for name in names}
     sums = job.group.sum(before)
-    trainer.sync_batch_stats()
+    facts = {"classes": [], "weights": "", "global_batch": 0}
+    checkpoint.save_shared(job.group, trainer, None if job.group.rank else run, UPDATES, facts, 1, {})
+    job.group.all_gather(None)  # until rank 0 has written it
     after = trainer.state_dict()
     for name in names:
         mean = sums[name] / job.group.size
         if not np.allclose(after[name], mean, rtol=MEAN_TOLERANCE, atol=MEAN_TOLERANCE * np.abs(mean).max()):
             yield f"{name} is not the mean over processes before a checkpoint or an evaluation"
             return
+
+
+def _continued(job: Job, trainer: Any, micro_batches: Sequence[Any], lr: float, run: str) -> list[str]:
+    """Update the weights, go on from a run's checkpoint and do it again; return what differs on a rank, if anything."""
+    trainer.step(micro_batches, lr, UPDATES)
+    expected = {key: np.array(value) for key, value in trainer.state_dict().items()}
+    path = checkpoint.latest(run) or ""
+    resume.load(path, trainer, trainer.plan, 0, (), print)
+    trainer.step(micro_batches, lr, UPDATES)
+    largest: dict[str, float] = {}
+    for key, value in expected.items():
+        kind = key.rpartition("/")[0]
+        largest[kind] = max(largest.get(kind, 0.0), float(np.abs(value).max(initial=0)))
+    tolerance = TOLERANCE["fp64" if trainer.mode.is_fp64 else "fp32"]
+    apart = [
+        f"{key} differs after an update that goes on from {path}"
+        for key, value in trainer.state_dict().items()
+        if not np.abs(value - expected[key]).max(initial=0) <= tolerance * largest[key.rpartition("/")[0]]
+    ]
+    return [what for of_rank in job.group.all_gather(apart[:1]) for what in of_rank][:1]
 
 
 def findings(records: Records) -> list[Finding]:

@@ -27,6 +27,7 @@ POLL_INTERVAL = 0.1  # seconds
 GRACE = 20.0  # seconds that the other ranks have to end by themselves after one has failed
 LOCALHOST = "127.0.0.1"
 MAX_LOG_LINES = 15  # of a framework that failed
+RUN = "-run"  # suffix of the folder with the checkpoint of a framework
 REFUSAL = ".refusal"  # suffix of the message of a framework that has no such precision
 
 
@@ -58,14 +59,16 @@ def refusal(stem: str) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def run_one_of_two(request: Request, environment: Mapping[str, str], stem: str) -> None:
-    """Write the proof with two processes, and end this one of them."""
+def run_one_of_two(request: Request, environment: Mapping[str, str], stem: str, other: str | None) -> None:
+    """Write the proof with two processes, and end this one of them; other: stem of a framework to go on from."""
     job = assemble(request, join(request, environment))
     restore(request.config, job, None, print)
     state = job.trainer.state_dict()
     weights = {param.name: state[param.name] for param in job.trainer.params}
     compute = "fp64" if has_fp64(job) else "fp32"
-    result = ranks.record(job, request.config, compute, weights, proof.batches(job, request.config.seed))
+    batches = proof.batches(job, request.config.seed)
+    runs = stem + RUN, other and other + RUN
+    result = ranks.record(job, request.config, compute, weights, batches, *runs)
     if job.group.rank == 0:
         result.save(f"{stem}-ranks.safetensors")
     job.world.close()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.parity.record import CLIPPED, ROUNDING_UNITS, Call, Record
+from zoo.parity.record import ACCUMULATED, CLIPPED, ROUNDING_UNITS, Call, Record
 
 Records = Mapping[str, Record]  # by title
 AFTER = "after the updates"  # end of the titles of passes that follow the updates
@@ -37,6 +37,8 @@ STEADY = {
     ("evaluation", "output"),
     ("update 1", "loss"),
     ("update 1", "statistic"),
+    (ACCUMULATED, "loss"),
+    (ACCUMULATED, "statistic"),
 }
 EXCESS = 100.0  # a framework's rounding in fp32 as a multiple of that of the others, to be reported
 EXCESS_FLOOR = {"fp32": 64, "fp16": 32, "bf16": 32}  # units of the largest value: rounding that is never reported
@@ -216,6 +218,8 @@ def excess_rounding(proofs: Records, rounded: Records, finer: Records | None = N
     errors = {title: _gradient_errors(title, gradients, proofs, rounded, finer or {}) for title in rounded}
     for event in order:
         titles = [title for title in event.keys if proofs[title].precision == "fp64"]
+        if event.stage == ACCUMULATED:
+            titles = [title for title in titles if event.keys[title] in rounded[title].shapes]
         magnitude = _magnitude(proofs, event)
         is_fp32 = any(rounded[title].precision == "fp32" for title in titles)
         if (event.stage, event.part) in STEADY and len(titles) > is_fp32:
@@ -360,7 +364,7 @@ def _difference(event: Event, proofs: Records, rounded: Records, scale: float) -
 
 def _follows_an_update(event: Event) -> bool:
     """Return whether a tensor was computed from weights that are no longer the initial ones."""
-    return event.stage not in ("training", "evaluation", "update 1", CLIPPED)
+    return event.stage not in ("training", "evaluation", "update 1", CLIPPED, ACCUMULATED)
 
 
 def _apart(titles: Sequence[str], agree: Callable[[str, str], bool | None]) -> tuple[str, ...]:

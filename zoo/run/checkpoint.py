@@ -101,7 +101,7 @@ def save_shared(
     keep: int,
     beside: Mapping[str, bytes],
 ) -> str | None:
-    """Save the checkpoint of a step; called by all ranks.
+    """Average running statistics over ranks, then save the checkpoint of a step; called by all ranks.
 
     Args:
         run: the run's folder on rank 0, None on the other ranks.
@@ -112,6 +112,7 @@ def save_shared(
     Raises:
         NotFinite: on all ranks; nothing has been written.
     """
+    trainer.sync_batch_stats()
     sharded = {param.name: param for param in trainer.params if param.rows}
     state = trainer.state_dict() if not group.rank or sharded or trainer.gathers_state else {}
     names = [name for of_rank in group.all_gather(not_finite(state)) for name in of_rank]

@@ -197,7 +197,6 @@ class Run:
         """Save a checkpoint; return whether to stop, because its tensors are not finite: then none is written."""
         job, loop = self.job, self.loop
         loop.meters.pause()
-        job.trainer.sync_batch_stats()
         job.group.set_status(f"saving step {done}")
         self.journal.sync()  # a checkpoint on the disk has its events there, too
         self._progress.losses = job.group.all_gather(loop.losses.so_far())

@@ -184,6 +184,13 @@ class Counted:
         return SimpleNamespace(counts=lambda: np.array([4, 0, 6, 30]), class_name=str)
 
 
+def test_classes_without_samples_have_no_share_in_balanced_weights(monkeypatch):
+    monkeypatch.setattr(opinions, "balanced_class_weights", lambda shown, classes: np.ones(classes))
+    given = load_loss("classify", "cross_entropy")(class_weights="balanced")
+    (what,) = opinions._class_weights(SimpleNamespace(loss=given), SimpleNamespace(task=given))
+    assert "where a class has no sample" in what
+
+
 def test_class_weights_are_balanced():
     given = load_loss("classify", "cross_entropy")(class_weights="balanced")
     for balance in (0.0, 0.5):

@@ -1,5 +1,6 @@
-"""zoo/compare/proof.py: parameters without a gradient from the initial weights, and what must stay in fp32."""
+"""zoo/compare/proof.py: gradients of 0, what must stay in fp32, rounding of exact runs, and sizes made small."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.helpers.paths import ROOT
 from tests.zoo.trainer.tiny_reference import CLASSES, random_batch
 from tests.zoo.trainer.torch import adapter
 from tests.zoo.trainer.trainer_setup import IMAGE, assert_equal, copied_state
@@ -14,7 +16,9 @@ from zoo.compare import proof
 from zoo.data.batch import LABEL
 from zoo.parity.record import Call, empty
 from zoo.tasks import classify
+from zoo.trainer import margin, numpy_ops, update
 from zoo.trainer.plan import ParamGroup, Plan
+from zoo.trainer.torch import cpu_layers
 
 
 class Residual(nn.Module):
@@ -61,3 +65,23 @@ def test_numbers_of_16_bits_where_fp32_should_be(precision, dtype):
     assert found(fine[0], fine, eval_mixed=True) == []
     assert found(fine[0], fine) == ["the prediction"]
     assert found(coarse[0], coarse) == ["the output of fc", "the loss", "the prediction"]
+
+
+def test_gradients_of_exact_runs_are_rounded():
+    gradients = list(np.random.default_rng(0).standard_normal((200, 50))) + [np.zeros(3)]
+    rounded = update.round_gradients(numpy_ops, gradients, [gradients[0] * 1e3])
+    assert all(map(proof._is_rounded, rounded)) and not any(map(proof._is_rounded, gradients[:-1]))
+
+
+def test_sizes_are_small_for_a_while(monkeypatch):
+    monkeypatch.setitem(proof.SMALL_SIZES, "zoo.trainer.no_such_framework", {"SIZE": 1})
+    before = margin.CHUNK_ELEMENTS, cpu_layers.NORM_SUMS
+    with proof._small_sizes():
+        assert (margin.CHUNK_ELEMENTS, cpu_layers.NORM_SUMS) == (1009, 251)
+    assert before == (margin.CHUNK_ELEMENTS, cpu_layers.NORM_SUMS)
+
+
+def test_every_size_that_is_made_small_exists():
+    for module, sizes in proof.SMALL_SIZES.items():
+        text = Path(ROOT, *module.split(".")).with_suffix(".py").read_text()
+        assert all(f"\n{name} = " in text for name in sizes), module

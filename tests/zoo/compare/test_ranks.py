@@ -5,7 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.zoo.trainer.tiny_reference import random_batch
+from tests.zoo.trainer.torch import adapter
+from tests.zoo.trainer.trainer_setup import make
 from zoo.compare import ranks
+from zoo.distributed.group import Group as OneRank
 from zoo.parity.record import empty
 
 PARAMS = [SimpleNamespace(name="fc.weight", is_statistic=False, rows=None)]
@@ -16,13 +20,13 @@ PARAMS += [SimpleNamespace(name="head.weight", is_statistic=False, rows=(0, 2))]
 class Group:
     """This rank and another one, whose state is `other`."""
 
-    size = 2
+    rank, size = 0, 2
 
     def __init__(self, other):
         self.other = other
 
     def all_gather(self, checksums):
-        return [checksums, {key: ranks.zlib.crc32(self.other[key].tobytes()) for key in checksums}]
+        return [checksums, {key: ranks.zlib.crc32(self.other[key].tobytes()) for key in checksums or ()}]
 
     def sum(self, arrays):
         return {name: array + self.other[name] for name, array in arrays.items()}
@@ -43,15 +47,20 @@ class Trainer:
         self.state.update((key, np.float32([2, 1])) for key in self.averages)
 
 
+@pytest.fixture
+def no_file(monkeypatch):
+    monkeypatch.setattr(ranks.checkpoint, "save_shared", lambda group, trainer, *_: trainer.sync_batch_stats())
+
+
 def apart(trainer, **changes):
     """Return what is wrong beside a rank with other statistics and rows, as it must be, and with changes."""
     other = {**Trainer().state, "head.weight": np.float32([5, 6]), "bn.running_mean": np.float32([3, 0])}
     other |= {"ema/bn.running_mean": np.float32([3, 0]), **changes}
     job = SimpleNamespace(group=Group(other), plan=SimpleNamespace(ema=True))
-    return [*ranks._unequal(job, trainer), *ranks._not_the_mean(job, trainer)]
+    return [*ranks._unequal(job, trainer), *ranks._not_the_mean(job, trainer, "")]
 
 
-def test_ranks_hold_the_same_weights_and_the_mean_of_statistics():
+def test_ranks_hold_the_same_weights_and_the_mean_of_statistics(no_file):
     assert apart(Trainer()) == []
     for key in ("fc.weight", "ema/fc.weight", "optimizer/momentum/fc.weight"):
         (what,) = apart(Trainer(), **{key: np.float32([1, 2.1])})
@@ -59,6 +68,22 @@ def test_ranks_hold_the_same_weights_and_the_mean_of_statistics():
     for averages in (("bn.running_mean",), ("ema/bn.running_mean",)):
         (what,) = apart(Trainer(averages))
         assert "running_mean is not the mean over processes before a checkpoint" in what
+
+
+@pytest.mark.parametrize("lost", [None, "optimizer/momentum/", "fc.weight", "running_mean"])
+def test_an_update_goes_on_from_a_checkpoint(lost, tmp_path, monkeypatch):
+    trainer, group = make(adapter, adapter.FP64_MODES[0]), OneRank(SimpleNamespace(rank=0, size=1), {}, None)
+    batch, load = trainer.to_device(random_batch()), trainer.load_state_dict
+    for step in range(ranks.UPDATES):
+        trainer.step([batch], 0.1, step)
+    job = SimpleNamespace(group=group, plan=trainer.plan)
+    assert list(ranks._not_the_mean(job, trainer, str(tmp_path))) == []
+    if lost:
+        monkeypatch.setattr(
+            trainer, "load_state_dict", lambda state: load({key: state[key] for key in state if lost not in key})
+        )
+    found = ranks._continued(job, trainer, [batch], 0.1, str(tmp_path))
+    assert len(found) == bool(lost) and all("differs after an update that goes on from" in what for what in found)
 
 
 def record(title, gradient=1.0, **settings):
