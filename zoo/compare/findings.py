@@ -62,7 +62,10 @@ def judge(proofs: Records, rounded: Records, mixed: Records | None = None) -> Ve
     for records in (rounded, mixed or {}):  # what only the run's own precision reaches
         findings = findings or _of_all(records, optimizer_findings) + _of_all(records, average_findings)
         findings = findings or _rounding_findings(proofs, records, rounded if records is mixed else {})
-    return Verdict(findings + opinion_findings(proofs) + _without_gradient(rounded), found, without_opinion)
+    shared = opinion_findings(proofs)
+    known = {finding.what for finding in shared}
+    shared += [finding for finding in opinion_findings(mixed or {}) if finding.what not in known]
+    return Verdict(findings + shared + _without_gradient(rounded), found, without_opinion)
 
 
 def _of_all(records: Records, find: Callable[[str, Record], list["Finding"]]) -> list["Finding"]:

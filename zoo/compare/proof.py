@@ -88,7 +88,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         if number in (0, UPDATES - 1):
             _reload(trainer, micro_batches, lr, number)
         add_update(result, job, trainer, micro_batches, lr, number)
-        if number == 0 and compute == "fp64" and opinions.has_loss(job):
+        if number == 0 and opinions.is_judged(job, trainer):
             loss = result.steps[0]["loss"]
             found = opinions.of_loss(job, trainer, weights, micro_batches, batches[:accumulate], loss)
             result.settings["opinions"] += [[what, result.files["objective"]] for what in found]

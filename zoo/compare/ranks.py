@@ -51,7 +51,7 @@ def record(
         part = batches[number * count : (number + 1) * count]
         on_device = [trainer.to_device(batch) for batch in part]
         proof.add_update(result, job, trainer, on_device, lr, number)
-        if number == 0 and compute == "fp64" and opinions.has_loss(job):
+        if number == 0 and opinions.is_judged(job, trainer):
             found = opinions.of_loss(job, trainer, weights, on_device, part, result.steps[0]["loss"])
             result.settings["opinions"] += [[what, result.files["objective"]] for what in found]
     apart = [*_unequal(job, trainer), *_not_the_mean(job, trainer, run)]

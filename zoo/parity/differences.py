@@ -55,6 +55,7 @@ LEAST_UNITS = 0.1  # rounding of the coarsest output of a network: less means th
 GRADIENT_EXCESS = 10.0  # a gradient's deviation in fp32 as a multiple of another framework's, to be reported
 SINGLE_SAFETY = 10.0  # the gradient of one number, a sum over whole activations, may deviate so many times as far
 COMMON_SHARE = 0.2  # of these, by which three quarters of all matrices or vectors may be longer, or shorter
+DEVIATIONS = 3.0  # standard deviations of the part of rounding along a gradient, in 16 bits
 GRADIENT_SAFETY = 8.0  # a gradient in 16 bits may differ by so many times what its rounding in fp32 lets expect
 LOSS_UNITS = 8  # units of 16 bits: rounding of a loss, a mean over samples, that is never reported
 NO_GRADIENT = 1e-6  # of the largest gradient: 0 but for rounding
@@ -277,30 +278,43 @@ def _gradient_errors(
 ) -> dict[str, float]:
     """Return by which multiple of what rounding explains each gradient of a framework differs from that in fp64.
 
-    Or from that of the nearest framework with the same 16 bits, which is more accurate.
+    Or from that of the nearest framework with the same 16 bits, which is more accurate. A gradient whose terms cancel
+    is rounded more, in 16 bits as in fp32. Rounding has no direction: of a few numbers, it may all lie along them.
     """
-    precision, found, apart = rounded[title].precision, {}, {}
-    for event in (event for event in gradients if title in event.keys):
+    precision, found, along, apart = rounded[title].precision, {}, {}, {}
+    gradients = [event for event in gradients if title in event.keys]
+    in_fp32: dict[str, np.ndarray] = {}
+    if title in finer:
+        in_fp32 = {
+            event.name: np.abs(_deviations(proofs[title], finer[title], event.keys[title])) for event in gradients
+        }
+    usual = float(np.median([distance for _, distance in in_fp32.values()])) if in_fp32 else 0.0
+    for event in gradients:
         limits, key = np.array(GRADIENT_SHARES[precision]), event.keys[title]
-        safety = SINGLE_SAFETY if math.prod(proofs[title].shapes[key]) == 1 else 1.0
+        size = math.prod(proofs[title].shapes[key])
+        safety = SINGLE_SAFETY if size == 1 else 1.0
+        if title in finer:
+            safety *= max(1.0, in_fp32[event.name][1] / usual) if usual else 1.0
         limits *= safety
         if title in finer:
             growth = GRADIENT_SAFETY * ROUNDING_UNITS[precision] / ROUNDING_UNITS["fp32"]
-            limits = np.maximum(limits, growth * np.abs(_deviations(proofs[title], finer[title], key)))
+            limits = np.maximum(limits, growth * in_fp32[event.name])
         peers = [each for each in event.keys if each != title and precision == rounded[each].precision != "fp32"]
         if peers:
             limits *= COMMON_ROUNDING
             pairs = [np.abs(_deviations(proofs[title], rounded[title], key, rounded[peer])) for peer in peers]
             apart[event.name] = min(float((pair / PAIR_SHARES[precision]).max()) for pair in pairs) / safety
-        found[event.name] = _deviations(proofs[title], rounded[title], key) / limits
+        deviations = _deviations(proofs[title], rounded[title], key)
+        along[event.name] = float(deviations[0] / limits[0])
+        if title in finer:
+            limits[0] = max(limits[0], limits[1] * min(1.0, DEVIATIONS / math.sqrt(size)))
+        found[event.name] = np.abs(deviations / limits)
     kinds = {name: len(proofs[title].shapes[f"update 1/gradient/{name}"]) > 1 for name in found}
     common = {}
     for kind in set(kinds.values()):
-        lengths = sorted(found[name][0] for name in found if kinds[name] == kind)
+        lengths = sorted(along[name] for name in along if kinds[name] == kind)
         common[kind] = max(0.0, lengths[len(lengths) // 4], -lengths[-1 - len(lengths) // 4]) / COMMON_SHARE
-    return {
-        name: float(np.abs([*both, common[kinds[name]], apart.get(name, 0.0)]).max()) for name, both in found.items()
-    }
+    return {name: float(np.max([*both, common[kinds[name]], apart.get(name, 0.0)])) for name, both in found.items()}
 
 
 def _deviations(proof: Record, rounded: Record, key: str, other: Record | None = None) -> np.ndarray:

@@ -220,3 +220,10 @@ def test_autocast_that_is_ignored():
     (finding,) = judge(fp64, fp32, {**rounded, "paddle": fp32["paddle"]._replace(precision="fp16")}).findings
     assert finding.titles == ("paddle",) and finding.places == ("paddle/precision.py",)
     assert "the model computes in more bits" in finding.what
+
+
+def test_what_the_reference_finds_in_16_bits():
+    fp64, fp32 = proofs.make(proofs.RIGHT)
+    fp64["torch"].settings["opinions"] = [["a", ["a.py"]]]
+    mixed = {"torch": fp32["torch"]._replace(settings={**fp32["torch"].settings, "opinions": [["a", []], ["b", []]]})}
+    assert [finding.what for finding in judge(fp64, fp32, mixed).findings] == ["a", "b"]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from tests.test_architecture import NAMES, imports
 from tests.zoo.trainer import loss_cases, margin_cases
@@ -25,6 +26,7 @@ from zoo.tasks import load_task
 from zoo.trainer import numpy_ops
 from zoo.trainer.objectives import Classification
 from zoo.trainer.pixels import resize_bilinear
+from zoo.trainer.plan import Mode
 
 GROUP = Group(SimpleNamespace(rank=0, size=1), {}, None)
 FP64 = adapter.FP64_MODES[0]
@@ -95,6 +97,19 @@ def test_the_definition_knows_better_than_all_frameworks():
     assert "does not fit the loss" in gradient
     trainer.objective.total = scaled(0.0)  # no gradient at all is a finding on every parameter, and not on the loss
     assert of_loss(trainer, [loss_cases.samples(False)], loss()) == []
+
+
+def test_a_loss_in_16_bits_is_that_of_its_outputs():
+    loss = load_loss("classify", "cross_entropy")(label_smoothing=0.1)
+    mode = Mode("bf16", "O1", None, False)
+    trainer = loss_cases.make(adapter, "cross_entropy", {"label_smoothing": 0.1}, False, mode)
+    job = SimpleNamespace(loss=loss)
+    assert opinions.is_judged(job, trainer)
+    assert not opinions.is_judged(job, SimpleNamespace(mode=mode._replace(compile=True)))
+    assert of_loss(trainer, [loss_cases.samples(False)], loss) == []
+    trainer.objective.dtype = torch.bfloat16
+    (value,) = of_loss(trainer, [loss_cases.samples(False)], loss)
+    assert "the loss of the first update is" in value
 
 
 @pytest.mark.parametrize("variant", margin_cases.VARIANTS)

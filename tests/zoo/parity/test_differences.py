@@ -333,6 +333,25 @@ def test_a_gradient_that_fp32_amplifies_may_differ_in_16_bits(right):
         assert any(d.is_beyond for d in found) == is_found
 
 
+@pytest.mark.parametrize(
+    "rounding, along, is_found", [(1e-6, 1.4, False), (1e-6, 1.8, True), (3e-6, 1.8, False), (3e-6, 5.0, True)]
+)
+def test_a_gradient_of_few_numbers_whose_terms_cancel_may_differ_more_in_16_bits(rounding, along, is_found, right):
+    """All of the rounding lies along them; in fp32, the others are rounded by 1e-6."""
+    fp64, fp32 = right
+    keys = [key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/")]
+    key = "update 1/gradient/stage.bn.weight"
+    assert fp64["torch"].get(key).size < 9
+
+    def scaled(precision, factors):
+        excerpts = {each: (1 + factors.get(each, 0.0)) * fp64["torch"].excerpts[each] for each in keys}
+        return {"torch": fp32["torch"]._replace(precision=precision, excerpts={**fp32["torch"].excerpts, **excerpts})}
+
+    in_fp32 = scaled("fp32", {**dict.fromkeys(keys, 1e-6), key: rounding})
+    found = differences.excess_rounding(fp64, scaled("bf16", {key: along}), in_fp32)
+    assert any(d.is_beyond for d in found) == is_found
+
+
 def in_16_bits(fp64, change):
     """Return records in fp16 whose values are those of fp64, rounded and changed: change(title, key, values)."""
     return {
