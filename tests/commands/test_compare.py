@@ -52,7 +52,7 @@ def test_two_frameworks_agree(clips, tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, timeout=200, cwd=tmp_path, env=variables)
     assert done.returncode == 0, done.stderr + done.stdout
     made = tmp_path / "runs/compare-tsm_demo-2"
-    ends = (".jsonl", "-fp64.safetensors", "-rounded.safetensors", ".log", "-ranks.safetensors", "-ranks.log")
+    ends = (".jsonl", "-fp64.safetensors", "-rounded.safetensors", ".log", "-ranks.safetensors", "-ranks.log", "-run")
     assert {"curves.png", "report.html", *(name + end for name in names for end in ends)} == set(os.listdir(made))
     assert (made / "curves.png").read_bytes().startswith(b"\x89PNG\r\n")
     page = (made / "report.html").read_text()
