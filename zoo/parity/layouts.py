@@ -50,6 +50,9 @@ def pair(ours: Sequence[Any], theirs: Sequence[Any], rule: str) -> dict[str, Sou
 def _biases(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Source]:
     """Pair the biases of recurrent cells of which one has a bias for the input and for the state, and one their sum."""
     our, their = ([tensors[role] for role in BIASES if role in tensors] for tensors in (ours, theirs))
+    weight = ours.get("weight_hh")
+    if weight is None or weight.shape[0] == 3 * weight.shape[1]:  # a GRU multiplies only one of them by its gate
+        return {}
     if (len(our), len(their)) == (2, 1) and {tensor.shape for tensor in our} == {their[0].shape}:
         return {their[0].name: Source(tuple(tensor.name for tensor in our), (("sum",),), "gates")}
     if (len(our), len(their)) == (1, 2) and {tensor.shape for tensor in their} == {our[0].shape}:
