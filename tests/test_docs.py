@@ -14,18 +14,21 @@ from typing import NamedTuple
 import pytest
 
 from evidence import __main__ as evidence
-from tests import keys_page
+from tests import differences_page, keys_page
+from tests.helpers import pins
 from tests.helpers.paths import ROOT
 from zoo import cli, data, optim
 from zoo.config import schema
 from zoo.losses import LOSSES, load_loss
 from zoo.models import list_models, load_spec
+from zoo.parity import facts
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md", "evidence/README.md")),
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
 FOLDERS = ("configs/", "data/", "docs/", "evidence/", "tests/", "tools/", "zoo/", "requirements/")
+WRITTEN = (keys_page.PAGE, differences_page.PAGE)  # by programs
 COMMANDS = {**cli.COMMANDS, **{f"evidence {name}": entry for name, entry in evidence.COMMANDS.items()}}
 EXTENSIONS = ("py", "rec", "idx", "list", "txt", "safetensors")  # train.rec is a file and not a key of `train`
 MAX_README_LINES = 130
@@ -168,8 +171,17 @@ def test_the_page_of_keys_is_that_of_the_annotations():
     assert {"base", "seed", "optim.groups.match", "upstream.commit"} <= documented
 
 
+def test_the_page_of_differences_is_that_of_the_facts():
+    page, text = differences_page.PAGE.read_text(encoding="utf-8"), differences_page.page()
+    assert page == text, "run python -m tests.differences_page"
+    assert len(re.findall(r"^\| (?!what \||---)", text, flags=re.MULTILINE)) == len(facts.facts())
+    versions, installed = differences_page.VERSIONS, pins.locked("requirements/all.txt")
+    assert [versions["PaddlePaddle"], versions["MindSpore"]] == [installed["paddlepaddle"], installed["mindspore"]]
+    assert versions["PyTorch"] == pins.locked("requirements/torch-cpu.txt")["torch"]
+
+
 def test_the_documentation_is_short():
-    pages = [read(page) for page in PAGES if page.parent.name == "docs" and page != keys_page.PAGE]
+    pages = [read(page) for page in PAGES if page.parent == ROOT / "docs" and page not in WRITTEN]
     assert len(pages) <= MAX_PAGES and sum(len(page.split()) for page in pages) <= MAX_WORDS
     assert len(read(ROOT / "README.md").splitlines()) <= MAX_README_LINES
 
