@@ -197,17 +197,19 @@ def _in_16_bits(difference: Difference, precision: str) -> Difference:
     return difference._replace(limit=MIXED_UNITS * ROUNDING_UNITS[precision] * difference.magnitude)
 
 
-def group(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
-    """Return what differs by the module that makes it, in the order of the computation.
+def group(differences: Sequence[Difference]) -> dict[tuple[str, bool], list[Difference]]:
+    """Return what differs by the module that makes it and whether it is a statistic, in the order of the computation.
 
-    The gradient of a parameter belongs to its module, an update to the optimizer. Code between two modules that changes
-    the input of the second one changes the gradient of the first one's output, too, which is not repeated.
+    The gradient of a parameter belongs to its module, an update to the optimizer; statistics have options of their own,
+    and so causes. Code between two modules that changes the input of the second one changes the gradient of the first
+    one's output, too, which is not repeated.
     """
-    groups: dict[str, list[Difference]] = {}
+    groups: dict[tuple[str, bool], list[Difference]] = {}
     for difference in (each for each in differences if each.is_beyond and not _follows(each, differences)):
         event = difference.event
         module = event.name if event.part in (*FORWARD, *BACKWARD) else event.name.rpartition(".")[0]
-        groups.setdefault(OPTIMIZER if event.part == "change" else module, []).append(difference)
+        key = OPTIMIZER if event.part == "change" else module, event.part == "statistic"
+        groups.setdefault(key, []).append(difference)
     return groups
 
 
@@ -222,10 +224,12 @@ def _follows(difference: Difference, all_differences: Sequence[Difference]) -> b
     return any(each.is_beyond for each in following)
 
 
-def findings(groups: Mapping[str, Sequence[Difference]], reference: Record, other: Record) -> list[Finding]:
+def findings(
+    groups: Mapping[tuple[str, bool], Sequence[Difference]], reference: Record, other: Record
+) -> list[Finding]:
     """Return findings: modules of equal classes whose first difference is of one kind and has one cause are one."""
     merged: dict[tuple, Finding] = {}
-    for module, found in groups.items():
+    for (module, _), found in groups.items():
         finding = _finding(module, found, reference, other)
         key = finding.kinds, finding.what.partition(" of ")[0], finding.cause
         if key in merged:
