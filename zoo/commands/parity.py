@@ -57,18 +57,19 @@ def parser() -> program.Parser:
         action="append",
         default=[],
         metavar="NAME | SIDE=FUNCTION",
-        help="cross_entropy, mse or binary_cross_entropy, of the first output with the input `label`; or for each side "
-        "a function of outputs and inputs; default: a random weight for each element of the outputs",
+        help="cross_entropy, mse or binary_cross_entropy, of the first output with the input `label`, which no model "
+        "gets; or for each side a function of outputs and inputs; default: random weights of the outputs' elements",
     )
     add(
         "--optimizer",
         action="append",
         default=[],
         metavar="NAME(KEY=VALUE) | SIDE=FUNCTION",
-        help="of the zoo, such as sgd(lr=0.1); or for each side a function of the parameters that returns its own",
+        help="of the zoo, such as sgd(lr=0.1); or for each side a function of the parameters, or of `model`, that "
+        "returns one or several of its own",
     )
     add("--updates", type=int, default=3, metavar="N", help="with --optimizer; default 3")
-    add("--accept", action="append", default=[], metavar="MODULE", help="of the reference, whose difference is known")
+    add("--accept", action="append", default=[], metavar="MODULE | FACT", help="whose difference is known")
     add("--map", action="append", default=[], metavar="SIDE=FILE", help="names of tensors in the reference, YAML")
     add("--python", action="append", default=[], metavar="SIDE=PATH", help="the interpreter of a side")
     add("--channels-last", action="append", default=[], metavar="SIDE", help="takes images with channels last")

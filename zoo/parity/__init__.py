@@ -41,10 +41,12 @@ def compare(
             They are keywords of the model where it has all of their names, else positional.
         loss: cross_entropy, mse or binary_cross_entropy of the first output with the input `label`; or a function of
             (outputs, inputs) per side. None: a random weight for every element of the outputs.
-        optimizer: of the zoo, such as "sgd(lr=0.1, momentum=0.9)"; or a function of the list of parameters per side
-            (in JAX, of nothing) that returns the framework's own. None: gradients alone are compared.
+        optimizer: of the zoo, such as "sgd(lr=0.1, momentum=0.9)"; or, per side, a function that returns one or several
+            of the framework's own, given the list of parameters, or the model if its parameter is called `model` (in
+            JAX, given nothing). None: gradients alone are compared.
         updates: with an optimizer.
-        accept: modules of the reference whose differences are known; those behind them are judged all the same.
+        accept: modules of the reference, or facts, whose differences are known; what lies behind them is judged all
+            the same.
         mapping: names or file by which tensors of a side are found in the reference, by its title.
         python: interpreter of a side, by title; the default is this one.
         channels_last: titles of the sides that take 4-D and 5-D inputs with channels last.

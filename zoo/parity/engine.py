@@ -143,7 +143,7 @@ def _opened(request: Request, folder: Path, stack: ExitStack) -> list[Opened]:
         place = folder / f"{number}-{side.title.replace(':', '-').replace('/', '-')}"
         session = Session(side, place)
         stack.callback(session.close)
-        session.send({"withheld": [losses.LABEL] if request.loss else []})
+        session.send({"withheld": [losses.LABEL] if request.loss or side.loss else []})
         sessions.append(session)
     return [_described(session, session.receive()) for session in sessions]
 

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,7 +81,7 @@ def spec_of(value: str | Callable[..., Any]) -> str:
     return f"{os.path.abspath(file)}:{name}"
 
 
-def load(spec: str) -> Callable[[], Any]:
+def load(spec: str) -> Callable[..., Any]:
     """Return the function of FILE.py:FUNCTION or MODULE:FUNCTION, with its arguments if the text has some.
 
     Raises:
@@ -98,7 +99,7 @@ def load(spec: str) -> Callable[[], Any]:
     if not callable(value):
         raise UserError(f"{spec}: {found['name']} is no function, but {type(value).__name__}; wrap it in one")
     arguments, keywords = _arguments(spec, found["arguments"] or "")
-    return (lambda: value(*arguments, **keywords)) if arguments or keywords else value
+    return partial(value, *arguments, **keywords) if arguments or keywords else value
 
 
 def _module(place: str) -> Any:

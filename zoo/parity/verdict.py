@@ -11,9 +11,12 @@ from zoo.parity.differences import Difference, Records, differences
 from zoo.parity.match import Match
 from zoo.parity.record import ROUNDING_UNITS, Call, Record
 
-OPTIMIZER = "optimizer"
+OPTIMIZER, LOSS = "optimizer", "loss"
 GRADIENTS = ("output gradient", "input gradient", "gradient")
 MIXED = ("fp16", "bf16")
+# Relative differences in fp64 that nobody would mend, such as constants of a library that are rounded to fp32.
+NEGLIGIBLE_ALONE, NEGLIGIBLE = 1e-8, 1e-6  # of a module alone; of the passes as they are, which amplify it
+NEGLIGIBLE_CHANGE = 2.0**-24  # of an optimizer alone, whose factors are such constants
 MIXED_UNITS = 8  # of 16 bits: rounding of a module whose inputs are rounded, too, that is never reported
 FORWARD, BACKWARD = ("input", "output"), ("output gradient", "input gradient")
 WORDS = {  # for a report, by the part that differs first
@@ -43,6 +46,7 @@ class Finding(NamedTuple):
         kinds: class names on both sides.
         what: the first tensor of each that differs.
         relative: largest difference, relative to the largest value.
+        fact: name of the fact that is the cause, "" if it is none.
         places: source files of the side that is compared, and lines of calls.
     """
 
@@ -53,6 +57,7 @@ class Finding(NamedTuple):
     limit: float
     cause: str
     remedy: str
+    fact: str
     places: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -147,7 +152,8 @@ class Judged(NamedTuple):
 
     def explained_by(self, proofs: Records, rounded: Records) -> "Judged":
         """Return the judgement with `is_explained`, given records in which the modules found are replaced."""
-        outputs = [d for d in differences(proofs, rounded) if d.event.name == "" and d.event.part == "output"]
+        all_differences = _notable(differences(proofs, rounded), NEGLIGIBLE)
+        outputs = [each for each in all_differences if each.event.name == "" and each.event.part == "output"]
         return self._replace(is_explained=not any(difference.is_beyond for difference in outputs))
 
 
@@ -179,15 +185,26 @@ def judge(
         proofs: of the passes as they are; of `alone` the side's modules had the reference's inputs.
         rounded: in fp32, perhaps not of both.
     """
-    natural, of_modules, other = differences(proofs, rounded), differences(alone, rounded), alone[titles[1]]
+    other = alone[titles[1]]
+    natural = _notable(differences(proofs, rounded), NEGLIGIBLE)
+    of_modules = _notable(differences(alone, rounded), NEGLIGIBLE_ALONE, NEGLIGIBLE_CHANGE)
     if other.precision in MIXED:  # whose rounding adds up as it may: each module is judged alone
         natural = [difference._replace(limit=np.inf) for difference in natural]
         of_modules = [_in_16_bits(difference, other.precision) for difference in of_modules]
     found = findings(group(of_modules), alone[titles[0]], other)
     if not found:
         found = first_beyond(natural, proofs[titles[1]])
-    known = [finding for finding in found if {*finding.modules} <= {*accepted}]
+    known = [finding for finding in found if {*finding.modules} <= {*accepted} or finding.fact in accepted]
     return Judged(titles, matched, natural, of_modules, [finding for finding in found if finding not in known], known)
+
+
+def _notable(differences: Sequence[Difference], share: float, of_changes: float | None = None) -> list[Difference]:
+    """Return differences with limits that are at least a share of the largest value."""
+    shares = {"change": of_changes or share}
+    return [
+        each._replace(limit=max(each.limit, shares.get(each.event.part, share) * each.magnitude))
+        for each in differences
+    ]
 
 
 def _in_16_bits(difference: Difference, precision: str) -> Difference:
@@ -248,11 +265,12 @@ def _finding(module: str, found: Sequence[Difference], reference: Record, other:
     kinds = tuple(next((c.kind for c in _calls(record) if c.name == module), "") for record in (reference, other))
     call = next((c for c in _calls(other) if c.name == module), None)
     guesses = other.settings.get("guesses", {})
-    cause, remedy = next((guesses[key] for key in _keys(module, first) if key in guesses), ("", ""))
+    cause, remedy, fact = next((guesses[key] for key in _keys(module, first) if key in guesses), ("", "", ""))
     cause = cause or _pattern(first, reference, other)
     limit = first.limit / first.magnitude if first.magnitude else first.limit
     places = _places(first, call)
-    return Finding((module,), (kinds[0], kinds[1]), first.event.part, first.relative, limit, cause, remedy, places)
+    part = first.event.part
+    return Finding((module,), (kinds[0], kinds[1]), part, first.relative, limit, cause, remedy, fact, places)
 
 
 def _pattern(difference: Difference, reference: Record, other: Record) -> str:
@@ -266,8 +284,8 @@ def _pattern(difference: Difference, reference: Record, other: Record) -> str:
 
 def _keys(module: str, difference: Difference) -> list[str]:
     """Return the keys of guesses that explain a module's first difference."""
-    if module == OPTIMIZER:
-        return [OPTIMIZER]
+    if module == OPTIMIZER or difference.event.part == LOSS:
+        return [module or LOSS]
     if difference.event.part == "statistic":
         return [f"statistic/{module}"]
     return [f"{stage}/{module}" for stage in (difference.event.stage, "training", "evaluation")]

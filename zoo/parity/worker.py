@@ -85,7 +85,7 @@ class Worker:
         Args:
             withheld: inputs that are not the model's.
         """
-        self.given = {name: value for name, value in self.inputs.items() if name not in withheld}
+        self.given = {name: value for name, value in self.inputs.items() if name.partition(".")[0] not in withheld}
         model, record = self.build("fp32"), empty(self.side.framework, "fp32", {})
         probe = Probe(model.modules(), record, EVALUATION)
         model.run(self.given, probe, None)
@@ -178,7 +178,9 @@ class _Passes:
         worker = self.worker
         weighting = losses.Weighting(self.order.loss, worker.inputs, self._like_reference)
         probe = self._probe(TRAINING) if number == 0 else None
-        result = self.model.run(worker.given, probe, Objective(weighting, load_function(worker.side.loss)))
+        result = self.model.run(
+            worker.given, probe, Objective(weighting, worker.inputs, load_function(worker.side.loss))
+        )
         if probe is not None:
             probe.close()
         return (result.loss if weighting.loss is None else weighting.loss), result.gradients
@@ -257,7 +259,7 @@ class _Passes:
 
     def _note(self, key: str, guess: facts.Guess | None) -> None:
         if guess is not None:
-            self.record.settings["guesses"][key] = [guess.cause, guess.remedy]
+            self.record.settings["guesses"][key] = [guess.cause, guess.remedy, guess.fact]
 
     def _named(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return tensors of the model by the reference's names."""

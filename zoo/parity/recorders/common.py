@@ -34,10 +34,12 @@ class Objective(NamedTuple):
 
     Attributes:
         weights: of the elements of the outputs, whose weighted sum is derived.
+        inputs: all of them, by name.
         loss: of the side itself, a function of the framework's outputs and inputs; None for the weighted sum.
     """
 
     weights: Callable[[list[np.ndarray]], list[np.ndarray]]
+    inputs: Mapping[str, np.ndarray]
     loss: Callable[[Any, Any], Any] | None = None
 
 
@@ -133,6 +135,13 @@ def reporting(
             del vars(module)[method]
             if before[name] is not None:
                 vars(module)[method] = before[name]
+
+
+def optimizers(make: Callable[[Any], Any], parameters: Any, model: Any) -> list[Any]:
+    """Return the optimizers that a side's function makes: one, or several such as those of a GAN."""
+    by_model = next(iter(inspect.signature(make).parameters), "") == "model"
+    made = make(model if by_model else parameters)
+    return list(made) if isinstance(made, tuple | list) else [made]
 
 
 def arguments(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -22,7 +22,7 @@ from zoo.data.errors import UserError
 from zoo.parity.inputs import nested
 from zoo.parity.match import Tensor
 from zoo.parity.probe import Entry, Probe
-from zoo.parity.recorders.common import Objective, Pass, arguments, replaced, reporting, tensors_of
+from zoo.parity.recorders.common import Objective, Pass, arguments, optimizers, replaced, reporting, tensors_of
 
 DTYPES = {"fp64": mstype.float64, "fp32": mstype.float32, "fp16": mstype.float16, "bf16": mstype.bfloat16}
 TARGETS = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "npu": "Ascend", "ascend": "Ascend"}
@@ -99,8 +99,7 @@ class Model:
         for cell in self.cells.values():
             if isinstance(cell, DROPOUT):
                 cell.set_train(False)
-        given = {name: self._input(array) for name, array in inputs.items()}
-        positional, keywords = arguments(self.model.construct, nested(given))
+        positional, keywords = arguments(self.model.construct, self._inputs(inputs))
         trained = self._trained()
 
         total: Any = None
@@ -110,7 +109,7 @@ class Model:
 
             def forward() -> tuple[Any, Any]:
                 outputs = call(*positional, **keywords)
-                return objective and self._total(objective, outputs, given), outputs
+                return objective and self._total(objective, outputs), outputs
 
             if objective and trained:
                 differentiated = mindspore.value_and_grad(forward, None, list(trained.values()), has_aux=True)
@@ -121,13 +120,14 @@ class Model:
         value = None if total is None else float(total.asnumpy())
         return Pass(arrays_of(outputs), value, found)
 
-    def optimizer(self, make: Callable[[list[Parameter]], Any]) -> Callable[[Mapping[str, np.ndarray]], None]:
-        """Return a function that updates the weights along gradients, which `make` gives an optimizer for."""
-        optimizer = make(list(self._trained().values()))
+    def optimizer(self, make: Callable[[Any], Any]) -> Callable[[Mapping[str, np.ndarray]], None]:
+        """Return a function that updates the weights along gradients, by the optimizers that `make` returns."""
+        made = optimizers(make, list(self._trained().values()), self.model)
 
         def step(gradients: Mapping[str, np.ndarray]) -> None:
-            own = optimizer.parameters  # in the order of its groups
-            optimizer(tuple(like(each, gradients.get(each.name, np.zeros(each.shape))) for each in own))
+            for optimizer in made:
+                own = optimizer.parameters  # in the order of its groups
+                optimizer(tuple(like(each, gradients.get(each.name, np.zeros(each.shape))) for each in own))
 
         return step
 
@@ -135,13 +135,16 @@ class Model:
         """Return the rate of each dropout cell, which passes leave out."""
         return {name: _rate(cell) for name, cell in self.cells.items() if isinstance(cell, DROPOUT)}
 
-    def _total(self, objective: Objective, outputs: Any, inputs: Mapping[str, mindspore.Tensor]) -> mindspore.Tensor:
+    def _total(self, objective: Objective, outputs: Any) -> mindspore.Tensor:
         if objective.loss:
-            return objective.loss(outputs, nested(inputs))
+            return objective.loss(outputs, self._inputs(objective.inputs))
         tensors = flat(outputs)
         weights = objective.weights(arrays_of(outputs))
         pairs = [(tensor, weight) for tensor, weight in zip(tensors, weights) if tensor.is_floating_point()]
         return ops.addn([(tensor * like(tensor, weight)).sum().astype(self.dtype) for tensor, weight in pairs])
+
+    def _inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return nested({name: self._input(array) for name, array in inputs.items()})
 
     def _input(self, array: np.ndarray) -> mindspore.Tensor:
         return mindspore.Tensor(array, self.dtype if array.dtype.kind == "f" else None)

@@ -16,7 +16,7 @@ from zoo.data.errors import UserError
 from zoo.parity.inputs import nested
 from zoo.parity.match import Tensor
 from zoo.parity.probe import Entry, Probe
-from zoo.parity.recorders.common import Objective, Pass, arguments, replaced, reporting, tensors_of
+from zoo.parity.recorders.common import Objective, Pass, arguments, optimizers, replaced, reporting, tensors_of
 
 DTYPES: dict[str, Any] = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 STATISTICS = ("_mean", "_variance")  # which Paddle lists among the parameters
@@ -96,8 +96,7 @@ class Model:
                 layer.eval()
         for parameter in self.model.parameters():
             parameter.clear_gradient(False)
-        given = {name: self._input(array) for name, array in inputs.items()}
-        positional, keywords = arguments(self.model.forward, nested(given))
+        positional, keywords = arguments(self.model.forward, self._inputs(inputs))
         amp = paddle.amp.auto_cast(dtype=self.amp_dtype) if self.amp_dtype else nullcontext()
         # Compiled anew for each pass: Paddle traces Python code once, in training or in evaluation mode.
         model = paddle.jit.to_static(self.model.forward, full_graph=True) if self.is_compiled else self.model
@@ -107,7 +106,7 @@ class Model:
         ):
             with amp:
                 outputs = call(*positional, **keywords)
-                total = self._total(objective, outputs, given) if objective else None
+                total = self._total(objective, outputs) if objective else None
             if total is not None:
                 total.backward()
         gradients = {
@@ -118,17 +117,18 @@ class Model:
         value = None if total is None else float(total)
         return Pass(arrays_of(outputs), value, gradients)
 
-    def optimizer(self, make: Callable[[list[paddle.Tensor]], Any]) -> Callable[[Mapping[str, np.ndarray]], None]:
-        """Return a function that updates the weights along gradients, which `make` gives an optimizer for."""
+    def optimizer(self, make: Callable[[Any], Any]) -> Callable[[Mapping[str, np.ndarray]], None]:
+        """Return a function that updates the weights along gradients, by the optimizers that `make` returns."""
         trained = self._trained()
-        optimizer = make(list(trained.values()))
+        made = optimizers(make, list(trained.values()), self.model)
 
         def step(gradients: Mapping[str, np.ndarray]) -> None:
             for name, tensor in trained.items():
                 tensor.clear_gradient(False)
                 if name in gradients:
                     tensor.grad = self._own(name, tensor, gradients[name])
-            optimizer.step()
+            for optimizer in made:
+                optimizer.step()
 
         return step
 
@@ -136,13 +136,16 @@ class Model:
         """Return the rate of each dropout layer, which passes leave out."""
         return {name: float(layer.p) for name, layer in self.layers.items() if isinstance(layer, DROPOUT)}
 
-    def _total(self, objective: Objective, outputs: Any, inputs: Mapping[str, paddle.Tensor]) -> paddle.Tensor:
+    def _total(self, objective: Objective, outputs: Any) -> paddle.Tensor:
         if objective.loss:
-            return objective.loss(outputs, nested(inputs))
+            return objective.loss(outputs, self._inputs(objective.inputs))
         tensors = flat(outputs)
         weights = objective.weights(arrays_of(outputs))
         pairs = [(tensor, weight) for tensor, weight in zip(tensors, weights) if tensor.is_floating_point()]
         return paddle.add_n([(tensor * like(tensor, weight)).sum().astype(self.dtype) for tensor, weight in pairs])
+
+    def _inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return nested({name: self._input(array) for name, array in inputs.items()})
 
     def _input(self, array: np.ndarray) -> paddle.Tensor:
         return paddle.to_tensor(array, dtype=self.dtype if array.dtype.kind == "f" else None)

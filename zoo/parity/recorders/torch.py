@@ -11,7 +11,7 @@ from torch import nn
 from zoo.parity.inputs import nested
 from zoo.parity.match import Tensor
 from zoo.parity.probe import Probe
-from zoo.parity.recorders.common import Objective, Pass, arguments, replaced, tensors_of
+from zoo.parity.recorders.common import Objective, Pass, arguments, optimizers, replaced, tensors_of
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 COUNTER = "num_batches_tracked"
@@ -83,13 +83,12 @@ class Model:
                 module.eval()
         self.model.zero_grad(set_to_none=True)
         hooks = self._hooks(probe) if probe and not self.is_compiled else []
-        given = {name: self._input(array) for name, array in inputs.items()}
-        positional, keywords = arguments(self.model.forward, nested(given))
+        positional, keywords = arguments(self.model.forward, self._inputs(inputs))
         amp = torch.autocast(self.device.type, self.amp_dtype) if self.is_mixed else nullcontext()
         try:
             with torch.set_grad_enabled(training), amp:
                 outputs = self._call(positional, keywords, probe)
-                total = self._total(objective, outputs, given) if objective else None
+                total = self._total(objective, outputs) if objective else None
             if total is not None:
                 total.backward()
         finally:
@@ -110,9 +109,9 @@ class Model:
         probe.leave([array_of(tensor) for tensor in flat(outputs)])
         return outputs
 
-    def _total(self, objective: Objective, outputs: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def _total(self, objective: Objective, outputs: Any) -> torch.Tensor:
         if objective.loss:
-            return objective.loss(outputs, nested(inputs))
+            return objective.loss(outputs, self._inputs(objective.inputs))
         weights = objective.weights([array_of(tensor) for tensor in flat(outputs)])
         terms = [
             (tensor * torch.from_numpy(weight).to(self.device, tensor.dtype)).sum()
@@ -121,21 +120,26 @@ class Model:
         ]
         return torch.stack([term.to(self.dtype) for term in terms]).sum()
 
-    def optimizer(self, make: Callable[[list[nn.Parameter]], Any]) -> Callable[[Mapping[str, np.ndarray]], None]:
-        """Return a function that updates the weights along gradients, which `make` gives an optimizer for."""
-        optimizer = make([parameter for parameter in self.model.parameters() if parameter.requires_grad])
+    def optimizer(self, make: Callable[[Any], Any]) -> Callable[[Mapping[str, np.ndarray]], None]:
+        """Return a function that updates the weights along gradients, by the optimizers that `make` returns."""
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        made = optimizers(make, trained, self.model)
 
         def step(gradients: Mapping[str, np.ndarray]) -> None:
             for name, parameter in self.model.named_parameters():
                 gradient = gradients.get(name)
                 parameter.grad = None if gradient is None else torch.from_numpy(np.array(gradient)).to(parameter)
-            optimizer.step()
+            for optimizer in made:
+                optimizer.step()
 
         return step
 
     def dropout(self) -> dict[str, float]:
         """Return the rate of each dropout module, which passes leave out."""
         return {name: float(each.p) for name, each in self.model.named_modules() if isinstance(each, DROPOUT)}
+
+    def _inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return nested({name: self._input(array) for name, array in inputs.items()})
 
     def _input(self, array: np.ndarray) -> torch.Tensor:
         tensor = torch.from_numpy(np.array(array)).to(self.device)
