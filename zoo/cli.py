@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": ("zoo.commands.compare", "compare frameworks update by update"),
     "compare seeds": ("zoo.commands.seeds", "compare frameworks by the metrics of several seeds"),
     "parity": ("zoo.commands.parity", "compare models of any frameworks, module by module"),
+    "parity transfer": ("zoo.commands.transfer", "move a checkpoint of any model to another framework"),
     "data prepare": ("zoo.commands.prepare", "check a data set and write copies that load faster"),
     "data import": ("zoo.commands.import_labels", "masks from labels of LabelMe, COCO, CVAT and VOC"),
     "data align": ("zoo.commands.align", "cut faces out of photos, aligned"),

@@ -44,14 +44,7 @@ def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("sides", nargs="+", metavar="SIDE=MODEL", help="two or more; the first one is the reference")
-    add(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="DTYPE:SHAPE, of normal numbers or integers from 0 to 9; DTYPE:SHAPE:LOW:HIGH; or a file .npy or .npz; "
-        "a dot in NAME makes a dictionary; repeatable",
-    )
+    add_input_arguments(parser)
     add(
         "--loss",
         action="append",
@@ -71,12 +64,25 @@ def parser() -> program.Parser:
     add("--updates", type=int, default=3, metavar="N", help="with --optimizer; default 3")
     add("--accept", action="append", default=[], metavar="MODULE | FACT", help="whose difference is known")
     add("--map", action="append", default=[], metavar="SIDE=FILE", help="names of tensors in the reference, YAML")
-    add("--python", action="append", default=[], metavar="SIDE=PATH", help="the interpreter of a side")
-    add("--channels-last", action="append", default=[], metavar="SIDE", help="takes images with channels last")
-    add("--seed", type=int, default=0, metavar="N", help="of the inputs; default 0")
     add("--out", metavar="DIR", help="folder to keep the records in")
     add("--html", metavar="FILE", help="page of all modules")
     return parser
+
+
+def add_input_arguments(parser: program.Parser) -> None:
+    """Add the options of the inputs, and of the processes that get them."""
+    add = parser.add_argument
+    add(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="DTYPE:SHAPE, of normal numbers or integers from 0 to 9; DTYPE:SHAPE:LOW:HIGH; or a file .npy or .npz; "
+        "a dot in NAME makes a dictionary; repeatable",
+    )
+    add("--python", action="append", default=[], metavar="SIDE=PATH", help="the interpreter of a side")
+    add("--channels-last", action="append", default=[], metavar="SIDE", help="takes images with channels last")
+    add("--seed", type=int, default=0, metavar="N", help="of the inputs; default 0")
 
 
 def request_from(arguments) -> Request:

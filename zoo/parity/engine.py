@@ -120,35 +120,40 @@ def run(request: Request, place: str | None = None) -> Result:
 
 
 def _run(request: Request, folder: Path) -> Result:
-    files.write(str(folder / INPUTS), dict(request.inputs), {NAMES: json.dumps(list(request.inputs))})
+    write_inputs(request, folder)
     with ExitStack() as stack:
-        opened = _opened(request, folder, stack)
+        opened = open_sides(request, folder, stack)
         reference, *others = opened
         judged = []
         for precision in reference.precisions:
-            _order(reference, Order(f"{NATURAL}-{precision}", precision, **_training(request)))
+            ask(reference, Order(f"{NATURAL}-{precision}", precision, **_training(request)))
         for other in others:
             judged.append(_compare(request, reference, other))
     return Result(judged)
+
+
+def write_inputs(request: Request, folder: Path) -> None:
+    files.write(str(folder / INPUTS), dict(request.inputs), {NAMES: json.dumps(list(request.inputs))})
 
 
 def _training(request: Request) -> dict[str, Any]:
     return {"loss": request.loss, "optimizer": request.optimizer, "updates": request.updates}
 
 
-def _opened(request: Request, folder: Path, stack: ExitStack) -> list[Opened]:
+def open_sides(request: Request, folder: Path, stack: ExitStack) -> list[Opened]:
     """Start all sides at once, and return them with the outlines of their models."""
     sessions = []
     for number, side in enumerate(request.sides):
         place = folder / f"{number}-{side.title.replace(':', '-').replace('/', '-')}"
         session = Session(side, place)
         stack.callback(session.close)
-        session.send({"withheld": [losses.LABEL] if request.loss or side.loss else []})
+        withheld = [losses.LABEL] if request.loss or side.loss else []
+        session.send({"do": "outline", "withheld": withheld})
         sessions.append(session)
-    return [_described(session, session.receive()) for session in sessions]
+    return [_describe(session, session.receive()) for session in sessions]
 
 
-def _described(session: Session, answer: Mapping[str, Any]) -> Opened:
+def _describe(session: Session, answer: Mapping[str, Any]) -> Opened:
     record = load_record(str(session.folder / OUTLINE))
     tensors = [match.Tensor(name, tuple(shape), *rest) for name, shape, *rest in answer["tensors"]]
     calls = next(iter(record.passes.values()))
@@ -158,13 +163,19 @@ def _described(session: Session, answer: Mapping[str, Any]) -> Opened:
     return Opened(session, outline, precisions, answer["has_gradients"], answer["dropout"], answer["version"])
 
 
-def _order(opened: Opened, order: Order) -> None:
-    words = {**order._asdict(), "forced": [list(identity) for identity in order.forced]}
-    opened.session.ask({"order": words})
+def ask(opened: Opened, order: Order) -> None:
+    """Let a side make a record."""
+    opened.session.ask({"do": "record", **order._asdict()})
 
 
-def _record(opened: Opened, name: str) -> Record:
+def record_of(opened: Opened, name: str) -> Record:
     return load_record(str(opened.session.folder / f"{name}.safetensors"))
+
+
+def finest(reference: Opened, other: Opened) -> tuple[str, str]:
+    """Return the precision of each in which they are compared: fp64, if both have it."""
+    precision = FINE if FINE in other.precisions and FINE in reference.precisions else other.precisions[-1]
+    return precision if precision in reference.precisions else reference.precisions[0], precision
 
 
 def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
@@ -172,31 +183,30 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
     title = other.session.side.title
     given = request.mappings.get(title)
     matched = match.match(reference.outline, other.outline, mapping.load(given) if isinstance(given, str) else given)
-    _require_sources(title, matched)
+    match.require_complete(matched, title, f"--map {title}=FILE")
     (other.session.folder / MATCH).write_text(mapping.to_json(matched), encoding="utf-8")
-    precision = FINE if FINE in other.precisions and FINE in reference.precisions else other.precisions[-1]
-    base = precision if precision in reference.precisions else reference.precisions[0]
+    base, precision = finest(reference, other)
     common = {"partner": str(reference.session.folder), **_training(request)}
     natural = f"{NATURAL}-{base}"
     forced = tuple(dict.fromkeys(matched.calls.values()))
-    _order(other, Order(f"{NATURAL}-{precision}", precision, reference=natural, **common))
-    _order(other, Order(ALONE, precision, reference=natural, forced=forced, **common))
+    ask(other, Order(f"{NATURAL}-{precision}", precision, reference=natural, **common))
+    ask(other, Order(ALONE, precision, reference=natural, forced=forced, **common))
     if COARSE in other.precisions and precision != COARSE:
-        _order(other, Order(f"{NATURAL}-{COARSE}", COARSE, reference=f"{NATURAL}-{COARSE}", **common))
+        ask(other, Order(f"{NATURAL}-{COARSE}", COARSE, reference=f"{NATURAL}-{COARSE}", **common))
     names = (reference.session.side.title, title)
-    proofs = {names[0]: _record(reference, natural), names[1]: _record(other, f"{NATURAL}-{precision}")}
+    proofs = {names[0]: record_of(reference, natural), names[1]: record_of(other, f"{NATURAL}-{precision}")}
     rounded = {
-        name: _record(opened, f"{NATURAL}-{COARSE}")
+        name: record_of(opened, f"{NATURAL}-{COARSE}")
         for name, opened in zip(names, (reference, other))
         if COARSE in opened.precisions and (opened is reference or precision != COARSE)
     }
-    alone = {names[0]: proofs[names[0]], names[1]: _record(other, ALONE)}
+    alone = {names[0]: proofs[names[0]], names[1]: record_of(other, ALONE)}
     judged = judge(names, matched, proofs, alone, rounded, request.accepted)
     judged = judged._replace(dropout=_dropout(reference, other, matched))
     suspects = [identity for identity in forced if identity[0] in judged.suspects()]
     if suspects and not judged.agrees_as_a_whole:
-        _order(other, Order(EXPLAINED, precision, reference=natural, forced=tuple(suspects), **common))
-        judged = judged.explained_by({**proofs, names[1]: _record(other, EXPLAINED)}, rounded)
+        ask(other, Order(EXPLAINED, precision, reference=natural, forced=tuple(suspects), **common))
+        judged = judged.explained_by({**proofs, names[1]: record_of(other, EXPLAINED)}, rounded)
     return judged
 
 
@@ -208,17 +218,3 @@ def _dropout(reference: Opened, other: Opened, matched: match.Match) -> dict[str
         for own, rate in other.dropout.items()
         if names.get(own) in reference.dropout and reference.dropout[names[own]] != rate
     }
-
-
-def _require_sources(title: str, matched: match.Match) -> None:
-    for name, candidates in matched.ambiguous.items():
-        raise UserError(
-            f"{title}: {name} could be {', '.join(candidates)} of the reference; "
-            f"write {name}: NAME to a file and give it as --map {title}=FILE"
-        )
-    if matched.missing:
-        raise UserError(
-            f"{title}: {len(matched.missing)} tensors have no counterpart in the reference, such as "
-            f"{', '.join(matched.missing[:3])}; the reference's {len(matched.unused)} others: "
-            f"{', '.join(matched.unused[:3])}; write OTHER: NAME to a file and give it as --map {title}=FILE"
-        )

@@ -121,6 +121,26 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
     )
 
 
+def require_complete(matched: Match, title: str, option: str) -> None:
+    """Raise UserError if a tensor has no source, or several that are as good.
+
+    Args:
+        title: of the side that lacks sources.
+        option: by which a mapping is given.
+    """
+    for name, candidates in matched.ambiguous.items():
+        raise UserError(
+            f"{title}: {name} could be {', '.join(candidates)} of the reference; "
+            f"write {name}: NAME to a file and give it as {option}"
+        )
+    if matched.missing:
+        raise UserError(
+            f"{title}: {len(matched.missing)} tensors have no counterpart in the reference, such as "
+            f"{', '.join(matched.missing[:3])}; the reference's {len(matched.unused)} others: "
+            f"{', '.join(matched.unused[:3])}; write OTHER: NAME to a file and give it as {option}"
+        )
+
+
 def _whole(ours: Sequence[Item], theirs: Sequence[Item], pairs: Mapping[int, int]) -> dict[Key, Key]:
     """Return the calls of paired items that are whole modules on both sides."""
     parts = [

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.data.errors import UserError
-from zoo.parity import facts, losses, mapping, updates
+from zoo.parity import checkpoints, facts, losses, mapping, updates
 from zoo.parity.probe import Archive, Identity, Partner, Probe, axes
 from zoo.parity.record import Call, Record, empty
 from zoo.parity.record import load as load_record
@@ -46,6 +46,7 @@ class Order(NamedTuple):
         forced: the reference's calls whose tensors replace those of the model.
         loss: name of one of zoo/parity/losses.py; None for random weights of the outputs, or the side's own.
         optimizer: name of one of zoo/parity/updates.py with its settings; None for none, or the side's own.
+        trains: whether a pass with gradients follows that in evaluation mode.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Order(NamedTuple):
     loss: str | None = None
     optimizer: str | None = None
     updates: int = 0
+    trains: bool = True
 
 
 class Worker:
@@ -101,13 +103,12 @@ class Worker:
             "dropout": model.dropout(),
         }
 
-    def record(self, order: Order) -> dict[str, Any]:
-        """Run the passes and updates of a request, and write their record."""
+    def record(self, **words: Any) -> dict[str, Any]:
+        """Run the passes and updates of an order, and write their record."""
+        order = Order(**{**words, "forced": tuple((name, number) for name, number in words["forced"])})
         record = empty(self.side.framework, order.precision, {"magnitudes": {}, "guesses": {}})
         model, source = self.build(order.precision), Path(order.partner or self.folder)
-        matched = (
-            None if order.partner is None else mapping.from_json((self.folder / MATCH).read_text(encoding="utf-8"))
-        )
+        matched = None if order.partner is None else self._matched()
         arrays, _ = files.read(str(source / WEIGHTS))
         model.load(arrays if matched is None else mapping.convert(matched, arrays))
         record.settings["magnitudes"] = {name: float(np.abs(value).max(initial=0)) for name, value in arrays.items()}
@@ -115,12 +116,36 @@ class Worker:
             self, model, record, order, matched, Archive(source / ARCHIVE / (order.reference or order.name))
         )
         passes.evaluate()
-        if self.recorder.HAS_GRADIENTS:
+        if self.recorder.HAS_GRADIENTS and order.trains:
             passes.train()
         path = self.folder / f"{order.name}.safetensors"
         path.unlink(missing_ok=True)
         record.save(str(path))
         return {}
+
+    def restore(self, path: str, label: str) -> dict[str, Any]:
+        """Load a checkpoint of the side's framework, and write the weights that the model then has.
+
+        Args:
+            path: of tensors as the framework stores them, .safetensors.
+            label: of the file that they are from, for messages.
+        """
+        model = self.build("fp32")
+        tensors, left_out = checkpoints.fit(label, files.read(path)[0], model.state())
+        if missing := model.restore(tensors):
+            raise UserError(checkpoints.lacks(label, missing, left_out))
+        _rewrite(self.folder / WEIGHTS, model.arrays())
+        return {"left_out": left_out}
+
+    def save(self, partner: str, path: str) -> dict[str, Any]:
+        """Write a checkpoint with the weights of a reference in another folder, as the side's framework does."""
+        model = self.build("fp32")
+        model.load(mapping.convert(self._matched(), files.read(str(Path(partner) / WEIGHTS))[0]))
+        files.write(path, model.state()) if path.endswith(".safetensors") else self.recorder.save(path, model.state())
+        return {}
+
+    def _matched(self) -> mapping.Match:
+        return mapping.from_json((self.folder / MATCH).read_text(encoding="utf-8"))
 
 
 class _Passes:
@@ -337,8 +362,7 @@ def main(words: list[str]) -> None:
         request = json.loads(line)
         try:
             worker = worker or Worker(Side(**json.loads(words[1])), words[2])
-            order = request.get("order")
-            answer = worker.outline(request["withheld"]) if order is None else worker.record(_order(order))
+            answer = getattr(worker, request.pop("do"))(**request)
         except UserError as error:
             answer = {"error": str(error)}
         except Exception as error:  # of the user's model
@@ -348,5 +372,6 @@ def main(words: list[str]) -> None:
         answers.flush()
 
 
-def _order(words: Mapping[str, Any]) -> Order:
-    return Order(**{**words, "forced": tuple((name, number) for name, number in words["forced"])})
+def _rewrite(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    path.unlink(missing_ok=True)
+    files.write(str(path), arrays)

@@ -72,6 +72,7 @@ class Model:
         # A BatchNorm3d contains a BatchNorm2d, which the other frameworks do not have.
         self.cells = {name: cell for name, cell in model.cells_and_names() if name.rpartition(".")[2] != "bn2d"}
         self.named = {name.replace("bn2d.", ""): parameter for name, parameter in model.parameters_and_names()}
+        self.stored = {name: parameter.name for name, parameter in self.named.items()}  # their names in a checkpoint
         for name, parameter in self.named.items():
             parameter.name = name  # an optimizer refuses equal ones
             if parameter.dtype in DTYPES.values():
@@ -92,6 +93,15 @@ class Model:
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             ops.assign(self.named[name], like(self.named[name], array))  # a graph would keep what set_data replaces
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the tensors of a checkpoint as MindSpore stores them."""
+        return {self.stored[name]: parameter.asnumpy() for name, parameter in self.named.items()}
+
+    def restore(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
+        """Load tensors of a checkpoint; return the names of those that lack."""
+        self.load({name: tensors[own] for name, own in self.stored.items() if own in tensors})
+        return [own for own in self.stored.values() if own not in tensors]
 
     def run(self, inputs: Mapping[str, np.ndarray], probe: Probe | None, objective: Objective | None) -> Pass:
         """Run forward in evaluation mode; or in training mode, with an objective, and backward."""
@@ -173,6 +183,12 @@ def _rate(cell: nn.Cell) -> float:
     """Return the share of elements that a dropout cell leaves out."""
     rate = getattr(cell, "p", getattr(cell, "prob", None))
     return float(1 - cell.keep_prob if rate is None else rate)
+
+
+def save(path: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write a checkpoint as MindSpore does."""
+    content = [{"name": name, "data": mindspore.Tensor(array)} for name, array in tensors.items()]
+    mindspore.save_checkpoint(content, path)
 
 
 def is_tensor(value: Any) -> bool:

@@ -87,6 +87,18 @@ class Model:
         for name, array in arrays.items():
             named[name].set_value(self._own(name, named[name], array))
 
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the tensors of a checkpoint, with those that have several names, as Paddle stores them."""
+        return {name: tensor.numpy() for name, tensor in self.model.state_dict().items()}
+
+    @paddle.no_grad()
+    def restore(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
+        """Load tensors of a checkpoint; return the names of those that lack."""
+        named = self.model.state_dict()
+        for name, array in tensors.items():
+            named[name].set_value(like(named[name], array))
+        return [name for name in self._named() if name not in tensors]
+
     def run(self, inputs: Mapping[str, np.ndarray], probe: Probe | None, objective: Objective | None) -> Pass:
         """Run forward in evaluation mode; or in training mode, with an objective, and backward."""
         training = objective is not None
@@ -168,6 +180,11 @@ class Model:
 
     def _own(self, name: str, tensor: paddle.Tensor, array: np.ndarray) -> paddle.Tensor:
         return like(tensor, array.T if self._is_transposed(name) else array).reshape(tensor.shape)
+
+
+def save(path: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write a checkpoint as Paddle does."""
+    paddle.save({name: paddle.to_tensor(array) for name, array in tensors.items()}, path)
 
 
 def is_tensor(value: Any) -> bool:

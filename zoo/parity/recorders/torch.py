@@ -74,6 +74,17 @@ class Model:
         for name, array in arrays.items():
             named[name].copy_(torch.from_numpy(np.array(array)).reshape(named[name].shape))
 
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the tensors of a checkpoint, with those that have several names, as PyTorch stores them."""
+        named = self.model.state_dict()
+        return {name: np.array(value.cpu()) for name, value in named.items() if isinstance(value, torch.Tensor)}
+
+    def restore(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
+        """Load tensors of a checkpoint; return the names of those that lack."""
+        given = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
+        missing = self.model.load_state_dict(given, strict=False).missing_keys
+        return [name for name in missing if name in self._named()]
+
     def run(self, inputs: Mapping[str, np.ndarray], probe: Probe | None, objective: Objective | None) -> Pass:
         """Run forward in evaluation mode; or in training mode, with an objective, and backward."""
         training = objective is not None
@@ -183,6 +194,11 @@ class Model:
     def _gradient(self, probe: Probe, token: int, part: str, index: int, gradient: torch.Tensor) -> Any:
         value = probe.gradient(token, part, index, array_of(gradient))
         return None if value is None else torch.from_numpy(np.array(value)).to(gradient)
+
+
+def save(path: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write a checkpoint as PyTorch does."""
+    torch.save({name: torch.from_numpy(value) for name, value in tensors.items()}, path)
 
 
 def is_tensor(value: Any) -> bool:
