@@ -79,7 +79,10 @@ class Worker:
     def build(self, precision: str) -> Any:
         """Return a new model, or that of an ONNX file."""
         source = self.side.model if self.side.framework == "onnx" else load(self.side.model)()
-        return self.recorder.Model(source, precision, self.side.device, self.side.compile)
+        model = self.recorder.Model(source, precision, self.side.device, self.side.compile)
+        if hasattr(model, "prepare"):  # whose tensors are made for its inputs
+            model.prepare(self.given)
+        return model
 
     def outline(self, withheld: Sequence[str]) -> dict[str, Any]:
         """Describe the model by a pass in evaluation mode; write its weights, without constant tensors.

@@ -1,0 +1,105 @@
+"""Modules of flax.linen and flax.nnx."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+from flax import linen, nnx
+
+from zoo.parity.recorders.jax_programs import Program, Report, modes, named, patched, with_named
+
+
+class Linen(Program):
+    """A module of flax.linen."""
+
+    def __init__(self, module: Any, variables: Mapping[str, Any] | None = None):
+        self.module, self.variables, self.function = module, variables, module.__call__
+        self.modules, self.dropout = {"": module}, dict[str, float]()
+
+    def prepare(self, args: list[Any], kwargs: Mapping[str, Any]) -> None:
+        def noted(function, args, kwargs, context):
+            name = ".".join(context.module.path)
+            self.modules.setdefault(name, context.module)
+            if isinstance(context.module, linen.Dropout):
+                self.dropout[name] = float(context.module.rate)
+            return function(*args, **kwargs)
+
+        keys = {name: jax.random.PRNGKey(0) for name in ("params", "dropout")}
+        with linen.intercept_methods(noted):
+            made = self.module.init(keys, *args, **{**modes(self.function, False), **kwargs})
+        variables = dict(made if self.variables is None else self.variables)
+        self.trained = variables.pop("params", {})
+        self.rest = variables
+
+    def call(self, trained: Any, rest: Any, training: bool, args: list[Any], kwargs: Mapping[str, Any]) -> Any:
+        variables, kwargs = {"params": trained, **rest}, {**modes(self.function, training), **kwargs}
+        if not training:
+            return self.module.apply(variables, *args, **kwargs), rest
+        outputs, changed = self.module.apply(variables, *args, mutable=list(rest), **kwargs)
+        return outputs, {**rest, **changed}
+
+    @contextmanager
+    def reporting(self, report: Report | None) -> Iterator[None]:
+        def intercepted(function, args, kwargs, context):
+            module = context.module
+            if context.method_name != "__call__":
+                return function(*args, **kwargs)
+            if isinstance(module, linen.Dropout):
+                function = without_dropout
+            if isinstance(module, linen.MultiHeadDotProductAttention) and module.deterministic is None:
+                kwargs = {**kwargs, "deterministic": True}
+            if report is None:
+                return function(*args, **kwargs)
+            return report(".".join(module.path), module, function, args, kwargs)
+
+        with linen.intercept_methods(intercepted):
+            yield
+
+    def statistics(self, rest: Any) -> dict[str, jax.Array]:
+        return {name: value for collection in rest.values() for name, value in named(collection).items()}
+
+    def with_statistics(self, rest: Any, values: Mapping[str, jax.Array]) -> Any:
+        return {key: with_named(collection, values) for key, collection in rest.items()}
+
+    def rates(self) -> dict[str, float]:
+        return self.dropout
+
+
+class Nnx(Program):
+    """A module of flax.nnx. Copies of its modules, which nnx.scan and others make, keep their names as an attribute."""
+
+    NAME = "parity_name"
+
+    def __init__(self, module: Any):
+        self.module, self.function = module, module.__call__
+        self.modules = {".".join(map(str, path)): each for path, each in nnx.iter_modules(module)}
+        for name, each in self.modules.items():
+            setattr(each, self.NAME, name)
+        _, trained, rest = nnx.split(module, nnx.Param, ...)
+        self.trained, self.rest = nnx.to_pure_dict(trained), nnx.to_pure_dict(rest)
+
+    def call(self, trained: Any, rest: Any, training: bool, args: list[Any], kwargs: Mapping[str, Any]) -> Any:
+        self.module.train() if training else self.module.eval()
+        self.module.set_attributes(deterministic=True, raise_if_not_found=False)  # without dropout
+        definition, *states = nnx.split(self.module, nnx.Param, ...)
+        for state, values in zip(states, (trained, rest)):
+            nnx.replace_by_pure_dict(state, values)
+        module = nnx.merge(definition, *states)
+        outputs = module(*args, **{**modes(self.function, training), **kwargs})
+        return outputs, nnx.to_pure_dict(nnx.split(module, nnx.Param, ...)[2])
+
+    @contextmanager
+    def reporting(self, report: Report | None) -> Iterator[None]:
+        if report is None:
+            yield
+            return
+        with patched(self.modules.values(), lambda module: getattr(module, self.NAME, None), report):
+            yield
+
+    def rates(self) -> dict[str, float]:
+        return {name: float(each.rate) for name, each in self.modules.items() if isinstance(each, nnx.Dropout)}
+
+
+def without_dropout(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return x
