@@ -71,13 +71,18 @@ class Worker:
         self.side, self.folder = side, Path(folder)
         inputs, metadata = files.read(str(self.folder.parent / INPUTS))
         self.inputs = {name: inputs[name] for name in json.loads(metadata[NAMES])}
-        self.given = self.inputs  # those that the model gets
+        self.own = self.inputs  # as the side has them
+        if side.channels_last:
+            self.own = {name: np.moveaxis(v, 1, -1) if v.ndim > 3 else v for name, v in self.inputs.items()}
+        self.given = self.own  # those that the model gets
         self.recorder = importlib.import_module(f"zoo.parity.recorders.{side.framework}")
         if hasattr(self.recorder, "start"):  # of a framework that makes tensors on one device
             self.recorder.start(side.device)
 
     def build(self, precision: str) -> Any:
         """Return a new model, or that of an ONNX file."""
+        if hasattr(self.recorder, "set_precision"):  # of a framework in which it is no property of the model
+            self.recorder.set_precision(precision)
         source = self.side.model if self.side.framework == "onnx" else load(self.side.model)()
         model = self.recorder.Model(source, precision, self.side.device, self.side.compile)
         if hasattr(model, "prepare"):  # whose tensors are made for its inputs
@@ -90,7 +95,7 @@ class Worker:
         Args:
             withheld: inputs that are not the model's.
         """
-        self.given = {name: value for name, value in self.inputs.items() if name.partition(".")[0] not in withheld}
+        self.given = {name: value for name, value in self.own.items() if name.partition(".")[0] not in withheld}
         model, record = self.build("fp32"), empty(self.side.framework, "fp32", {})
         probe = Probe(model.modules(), record, EVALUATION)
         model.run(self.given, probe, None)
@@ -206,9 +211,7 @@ class _Passes:
         worker = self.worker
         weighting = losses.Weighting(self.order.loss, worker.inputs, self._like_reference)
         probe = self._probe(TRAINING) if number == 0 else None
-        result = self.model.run(
-            worker.given, probe, Objective(weighting, worker.inputs, load_function(worker.side.loss))
-        )
+        result = self.model.run(worker.given, probe, Objective(weighting, worker.own, load_function(worker.side.loss)))
         if probe is not None:
             probe.close()
         return (result.loss if weighting.loss is None else weighting.loss), result.gradients

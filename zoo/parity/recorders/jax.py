@@ -40,6 +40,11 @@ def start(device: str) -> None:
     jax.config.update("jax_default_matmul_precision", "highest")
 
 
+def set_precision(precision: str) -> None:
+    """Let JAX have 64 bits, or make 32 of them, before a model is built."""
+    jax.config.update("jax_enable_x64", precision == "fp64")
+
+
 def precisions(device: str) -> tuple[str, ...]:
     """Return the precisions of a device that are compared."""
     return ("fp64", "fp32") if device.startswith(("cpu", "gpu", "cuda")) else ("fp32",)
@@ -54,13 +59,12 @@ class Model:
     """
 
     def __init__(self, source: Any, precision: str, device: str, is_compiled: bool):
-        jax.config.update("jax_enable_x64", precision == "fp64")
         self.dtype = jnp.dtype(DTYPES[precision])
         self.program, self.is_compiled = program_of(source), is_compiled
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Make the tensors of a program that makes them for the inputs that it gets."""
-        positional, keywords = arguments(self.program.function, nested(self._inputs(inputs)))
+        positional, keywords = arguments(self.program.function, self._inputs(inputs))
         self.program.prepare(positional, keywords)
         self.trained, self.rest = cast(self.program.trained, self.dtype), cast(self.program.rest, self.dtype)
 
@@ -83,8 +87,7 @@ class Model:
     def run(self, inputs: Mapping[str, np.ndarray], probe: Probe | None, objective: Objective | None) -> Pass:
         """Run forward in evaluation mode; or in training mode, with an objective, and backward."""
         training = objective is not None
-        given = self._inputs(inputs)
-        positional, keywords = arguments(self.program.function, nested(given))
+        positional, keywords = arguments(self.program.function, self._inputs(inputs))
         structure: Any = None
 
         def forward(trained: Any) -> tuple[list[Any], Any]:
@@ -96,7 +99,7 @@ class Model:
         if self.is_compiled:
             forward = jax.jit(forward)
             if probe is not None:
-                probe.enter("", self.program.modules[""], arrays_of(given))
+                probe.enter("", self.program.modules[""], arrays_of((positional, keywords)))
         with jax.disable_jit(not self.is_compiled), self.program.reporting(report):
             if objective is None:
                 outputs, _ = forward(self.trained)
@@ -104,7 +107,7 @@ class Model:
             else:
                 outputs, backward, self.rest = jax.vjp(forward, self.trained, has_aux=True)
                 whole = replaced(structure, is_tensor, lambda index, _: outputs[index])
-                total, cotangents = self._derived(objective, whole, given)
+                total, cotangents = self._derived(objective, whole)
                 gradients = self._canonical(named(backward(cotangents)[0]))
         if probe is not None and self.is_compiled:
             probe.leave(arrays_of(outputs))
@@ -119,7 +122,9 @@ class Model:
             nonlocal state
             own = with_named(jax.tree.map(jnp.zeros_like, self.trained), self._own(gradients))
             updates, state = transformation.update(own, state, self.trained)
-            self.trained = jax.tree.map(lambda weight, update: (weight + update).astype(weight), self.trained, updates)
+            self.trained = jax.tree.map(
+                lambda weight, update: (weight + update).astype(weight.dtype), self.trained, updates
+            )
 
         return step
 
@@ -127,7 +132,7 @@ class Model:
         """Return the rate of each dropout module, which passes leave out."""
         return self.program.rates()
 
-    def _derived(self, objective: Objective, outputs: Any, inputs: Mapping[str, Any]) -> tuple[float, list[Any]]:
+    def _derived(self, objective: Objective, outputs: Any) -> tuple[float, list[Any]]:
         """Return the total that is derived, and its gradients by the outputs."""
         tensors = flat(outputs)
         if objective.loss is None:
@@ -136,19 +141,17 @@ class Model:
             total = sum(float((t * w).sum()) for t, w, used in zip(tensors, weights, is_float) if used)
             empty = [np.zeros(tensor.shape, NO_GRADIENT) for tensor in tensors]
             return total, [w if used else none for w, used, none in zip(weights, is_float, empty)]
-        loss = objective.loss
+        loss, inputs = objective.loss, self._inputs(objective.inputs)
 
         def of(values: list[Any]) -> Any:
-            return loss(replaced(outputs, is_tensor, lambda index, _: values[index]), nested(inputs))
+            return loss(replaced(outputs, is_tensor, lambda index, _: values[index]), inputs)
 
         total, backward = jax.vjp(of, tensors)
         return float(total), backward(jnp.ones_like(total))[0]
 
-    def _inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-        return {
-            name: jnp.asarray(array.astype(self.dtype) if array.dtype.kind == "f" else array)
-            for name, array in inputs.items()
-        }
+    def _inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        given = {name: array.astype(self.dtype) if array.dtype.kind == "f" else array for name, array in inputs.items()}
+        return nested({name: jnp.asarray(array) for name, array in given.items()})
 
     def _canonical(self, named: Mapping[str, Any]) -> dict[str, np.ndarray]:
         modules = self.program.modules

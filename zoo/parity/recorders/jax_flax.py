@@ -80,12 +80,12 @@ class Nnx(Program):
         self.trained, self.rest = nnx.to_pure_dict(trained), nnx.to_pure_dict(rest)
 
     def call(self, trained: Any, rest: Any, training: bool, args: list[Any], kwargs: Mapping[str, Any]) -> Any:
-        self.module.train() if training else self.module.eval()
-        self.module.set_attributes(deterministic=True, raise_if_not_found=False)  # without dropout
         definition, *states = nnx.split(self.module, nnx.Param, ...)
         for state, values in zip(states, (trained, rest)):
             nnx.replace_by_pure_dict(state, values)
         module = nnx.merge(definition, *states)
+        module.train() if training else module.eval()
+        module.set_attributes(deterministic=True, raise_if_not_found=False)  # without dropout
         outputs = module(*args, **{**modes(self.function, training), **kwargs})
         return outputs, nnx.to_pure_dict(nnx.split(module, nnx.Param, ...)[2])
 
