@@ -67,6 +67,8 @@ def _factor(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[str, fl
     factor = _fit_factor(reference, suspect)
     if factor is None:
         return ""
+    if f"{factor:.6g}" == "1":
+        return ""
     return "it is 0" if factor == 0 else named_factor(factor, factors) or f"it is {factor:.6g} times the others'"
 
 

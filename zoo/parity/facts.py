@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.parity.formulas import images, losses, normalization, optimizers, pointwise, sequences, windows
-from zoo.parity.formulas.formula import Case, Change, Formula, changes, with_known
+from zoo.parity.formulas.formula import FIT, Case, Change, Formula, changes, with_known
 
 FRAMEWORKS = ("torch", "paddle", "mindspore", "flax", "equinox", "jax", "optax")  # and libraries
 LAYERS = (
@@ -29,6 +29,7 @@ LAYERS = (
 IN_FP32 = "@fp32"  # suffix of an option whose values differ by rounding to fp32 only
 ARGUMENT = re.compile(r"(, )?\w+=\{(1-)?value\}")  # of a call, with the comma before it
 MANY = 1 << 16  # elements of an output that is computed by formulas of its kind alone
+FITS = {"fp32": 2e-5}  # deviations of numbers that fit, by the precision of both sides
 PRECISIONS = {"fp32": 24, "fp16": 11, "bf16": 8}  # bits of a number
 
 
@@ -130,6 +131,7 @@ def explain(
     suspect: np.ndarray,
     training: bool = False,
     framework: str = "",
+    precision: str = "fp64",
 ) -> Guess | None:
     """Find the options of a layer that make the difference between two of its outputs.
 
@@ -144,7 +146,7 @@ def explain(
     """
     if np.array_equal(reference, suspect, equal_nan=True):
         return None
-    case = _case(kind, inputs, params, reference, suspect, training)
+    case = _case(kind, inputs, params, reference, suspect, training, precision)
     return _guess(LAYERS, case, framework) or _of_precision(reference, suspect)
 
 
@@ -155,6 +157,7 @@ def explain_loss(
     suspect: np.ndarray,
     known: Mapping[str, Any] = {},
     framework: str = "",
+    precision: str = "fp64",
 ) -> Guess | None:
     """Find the options of a loss that make the difference.
 
@@ -162,7 +165,7 @@ def explain_loss(
         inputs: logits (N, K, ...), labels (N, ...) and weights of classes or none; or two arrays of the same shape.
         known: settings of the reference by name of the option (smoothing, ignore_index, delta ...), as far as known.
     """
-    case = _case(kind, inputs, {}, np.asarray(reference), np.asarray(suspect), True)
+    case = _case(kind, inputs, {}, np.asarray(reference), np.asarray(suspect), True, precision)
     return _guess([with_known(formula, known) for formula in losses.FORMULAS], case, framework)
 
 
@@ -175,6 +178,7 @@ def explain_update(
     known: Mapping[str, Any] = {},
     rates: Sequence[float] = (),
     framework: str = "",
+    precision: str = "fp64",
 ) -> Guess | None:
     """Find the options of an optimizer, whose state is new, that make the difference between two series of updates.
 
@@ -186,7 +190,7 @@ def explain_update(
     """
     steps = [np.diff(np.stack([before, *after]), axis=0) for after in (reference, suspect)]
     params = {"rates": np.asarray(rates, np.float64)} if len(rates) else {}
-    case = _case(kind, [before, *gradients], params, steps[0], steps[1], True)
+    case = _case(kind, [before, *gradients], params, steps[0], steps[1], True, precision)
     return _guess([with_known(formula, known) for formula in optimizers.UPDATES], case, framework)
 
 
@@ -196,13 +200,14 @@ def explain_statistics(
     reference: Sequence[np.ndarray],
     suspect: Sequence[np.ndarray],
     framework: str = "",
+    precision: str = "fp64",
 ) -> Guess | None:
     """Find why running statistics differ after a batch x.
 
     Args:
         before, reference, suspect: (running mean, running variance).
     """
-    case = _case("", [x, np.stack(before)], {}, np.stack(reference), np.stack(suspect), True)
+    case = _case("", [x, np.stack(before)], {}, np.stack(reference), np.stack(suspect), True, precision)
     return _guess([optimizers.STATISTICS], case, framework)
 
 
@@ -213,6 +218,7 @@ def _case(
     reference: np.ndarray,
     suspect: np.ndarray,
     training: bool,
+    precision: str,
 ) -> Case:
     return Case(
         kind,
@@ -221,6 +227,7 @@ def _case(
         _wide(reference),
         _wide(suspect),
         training,
+        fit=FITS.get(precision, FIT),
     )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.parity.causes import of_activation, of_gradient
-from zoo.parity.differences import Difference, Records, differences
+from zoo.parity.differences import Difference, Event, Records, differences
 from zoo.parity.match import Match
 from zoo.parity.record import ROUNDING_UNITS, Call, Record
 
@@ -16,6 +16,7 @@ GRADIENTS = ("output gradient", "input gradient", "gradient")
 MIXED = ("fp16", "bf16")
 # Relative differences in fp64 that nobody would mend, such as constants of a library that are rounded to fp32.
 NEGLIGIBLE_ALONE, NEGLIGIBLE = 1e-8, 1e-6  # of a module alone; of the passes as they are, which amplify it
+IN_FP32 = 1000  # times as much where both are computed in fp32
 NEGLIGIBLE_CHANGE = 2.0**-24  # of an optimizer alone, whose factors are such constants
 MIXED_UNITS = 8  # of 16 bits: rounding of a module whose inputs are rounded, too, that is never reported
 FORWARD, BACKWARD = ("input", "output"), ("output gradient", "input gradient")
@@ -27,7 +28,7 @@ WORDS = {  # for a report, by the part that differs first
     "gradient": "the gradient of its weights",
     "statistic": "its running statistic",
     "change": "the update of its weights",
-    "loss": "the loss",
+    "loss": "its value, or its gradient,",
 }
 MAX_NAMES = 3  # of modules with one cause that a report shows
 
@@ -64,7 +65,7 @@ class Finding(NamedTuple):
         kinds = self.kinds[0] if self.kinds[0] == self.kinds[1] else " / ".join(self.kinds)
         size = "has another shape" if self.relative == np.inf else f"differs by {self.relative:.1e}"
         explained = "" if self.relative == np.inf else f", where rounding explains {self.limit:.1e}"
-        lines = [f"{some(self.modules)} ({kinds}): {WORDS[self.what]} {size}{explained}"]
+        lines = [f"{some(self.modules)}{f' ({kinds})' if kinds else ''}: {WORDS[self.what]} {size}{explained}"]
         lines += [f"  cause: {self.cause}"] if self.cause else []
         lines += [f"  remedy: {self.remedy}"] if self.remedy else []
         lines += [f"  look in: {', '.join(self.places)}"] if self.places else []
@@ -152,7 +153,8 @@ class Judged(NamedTuple):
 
     def explained_by(self, proofs: Records, rounded: Records) -> "Judged":
         """Return the judgement with `is_explained`, given records in which the modules found are replaced."""
-        all_differences = _notable(differences(proofs, rounded), NEGLIGIBLE)
+        scale = IN_FP32 if self.precision == "fp32" else 1
+        all_differences = _notable(differences(proofs, rounded), scale * NEGLIGIBLE)
         outputs = [each for each in all_differences if each.event.name == "" and each.event.part == "output"]
         return self._replace(is_explained=not any(difference.is_beyond for difference in outputs))
 
@@ -186,8 +188,9 @@ def judge(
         rounded: in fp32, perhaps not of both.
     """
     other = alone[titles[1]]
-    natural = _notable(differences(proofs, rounded), NEGLIGIBLE)
-    of_modules = _notable(differences(alone, rounded), NEGLIGIBLE_ALONE, NEGLIGIBLE_CHANGE)
+    scale = IN_FP32 if other.precision == "fp32" else 1
+    natural = _but_changes(_notable(differences(proofs, rounded), scale * NEGLIGIBLE))
+    of_modules = _notable(differences(alone, rounded), scale * NEGLIGIBLE_ALONE, scale * NEGLIGIBLE_CHANGE)
     if other.precision in MIXED:  # whose rounding adds up as it may: each module is judged alone
         natural = [difference._replace(limit=np.inf) for difference in natural]
         of_modules = [_in_16_bits(difference, other.precision) for difference in of_modules]
@@ -195,7 +198,8 @@ def judge(
     if not found:
         found = first_beyond(natural, proofs[titles[1]])
     known = [finding for finding in found if {*finding.modules} <= {*accepted} or finding.fact in accepted]
-    return Judged(titles, matched, natural, of_modules, [finding for finding in found if finding not in known], known)
+    rest = [finding for finding in found if finding not in known]
+    return Judged(titles, matched, natural, of_modules, rest, known, other.precision)
 
 
 def _notable(differences: Sequence[Difference], share: float, of_changes: float | None = None) -> list[Difference]:
@@ -205,6 +209,14 @@ def _notable(differences: Sequence[Difference], share: float, of_changes: float 
         each._replace(limit=max(each.limit, shares.get(each.event.part, share) * each.magnitude))
         for each in differences
     ]
+
+
+def _but_changes(differences: Sequence[Difference]) -> list[Difference]:
+    """Return differences without limits of updates, which are judged alone.
+
+    Adam makes whole steps of gradients that are 0 but for rounding, such as those of the biases of keys.
+    """
+    return [each._replace(limit=np.inf) if each.event.part == "change" else each for each in differences]
 
 
 def _in_16_bits(difference: Difference, precision: str) -> Difference:
@@ -224,10 +236,16 @@ def group(differences: Sequence[Difference]) -> dict[tuple[str, bool], list[Diff
     groups: dict[tuple[str, bool], list[Difference]] = {}
     for difference in (each for each in differences if each.is_beyond and not _follows(each, differences)):
         event = difference.event
-        module = event.name if event.part in (*FORWARD, *BACKWARD) else event.name.rpartition(".")[0]
-        key = OPTIMIZER if event.part == "change" else module, event.part == "statistic"
-        groups.setdefault(key, []).append(difference)
+        groups.setdefault((_owner(event), event.part == "statistic"), []).append(difference)
     return groups
+
+
+def _owner(event: Event) -> str:
+    if event.part == "change":
+        return OPTIMIZER
+    if event.part == "loss" or (event.name, event.part) == ("", "output gradient"):
+        return LOSS
+    return event.name if event.part in (*FORWARD, *BACKWARD) else event.name.rpartition(".")[0]
 
 
 def _follows(difference: Difference, all_differences: Sequence[Difference]) -> bool:
@@ -268,8 +286,10 @@ def _finding(module: str, found: Sequence[Difference], reference: Record, other:
     cause, remedy, fact = next((guesses[key] for key in _keys(module, first) if key in guesses), ("", "", ""))
     cause = cause or _pattern(first, reference, other)
     limit = first.limit / first.magnitude if first.magnitude else first.limit
-    places = _places(first, call)
-    part = first.event.part
+    places = _places(first, call) or tuple(
+        place for record in (other, reference) if (place := record.settings.get("places", {}).get(module))
+    )
+    part = LOSS if module == LOSS else first.event.part
     return Finding((module,), (kinds[0], kinds[1]), part, first.relative, limit, cause, remedy, fact, places)
 
 
@@ -284,8 +304,8 @@ def _pattern(difference: Difference, reference: Record, other: Record) -> str:
 
 def _keys(module: str, difference: Difference) -> list[str]:
     """Return the keys of guesses that explain a module's first difference."""
-    if module == OPTIMIZER or difference.event.part == LOSS:
-        return [module or LOSS]
+    if module in (OPTIMIZER, LOSS):
+        return [module]
     if difference.event.part == "statistic":
         return [f"statistic/{module}"]
     return [f"{stage}/{module}" for stage in (difference.event.stage, "training", "evaluation")]

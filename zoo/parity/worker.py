@@ -22,12 +22,14 @@ from zoo.parity.probe import Archive, Identity, Partner, Probe, axes
 from zoo.parity.record import Call, Record, empty
 from zoo.parity.record import load as load_record
 from zoo.parity.recorders.common import Objective
+from zoo.parity.recording import relative
 from zoo.parity.side import Side, load
 from zoo.weights import files
 
 EVALUATION, TRAINING = "evaluation", "training"
 SUSPECT = 1e-9  # relative difference of a module's output from which on its cause is searched
 MAX_EXPLAINED = 1 << 16  # elements of a tensor whose updates are explained
+MAX_TENSORS = 4  # whose updates differ: until a cause explains one
 MAX_GUESSES = 8  # of causes, for modules of one class
 VARIATION = 0.1  # of the elements of initial weights that are all the same
 FRAMES = 6  # lines of a traceback that an error shows
@@ -119,6 +121,9 @@ class Worker:
         matched = None if order.partner is None else self._matched()
         arrays, _ = files.read(str(source / WEIGHTS))
         model.load(arrays if matched is None else mapping.convert(matched, arrays))
+        record.settings["places"] = {
+            key: place for key in ("loss", "optimizer") if (place := place_of(getattr(self.side, key)))
+        }
         record.settings["magnitudes"] = {name: float(np.abs(value).max(initial=0)) for name, value in arrays.items()}
         passes = _Passes(
             self, model, record, order, matched, Archive(source / ARCHIVE / (order.reference or order.name))
@@ -203,6 +208,7 @@ class _Passes:
             if order.partner is None:
                 self._archive(number, gradients, after)
         if order.forced:
+            self._explain_loss()
             self._explain_statistics(start, history[0])
             self._explain_updates(start, history)
 
@@ -257,6 +263,23 @@ class _Passes:
         whole = {name: each for name, each in self.matched.tensors.items() if found.keys() >= {*each.names}}
         return mapping.convert(self.matched._replace(tensors=whole), found)
 
+    def _explain_loss(self) -> None:
+        """Search the cause of a loss of the side's own that differs where the outputs are the reference's."""
+        assert self.reference is not None
+        reference, own = self.reference.steps[0]["loss"], self.record.steps[0]["loss"]
+        label = self.worker.inputs.get(losses.LABEL)
+        output = self.archive.load(f"{self.reference.passes[TRAINING][0].key}/out0")
+        spec = self.worker.side.loss
+        if spec is None or label is None or output is None or close(np.array(reference), np.array(own)):
+            return
+        if label.dtype.kind in "iu" and label.shape == output.shape[:-1]:  # classes on the last axis
+            output, label = output.reshape(-1, output.shape[-1]), label.ravel()
+        guess = facts.explain_loss(spec, [np.asarray(output), label], reference, own, **self._of_side())
+        self._note("loss", guess)
+
+    def _of_side(self) -> dict[str, Any]:
+        return {"framework": self.worker.side.framework, "precision": self.order.precision}
+
     def _explain_statistics(self, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
         """Search the cause of running statistics that differ."""
         assert self.reference is not None
@@ -271,11 +294,12 @@ class _Passes:
             own, expected = [after[name] for name in names], [np.asarray(value) for value in reference]
             if not all(close(a, b) for a, b in zip(expected, own)):
                 batch, old = np.asarray(batch), [before[name] for name in names]
-                guess = facts.explain_statistics(batch, old, expected, own, self.worker.side.framework)
+                guess = facts.explain_statistics(batch, old, expected, own, **self._of_side())
                 self._note(f"statistic/{module}", guess)
 
     def _explain_updates(self, start: Mapping[str, np.ndarray], history: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Search the cause of updates that differ, by the first tensor whose do."""
+        """Search the cause of updates that differ, by the first tensors whose do."""
+        tries = 0
         for name in sorted(self.trained):
             kept = [self.archive.load(f"after{number}/{name}") for number in range(len(history))]
             expected = [np.asarray(value) for value in kept if value is not None]
@@ -283,10 +307,12 @@ class _Passes:
             if len(expected) == len(own) == len(history) and not all(close(a, b) for a, b in zip(expected, own)):
                 loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
                 gradients = [np.asarray(value) for value in loaded if value is not None]
-                kind, framework = self.worker.side.optimizer or "", self.worker.side.framework
-                guess = facts.explain_update(kind, start[name], gradients, expected, own, framework=framework)
+                kind = self.worker.side.optimizer or ""
+                guess = facts.explain_update(kind, start[name], gradients, expected, own, **self._of_side())
                 self._note("optimizer", guess)
-                return
+                tries += 1
+                if guess or tries == MAX_TENSORS:
+                    return
 
     def _note(self, key: str, guess: facts.Guess | None) -> None:
         if guess is not None:
@@ -326,8 +352,8 @@ class _Passes:
         inputs = [np.asarray(array) for array in loaded if array is not None]
         arrays = self.model.arrays()
         tensors = {each.role: arrays[each.name] for each in self.model.tensors() if each.module == call.name}
-        kinds, framework = f"{partner.kind} {call.kind}", self.worker.side.framework
-        guess = facts.explain(kinds, inputs, tensors, np.asarray(reference), own, title == TRAINING, framework)
+        kinds, is_training = f"{partner.kind} {call.kind}", title == TRAINING
+        guess = facts.explain(kinds, inputs, tensors, np.asarray(reference), own, is_training, **self._of_side())
         if guess is not None:
             self.guessed[call.kind] = self.guessed.get(call.kind, 0) + 1
             self._note(f"{title}/{identity[0]}", guess)
@@ -337,6 +363,13 @@ def close(reference: np.ndarray, own: np.ndarray) -> bool:
     """Return whether two arrays are equal but for rounding in fp64."""
     scale = float(np.abs(reference).max(initial=0.0))
     return own.shape == reference.shape and float(np.abs(own - reference).max(initial=0.0)) <= SUSPECT * scale
+
+
+def place_of(spec: str | None) -> str:
+    """Return file and line of a side's function, "" if it is none of a file."""
+    function = load(spec) if spec else None
+    code = getattr(getattr(function, "func", function), "__code__", None)
+    return f"{relative(code.co_filename)}:{code.co_firstlineno}" if code else ""
 
 
 def load_function(spec: str | None) -> Callable[..., Any] | None:

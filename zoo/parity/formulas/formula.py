@@ -45,6 +45,7 @@ class Case(NamedTuple):
         params: parameters and running statistics by role (weight, bias, running_mean, running_var), as in PyTorch.
         reference, suspect: both outputs.
         target: the output that is to be computed, whose shape layers need that are given the size of their output.
+        fit: largest deviation of numbers that fit, relative to the largest of them.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class Case(NamedTuple):
     suspect: np.ndarray
     training: bool = False
     target: np.ndarray = np.empty(0)
+    fit: float = FIT
 
 
 class Formula(NamedTuple):
@@ -129,7 +131,6 @@ def fitting(
     start: Settings,
     most: int,
     difference: float = float("inf"),
-    fit: float = FIT,
 ) -> Iterator[tuple[Settings, float]]:
     """Yield settings that give an array, those with the fewest changes first, and how far they are from it.
 
@@ -141,7 +142,7 @@ def fitting(
     largest = float(np.abs(target[finite]).max(initial=0.0))
     if not largest:
         return
-    tolerance = min(fit * largest, UNEXPLAINED * difference)
+    tolerance = min(case.fit * largest, UNEXPLAINED * difference)
     compute = partial(_computed, formula, case._replace(target=target))
     for settings in itertools.islice(_near(options, start, most), TRIES):
         free = {name: options[name] for name, value in settings.items() if isinstance(value, Number)}
@@ -249,7 +250,7 @@ def _holds(formula: Formula, case: Case, target: np.ndarray, settings: Settings)
     if small is case or small.reference.size == case.reference.size:
         return True
     result = _computed(formula, case._replace(target=target), settings)
-    return _deviation(result, target) <= FIT * float(np.nanmax(np.abs(target)))
+    return _deviation(result, target) <= case.fit * float(np.nanmax(np.abs(target)))
 
 
 def _deviation(result: np.ndarray | None, target: np.ndarray) -> float:
