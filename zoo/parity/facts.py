@@ -30,7 +30,7 @@ IN_FP32 = "@fp32"  # suffix of an option whose values differ by rounding to fp32
 ARGUMENT = re.compile(r"(, )?\w+=\{(1-)?value\}")  # of a call, with the comma before it
 MANY = 1 << 16  # elements of an output that is computed by formulas of its kind alone
 FITS = {"fp32": 2e-5}  # deviations of numbers that fit, by the precision of both sides
-PRECISIONS = {"fp32": 24, "fp16": 11, "bf16": 8}  # bits of a number
+PRECISIONS = {"bf16": 8, "fp16": 11, "fp32": 24}  # bits of a number, the narrowest first
 
 
 class Cell(NamedTuple):

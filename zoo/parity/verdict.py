@@ -133,7 +133,8 @@ class Judged(NamedTuple):
         if not beyond:
             end = "they agree" if self.agrees else "as a whole, they agree"
             return f"{end}: {len(self.natural)} tensors are equal within rounding, outputs to {largest:.1e}"
-        what = f"they differ: {len(beyond)} of {len(self.natural)} tensors, outputs by {largest:.1e}"
+        start = "they agree but for what was accepted" if self.agrees else "they differ"
+        what = f"{start}: {len(beyond)} of {len(self.natural)} tensors, outputs by {largest:.1e}"
         if self.is_explained is None:
             return what
         return f"{what}, all of it by the modules above" if self.is_explained else f"{what}, not by these modules alone"
