@@ -100,7 +100,8 @@ def record(framework: str, variant: Variant, precision: str) -> Record:
     result.settings["loss_terms"] = causes.loss_terms([logits.astype(np.float64)], labels)
     for number in (1, 2):
         add_update(result, network, images, labels, f"update {number}")
-    result.add("prediction", network.forward(images, False)["logits"])
+    for key in ("prediction", "in windows/prediction"):
+        result.add(key, network.forward(images, False)["logits"])
     if variant.is_stale:
         network.state = {**network.state, "fc.weight": initial_state()["fc.weight"].astype(network.dtype)}
     add_passes(result, network, images, AFTER)

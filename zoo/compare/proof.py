@@ -24,6 +24,7 @@ from zoo.parity.record import ACCUMULATED, CLIPPED, ROUNDING_UNITS, Call, Record
 from zoo.parity.recording import ROOT, class_file, class_files
 from zoo.run.job import Job, build_trainer
 from zoo.tasks.classify import Scores
+from zoo.tasks.segment import ClassMap
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import DeviceBatch, Trainer
@@ -96,6 +97,8 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     result.add("prediction", trainer.predict({name: device_batches[0][name]}))
     if job.plan.ema:
         result.add("moving average/prediction", trainer.predict({name: device_batches[0][name]}, averaged=True))
+    if isinstance(job.plan.output, ClassMap):
+        result.add("in windows/prediction", _predict_windows(trainer, name, batches[0][name]))
     _add_passes(result, job, trainer, device_batches[0], " after the updates")
     if compute in ("fp16", "bf16"):
         result.settings["coarse"] = _coarse(result, trainer)
@@ -115,6 +118,17 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         gradients = trainer.gradients().items()
         result.settings["not_rounded"] = [name for name, gradient in gradients if not _is_rounded(gradient)]
     return result
+
+
+def _predict_windows(trainer: Any, name: str, images: np.ndarray) -> np.ndarray:
+    """Return the probabilities of larger images and mirror images, by windows of the images' size, at another size."""
+    height, width = images.shape[1:3]
+    larger = np.concatenate([images, images[:, : height // 2]], 1)
+    plan = trainer.plan
+    trainer.plan = replace(plan, output=ClassMap((height, width), flip=True, probabilities=True))
+    probabilities: np.ndarray = trainer.predict(trainer.to_device({name: larger}), (height // 2 + 3, width // 2 + 1))
+    trainer.plan = plan
+    return probabilities
 
 
 @contextmanager

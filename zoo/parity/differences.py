@@ -90,7 +90,8 @@ def events(records: Records) -> list[Event]:
     for step in first.steps:
         order += _update_events(records, step["title"], first)
     order += _plain_events(records, ["prediction"], "prediction", "prediction")
-    order += _plain_events(records, ["moving average/prediction"], "moving average", "prediction")
+    for stage in ("moving average", "in windows"):
+        order += _plain_events(records, [f"{stage}/prediction"], stage, "prediction")
     for title in first.passes:
         if title.endswith(AFTER):
             order += _pass_events(records, title)

@@ -116,6 +116,7 @@ def test_an_optimizer_of_sharded_parameters_only():
         ("update 1/change/fc.bias", "update 1: change of fc.bias", "paddle/update.py"),
         ("update 2/optimizer/momentum/fc.bias", "update 2: optimizer of momentum/fc.bias", "paddle/update.py"),
         ("prediction", "prediction", "paddle/output.py, paddle/trainer.py"),
+        ("in windows/prediction", "in windows: prediction", "paddle/output.py, paddle/trainer.py"),
         ("evaluation/2/out0", "evaluation: output of stage.conv", "paddle/blocks.py"),
         ("evaluation/4/in0", "evaluation: input of fc", "paddle/model.py:21, paddle/model.py"),
         ("update 2/loss", "update 2: loss", "paddle/objective.py, paddle/trainer.py"),

@@ -15,7 +15,7 @@ from tests.zoo.trainer.trainer_setup import IMAGE, assert_equal, copied_state
 from zoo.compare import proof
 from zoo.data.batch import LABEL
 from zoo.parity.record import Call, empty
-from zoo.tasks import classify
+from zoo.tasks import classify, segment
 from zoo.trainer import margin, numpy_ops, update
 from zoo.trainer.plan import ParamGroup, Plan
 from zoo.trainer.torch import cpu_layers
@@ -65,6 +65,24 @@ def test_numbers_of_16_bits_where_fp32_should_be(precision, dtype):
     assert found(fine[0], fine, eval_mixed=True) == []
     assert found(fine[0], fine) == ["the prediction"]
     assert found(coarse[0], coarse) == ["the output of fc", "the loss", "the prediction"]
+
+
+def test_larger_images_are_predicted_in_windows_and_mirrored():
+    images, seen = np.random.default_rng(0).integers(0, 256, (2, 8, 10, 3)).astype(np.float64), []
+
+    def forward(pixels):
+        seen.append(pixels)
+        return np.moveaxis(pixels, 3, 1) / 256
+
+    plan = Plan((IMAGE, LABEL), (), lambda name: ParamGroup(1.0, 0.0), adapter.FP32_MODES[0], output=segment.ClassMap())
+    arch = SimpleNamespace(align_corners=False)
+    trainer = SimpleNamespace(plan=plan, to_device=lambda batch: batch)
+    trainer.predict = lambda batch, size: trainer.plan.output.predict(numpy_ops, arch, forward, [*batch.values()], size)
+    found = proof._predict_windows(trainer, "image", images)
+    assert found.shape == (2, 3, 7, 6) and np.allclose(found.sum(1), 1) and trainer.plan is plan
+    top, bottom, *mirrored = seen
+    assert np.array_equal(top, images) and np.array_equal(bottom, np.roll(images, 4, 1))
+    assert np.array_equal(mirrored, [top[:, :, ::-1], bottom[:, :, ::-1]])
 
 
 def test_gradients_of_exact_runs_are_rounded():

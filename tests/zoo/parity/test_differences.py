@@ -49,6 +49,7 @@ def test_stages_follow_each_other(records):
         "update 1",
         "update 2",
         "prediction",
+        "in windows",
         "training after the updates",
         "evaluation after the updates",
     ]
