@@ -6,6 +6,7 @@ from zoo import program
 from zoo.data.errors import UserError
 from zoo.parity import report
 from zoo.parity.engine import Request, request_of, run
+from zoo.weights import files
 
 EPILOG = """\
 A side is FRAMEWORK[@LABEL][:DEVICE][:PRECISION][:compile]=MODEL. The frameworks are torch, paddle, mindspore, jax, onnx
@@ -31,6 +32,8 @@ Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
     arguments = parser().parse_args(argv)
+    if arguments.html:
+        files.refuse_existing(arguments.html)
     request = request_from(arguments)
     result = run(request, arguments.out)
     print(result)

@@ -93,8 +93,8 @@ class Fact(NamedTuple):
         """Return how a value is called."""
         if isinstance(value, float):
             short = float(f"{value:.3g}")
-            rounded = value != short and value == np.float32(short)
-            return f"{short:g} rounded to fp32" if rounded else f"{value:.6g}"
+            is_rounded = self.option.endswith(IN_FP32) and value != short and value == np.float32(short)
+            return f"{short:g} rounded to fp32" if is_rounded else f"{value:.6g}"
         return self.values.get(str(value), str(value))
 
 

@@ -205,7 +205,7 @@ def judge(
 
 def _notable(differences: Sequence[Difference], share: float, of_changes: float | None = None) -> list[Difference]:
     """Return differences with limits that are at least a share of the largest value."""
-    shares = {"change": of_changes or share}
+    shares = {"change": of_changes or share, "statistic": max(share, NEGLIGIBLE)}  # a momentum in fp32 weighs as much
     return [
         each._replace(limit=max(each.limit, shares.get(each.event.part, share) * each.magnitude))
         for each in differences
@@ -280,7 +280,8 @@ def findings(
 
 
 def _finding(module: str, found: Sequence[Difference], reference: Record, other: Record) -> Finding:
-    first = found[0]
+    is_statistic = found[0].event.part == "statistic"
+    first = max(found, key=lambda each: each.relative) if is_statistic else found[0]
     kinds = tuple(next((c.kind for c in _calls(record) if c.name == module), "") for record in (reference, other))
     call = next((c for c in _calls(other) if c.name == module), None)
     guesses = other.settings.get("guesses", {})
