@@ -119,7 +119,7 @@ class Model:
             with amp:
                 outputs = call(*positional, **keywords)
                 total = self._total(objective, outputs) if objective else None
-            if total is not None:
+            if total is not None and not total.stop_gradient:
                 total.backward()
         gradients = {
             name: self._canonical(name, tensor.grad)

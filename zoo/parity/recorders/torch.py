@@ -100,7 +100,7 @@ class Model:
             with torch.set_grad_enabled(training), amp:
                 outputs = self._call(positional, keywords, probe)
                 total = self._total(objective, outputs) if objective else None
-            if total is not None:
+            if total is not None and total.requires_grad:
                 total.backward()
         finally:
             for hook in hooks:
