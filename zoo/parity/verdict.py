@@ -19,6 +19,7 @@ NEGLIGIBLE_ALONE, NEGLIGIBLE = 1e-8, 1e-6  # of a module alone; of the passes as
 IN_FP32 = 1000  # times as much where both are computed in fp32
 NEGLIGIBLE_CHANGE = 2.0**-24  # of an optimizer alone, whose factors are such constants
 MIXED_UNITS = 8  # of 16 bits: rounding of a module whose inputs are rounded, too, that is never reported
+SEPARATE = ("input", "statistic")  # parts of a module that have causes of their own
 FORWARD, BACKWARD = ("input", "output"), ("output gradient", "input gradient")
 WORDS = {  # for a report, by the part that differs first
     "input": "its input, which the code before it computes,",
@@ -227,17 +228,17 @@ def _in_16_bits(difference: Difference, precision: str) -> Difference:
     return difference._replace(limit=MIXED_UNITS * ROUNDING_UNITS[precision] * difference.magnitude)
 
 
-def group(differences: Sequence[Difference]) -> dict[tuple[str, bool], list[Difference]]:
-    """Return what differs by the module that makes it and whether it is a statistic, in the order of the computation.
+def group(differences: Sequence[Difference]) -> dict[tuple[str, str], list[Difference]]:
+    """Return what differs by the module that makes it, and by SEPARATE parts, in the order of the computation.
 
-    The gradient of a parameter belongs to its module, an update to the optimizer; statistics have options of their own,
-    and so causes. Code between two modules that changes the input of the second one changes the gradient of the first
-    one's output, too, which is not repeated.
+    The gradient of a parameter belongs to its module, an update to the optimizer. Code between two modules that changes
+    the input of the second one changes the gradient of the first one's output, too, which is not repeated.
     """
-    groups: dict[tuple[str, bool], list[Difference]] = {}
+    groups: dict[tuple[str, str], list[Difference]] = {}
     for difference in (each for each in differences if each.is_beyond and not _follows(each, differences)):
         event = difference.event
-        groups.setdefault((_owner(event), event.part == "statistic"), []).append(difference)
+        part = event.part if event.part in SEPARATE else ""
+        groups.setdefault((_owner(event), part), []).append(difference)
     return groups
 
 
@@ -260,9 +261,7 @@ def _follows(difference: Difference, all_differences: Sequence[Difference]) -> b
     return any(each.is_beyond for each in following)
 
 
-def findings(
-    groups: Mapping[tuple[str, bool], Sequence[Difference]], reference: Record, other: Record
-) -> list[Finding]:
+def findings(groups: Mapping[tuple[str, str], Sequence[Difference]], reference: Record, other: Record) -> list[Finding]:
     """Return findings: modules of equal classes whose first difference is of one kind and has one cause are one."""
     merged: dict[tuple, Finding] = {}
     for (module, _), found in groups.items():
@@ -310,6 +309,8 @@ def _keys(module: str, difference: Difference) -> list[str]:
         return [module]
     if difference.event.part == "statistic":
         return [f"statistic/{module}"]
+    if difference.event.part == "input":
+        return []
     return [f"{stage}/{module}" for stage in (difference.event.stage, "training", "evaluation")]
 
 

@@ -8,9 +8,12 @@ def beyond(name: str, part: str) -> Difference:
     return Difference(Event({}, "training", name, part, {}), 1.0, 0.1, 1.0, ())
 
 
-def test_statistics_have_a_finding_of_their_own():
-    """So that a rounded epsilon, which the gradients show first, does not hide another momentum."""
-    found = group(
-        [beyond("bn.weight", "gradient"), beyond("bn.bias", "gradient"), beyond("bn.running_var", "statistic")]
-    )
-    assert {key: len(differences) for key, differences in found.items()} == {("bn", False): 2, ("bn", True): 1}
+def test_inputs_and_statistics_have_findings_of_their_own():
+    """So that code before a module does not hide its epsilon, nor a gradient its momentum."""
+    parts = [("norm", "input"), ("norm", "output"), ("norm.weight", "gradient"), ("norm.running_var", "statistic")]
+    found = group([beyond(*part) for part in parts])
+    assert {key: len(differences) for key, differences in found.items()} == {
+        ("norm", "input"): 1,
+        ("norm", ""): 2,
+        ("norm", "statistic"): 1,
+    }
