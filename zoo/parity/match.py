@@ -18,8 +18,9 @@ from zoo.parity.mapping import save as save
 from zoo.parity.nesting import Key
 from zoo.parity.record import Call
 
+DROPOUT = "dropout"
 KINDS = {  # classes of layers, by what their names hold; the first that fits
-    "dropout": "drop|stochasticdepth",
+    DROPOUT: "drop|stochasticdepth",
     "normalization": "norm|^bn",
     "pooling": "pool",
     "padding": "pad",
@@ -31,7 +32,7 @@ KINDS = {  # classes of layers, by what their names hold; the first that fits
     "activation": "relu|gelu|elu|silu|swish|mish|sigmoid|tanh|activation|^act",
     "flatten": "flatten",
 }
-IGNORED = ("identity", "dropout")  # classes of calls that change nothing in evaluation
+IGNORED = ("identity", DROPOUT)  # classes of calls that change nothing in evaluation
 ANCHOR, WEIGHTED, SAME_KIND, SAME_SHAPE, BARE = 1e5, 16.0, 2.0, 2.0, 1.0  # scores of a pair
 NAME = 1e-4  # of it; so all names together decide only between alignments that are equally good without them
 
@@ -363,12 +364,13 @@ def _is_channels_last(outline: Outline) -> bool:
 def _calls(
     reference: Outline, other: Outline, tensors: Mapping[str, Source], pairs: Mapping[Key, Key]
 ) -> dict[Key, Key]:
-    """Return the counterparts of calls: of items, of modules with the same tensors, of the model itself."""
+    """Return the counterparts of calls: of items, of modules with the same tensors, of dropout, of the model itself."""
     ours, theirs = ({(call.name, call.occurrence) for call in side.calls} for side in (reference, other))
     found = {b: a for b, a in pairs.items() if a in ours and b in theirs}
     held = {name: frozenset(source.names) for name, source in tensors.items()}
     used = {name: frozenset((name,)) for names in held.values() for name in names}
     nodes = nesting.align(_nodes(reference, used, set(found.values())), _nodes(other, held, set(found)))
+    found |= nesting.between(reference.calls, other.calls, found, *(_of(side, DROPOUT) for side in (reference, other)))
     roots = {("", 0): ("", 0)} if ("", 0) in ours & theirs else {}
     return nodes | found | roots
 
@@ -377,8 +379,12 @@ def _nodes(outline: Outline, held: Mapping[str, frozenset[str]], paired: Collect
     by_module: dict[str, frozenset[str]] = {}
     for tensor in outline.tensors:
         by_module[tensor.module] = by_module.get(tensor.module, frozenset()) | held.get(tensor.name, frozenset())
-    ignored = {call.name for call in outline.calls if kind_class(call.kind) in IGNORED}
-    return nesting.nodes(outline.calls, [_extent(outline, call) for call in outline.calls], by_module, paired, ignored)
+    extents = [_extent(outline, call) for call in outline.calls]
+    return nesting.nodes(outline.calls, extents, by_module, paired, _of(outline, *IGNORED))
+
+
+def _of(outline: Outline, *kinds: str) -> set[str]:
+    return {call.name for call in outline.calls if kind_class(call.kind) in kinds}
 
 
 def _given(reference: Outline, other: Outline, given: Mapping[str, Any]) -> dict[str, Source]:

@@ -71,6 +71,44 @@ def nodes(
     return found
 
 
+def between(
+    reference: Sequence[Call],
+    other: Sequence[Call],
+    pairs: Mapping[Key, Key],
+    names: Collection[str],
+    other_names: Collection[str],
+) -> dict[Key, Key]:
+    """Pair calls of modules of which two paired calls have as many between them on both sides.
+
+    Args:
+        names: of the modules, in the reference and in the other model.
+    """
+    ours = _by_gap(reference, {key: key for key in pairs.values()}, names)
+    theirs = _by_gap(other, pairs, other_names)
+    return {
+        b: a
+        for gap in ours.keys() & theirs.keys()
+        if len(ours[gap]) == len(theirs[gap])
+        for a, b in zip(ours[gap], theirs[gap], strict=True)
+    }
+
+
+def _by_gap(
+    calls: Sequence[Call], pairs: Mapping[Key, Key], names: Collection[str]
+) -> dict[tuple[Key | None, Key | None], list[Key]]:
+    """Return the calls of some modules by the paired leaves before and behind them."""
+    gaps, waiting, last = dict[tuple[Key | None, Key | None], list[Key]](), list[Key](), None
+    for call, is_leaf in with_leaves(calls):
+        key = call.name, call.occurrence
+        if is_leaf and call.name in names:
+            waiting.append(key)
+        elif is_leaf and key in pairs:
+            if waiting:
+                gaps[last, pairs[key]] = waiting
+            last, waiting = pairs[key], []
+    return gaps | ({(last, None): waiting} if waiting else {})
+
+
 def with_leaves(calls: Sequence[Call]) -> Iterator[tuple[Call, bool]]:
     """Yield each call and whether no other module is called within it."""
     for i, call in enumerate(calls):

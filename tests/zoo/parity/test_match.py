@@ -94,6 +94,32 @@ def test_equal_names():
     assert result.calls == {(call.name, 0): (call.name, 0) for call in model.calls}
 
 
+def test_dropout_between_the_same_modules():
+    """Its rates are compared; where only one of the models has it, nothing is."""
+    reference = outline(
+        layer("drop", "Dropout"),
+        layer("a", "Linear", (8, 8)),
+        layer("a_drop", "Dropout"),
+        layer("b", "Linear", (8, 8)),
+        layer("c", "Linear", (8, 8)),
+        layer("act", "ReLU"),
+        layer("last", "Dropout"),
+    )
+    other = outline(
+        layer("input.drop", "Dropout"),
+        layer("layers.0", "Dense", (8, 8)),
+        layer("layers.1", "ReLU"),
+        layer("layers.2", "Dropout"),
+        layer("layers.3", "Dense", (8, 8)),
+        layer("layers.4", "Dropout"),
+        layer("layers.5", "Dense", (8, 8)),
+        layer("layers.6", "Dropout"),
+    )
+    calls = match(reference, other).calls
+    found = {b: a for (b, _), (a, _) in calls.items() if a in ("drop", "a_drop", "last")}
+    assert found == {"input.drop": "drop", "layers.2": "a_drop", "layers.6": "last"}
+
+
 def test_other_names_and_blocks():
     """Blocks end at other places; one side has an activation as a module that the other calls as a function."""
     reference = outline(
