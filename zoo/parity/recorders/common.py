@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -27,6 +28,9 @@ ROLES = {
     "mean": "running_mean",
     "var": "running_var",
 }
+DROPS = re.compile("drop_?path|drop_?block|stochastic_?depth", re.IGNORECASE)
+RATES = ("p", "prob", "drop_prob", "rate")  # attributes of dropout modules
+KEPT = "keep_prob"
 
 
 class Objective(NamedTuple):
@@ -49,6 +53,24 @@ class Pass(NamedTuple):
     outputs: list[np.ndarray]
     loss: float | None
     gradients: dict[str, np.ndarray]
+
+
+def is_dropout(module: Any, classes: tuple[type, ...]) -> bool:
+    """Return whether a module is of the framework's classes of dropout, or drops whole paths or blocks by its name."""
+    return isinstance(module, classes) or bool(DROPS.search(type(module).__name__))
+
+
+def dropout_rates(modules: Mapping[str, Any], classes: tuple[type, ...]) -> dict[str, float]:
+    """Return the share that each dropout module leaves out, by its path."""
+    found = {}
+    for path, module in modules.items():
+        given = {name: getattr(module, name, None) for name in (*RATES, KEPT)}
+        rates = [
+            1 - value if name == KEPT else value for name, value in given.items() if isinstance(value, int | float)
+        ]
+        if rates and is_dropout(module, classes):
+            found[path] = float(rates[0])
+    return found
 
 
 def tensors_of(named: Iterable[tuple[str, tuple[int, ...], bool]], modules: Mapping[str, Any]) -> list[Tensor]:

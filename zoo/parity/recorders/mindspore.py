@@ -22,7 +22,17 @@ from zoo.data.errors import UserError
 from zoo.parity.inputs import nested
 from zoo.parity.match import Tensor
 from zoo.parity.probe import Entry, Probe
-from zoo.parity.recorders.common import Objective, Pass, arguments, optimizers, replaced, reporting, tensors_of
+from zoo.parity.recorders.common import (
+    Objective,
+    Pass,
+    arguments,
+    dropout_rates,
+    is_dropout,
+    optimizers,
+    replaced,
+    reporting,
+    tensors_of,
+)
 
 DTYPES = {"fp64": mstype.float64, "fp32": mstype.float32, "fp16": mstype.float16, "bf16": mstype.bfloat16}
 TARGETS = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "npu": "Ascend", "ascend": "Ascend"}
@@ -107,7 +117,7 @@ class Model:
         """Run forward in evaluation mode; or in training mode, with an objective, and backward."""
         self.model.set_train(objective is not None)
         for cell in self.cells.values():
-            if isinstance(cell, DROPOUT):
+            if is_dropout(cell, DROPOUT):
                 cell.set_train(False)
         positional, keywords = arguments(self.model.construct, self._inputs(inputs))
         trained = self._trained()
@@ -143,7 +153,7 @@ class Model:
 
     def dropout(self) -> dict[str, float]:
         """Return the rate of each dropout cell, which passes leave out."""
-        return {name: _rate(cell) for name, cell in self.cells.items() if isinstance(cell, DROPOUT)}
+        return dropout_rates(self.cells, DROPOUT)
 
     def _total(self, objective: Objective, outputs: Any) -> mindspore.Tensor:
         if objective.loss:
@@ -177,12 +187,6 @@ class Model:
                 raise
             call = probe.calls[probe.open[-1]]
             raise UserError(f"MindSpore has no fp64 for {call.kind} ({call.name}) here; compare it in fp32") from error
-
-
-def _rate(cell: nn.Cell) -> float:
-    """Return the share of elements that a dropout cell leaves out."""
-    rate = getattr(cell, "p", getattr(cell, "prob", None))
-    return float(1 - cell.keep_prob if rate is None else rate)
 
 
 def save(path: str, tensors: Mapping[str, np.ndarray]) -> None:

@@ -16,7 +16,17 @@ from zoo.data.errors import UserError
 from zoo.parity.inputs import nested
 from zoo.parity.match import Tensor
 from zoo.parity.probe import Entry, Probe
-from zoo.parity.recorders.common import Objective, Pass, arguments, optimizers, replaced, reporting, tensors_of
+from zoo.parity.recorders.common import (
+    Objective,
+    Pass,
+    arguments,
+    dropout_rates,
+    is_dropout,
+    optimizers,
+    replaced,
+    reporting,
+    tensors_of,
+)
 
 DTYPES: dict[str, Any] = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 STATISTICS = ("_mean", "_variance")  # which Paddle lists among the parameters
@@ -104,7 +114,7 @@ class Model:
         training = objective is not None
         self.model.train() if training else self.model.eval()
         for layer in self.layers.values():
-            if isinstance(layer, DROPOUT):
+            if is_dropout(layer, DROPOUT):
                 layer.eval()
         for parameter in self.model.parameters():
             parameter.clear_gradient(False)
@@ -146,7 +156,7 @@ class Model:
 
     def dropout(self) -> dict[str, float]:
         """Return the rate of each dropout layer, which passes leave out."""
-        return {name: float(layer.p) for name, layer in self.layers.items() if isinstance(layer, DROPOUT)}
+        return dropout_rates(self.layers, DROPOUT)
 
     def _total(self, objective: Objective, outputs: Any) -> paddle.Tensor:
         if objective.loss:

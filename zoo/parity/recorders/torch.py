@@ -11,7 +11,16 @@ from torch import nn
 from zoo.parity.inputs import nested
 from zoo.parity.match import Tensor
 from zoo.parity.probe import Probe
-from zoo.parity.recorders.common import Objective, Pass, arguments, optimizers, replaced, tensors_of
+from zoo.parity.recorders.common import (
+    Objective,
+    Pass,
+    arguments,
+    dropout_rates,
+    is_dropout,
+    optimizers,
+    replaced,
+    tensors_of,
+)
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 COUNTER = "num_batches_tracked"
@@ -90,7 +99,7 @@ class Model:
         training = objective is not None
         self.model.train(training)
         for module in self.model.modules():
-            if isinstance(module, DROPOUT):
+            if is_dropout(module, DROPOUT):
                 module.eval()
         self.model.zero_grad(set_to_none=True)
         hooks = self._hooks(probe) if probe and not self.is_compiled else []
@@ -147,7 +156,7 @@ class Model:
 
     def dropout(self) -> dict[str, float]:
         """Return the rate of each dropout module, which passes leave out."""
-        return {name: float(each.p) for name, each in self.model.named_modules() if isinstance(each, DROPOUT)}
+        return dropout_rates(dict(self.model.named_modules()), DROPOUT)
 
     def _inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return nested({name: self._input(array) for name, array in inputs.items()})
