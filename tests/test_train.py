@@ -456,7 +456,7 @@ def test_ten_clips_three_crops_and_frame_folders(clips, tmp_path):
         ),
         (["-c", "configs/tsm_demo.yaml", "-o", "model.decay=all"], "unknown key for model.name=tsm"),
         (["-c", "configs/tsm_demo.yaml", "--device", "cuda:7"], "there is no cuda:7 here"),
-        (["-c", "configs/tsm_demo.yaml", "--eval-only"], "error: name what to evaluate"),
+        (["-c", "configs/tsm_demo.yaml", "--eval-only"], "error: --eval-only: name what to evaluate"),
         (["-c", "configs/tsm_demo.yaml", "--resume", "--max-steps", "1"], "there is no run runs/tsm_demo"),
         (["-c", "configs/tsm_demo.yaml", "-o", "model.num_classes=3"], "model.num_classes: the model has 3 outputs"),
         (

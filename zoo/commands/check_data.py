@@ -68,7 +68,7 @@ def parser() -> program.Parser:
 def describe(found: audit.Report | None, settings: Any) -> tuple[list[str], list[str]]:
     """Return the lines that a run would print, and the problems that would keep it from starting."""
     if found is None:
-        return [f"{audit.TITLE}: synthetic data have no files"], []
+        return [f"{audit.TITLE}: this data set does not list its samples, so only --deep checks them"], []
     try:
         return list(audit.lines(found, audit.KEY if settings.allow_missing_classes else "")), []
     except UserError as error:

@@ -190,7 +190,7 @@ def read(arguments: argparse.Namespace) -> Request:
     if arguments.max_steps is not None and arguments.max_steps < 1:
         raise UserError("--max-steps: must be at least 1")
     if arguments.eval_only and not (arguments.weights or arguments.resume):
-        raise UserError("name what to evaluate with --weights FILE or --resume DIR")
+        raise UserError("--eval-only: name what to evaluate with --weights FILE or --resume DIR")
     if arguments.accept_changed_data and not arguments.resume:
         raise UserError("--accept-changed-data: belongs to --resume; a new run takes the data as they are")
     window = _window(arguments)

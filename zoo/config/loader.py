@@ -323,6 +323,9 @@ def _check_keys(
     for key, entry in entries.items():
         if key in known:
             continue
+        if key in sections:
+            example = next(each for each in known if each.startswith(f"{key}."))
+            raise UserError(*_location(key, entry), f"a section, which has keys such as {example} and no value")
         from zoo.config.suggestions import suggestion  # for mistakes alone
 
         section, _, name = key.partition(".")

@@ -92,8 +92,12 @@ def _synonyms(key: str, known: Sequence[str]) -> list[str]:
 
 
 def _similar(key: str, known: Sequence[str]) -> list[str]:
-    similar_name = difflib.get_close_matches(_name(key), [_name(other) for other in known], 1, 0.6)
-    return difflib.get_close_matches(key, known, 1, 0.6) or [other for other in known if _name(other) in similar_name]
+    """Return the keys that resemble a key, or have another project's name that does."""
+    other_names = {f"{ours.rpartition('.')[0]}.{name}": ours for ours in known for name in SYNONYMS.get(ours, ())}
+    meant = {**dict(zip(known, known)), **other_names}
+    by_name = {_name(each): ours for each, ours in reversed(meant.items())}
+    wholes, names = (difflib.get_close_matches(*pair, 1, 0.6) for pair in ((key, meant), (_name(key), by_name)))
+    return [*(meant[each] for each in wholes), *(by_name[each] for each in names)]
 
 
 def _name(key: str) -> str:
