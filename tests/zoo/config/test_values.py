@@ -267,7 +267,7 @@ def test_the_same_name_comes_before_a_synonym_and_that_before_the_spelling():
     assert suggestion("optim.learning_rate", known) == "; did you mean optim.lr?"
     assert suggestion("optim.learning_rate", [*known, "model.learning_rate"]).endswith("model.learning_rate?")
     assert suggestion("optim.learning_rte", known) == "; did you mean optim.lr?"
-    assert suggestion("optim.bath", known) == "; did you mean train.batch?"
+    assert suggestion("train.bath", known) == "; did you mean train.batch?"
 
 
 def test_a_synonym_of_a_key_that_the_recipe_has_not():
