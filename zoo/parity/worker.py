@@ -274,11 +274,16 @@ class _Passes:
             return
         if label.dtype.kind in "iu" and label.shape == output.shape[:-1]:  # classes on the last axis
             output, label = output.reshape(-1, output.shape[-1]), label.ravel()
-        guess = facts.explain_loss(spec, [np.asarray(output), label], reference, own, **self._of_side())
+        guess = facts.explain_loss(spec, [np.asarray(output), label], reference, own, **self._of_optimizers())
         self._note("loss", guess)
 
     def _of_side(self) -> dict[str, Any]:
-        return {"framework": self.worker.side.framework, "precision": self.order.precision}
+        framework = getattr(self.model, "library", self.worker.side.framework)
+        return {"framework": framework, "precision": self.order.precision}
+
+    def _of_optimizers(self) -> dict[str, Any]:
+        """Return the same of a side's optimizers and losses, which another library may have."""
+        return {**self._of_side(), "framework": getattr(self.worker.recorder, "OPTIMIZERS", self.worker.side.framework)}
 
     def _explain_statistics(self, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
         """Search the cause of running statistics that differ."""
@@ -308,7 +313,7 @@ class _Passes:
                 loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
                 gradients = [np.asarray(value) for value in loaded if value is not None]
                 kind = self.worker.side.optimizer or ""
-                guess = facts.explain_update(kind, start[name], gradients, expected, own, **self._of_side())
+                guess = facts.explain_update(kind, start[name], gradients, expected, own, **self._of_optimizers())
                 self._note("optimizer", guess)
                 tries += 1
                 if guess or tries == MAX_TENSORS:

@@ -30,6 +30,7 @@ from zoo.parity.recorders.jax_programs import Program, cast, named, with_named
 DTYPES: dict[str, Any] = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 VERSION = jax.__version__
 HAS_GRADIENTS = True
+OPTIMIZERS = "optax"  # the library of optimizers and losses
 NO_GRADIENT = jax.dtypes.float0  # the type of an integer's
 Note = Callable[[list[np.ndarray]], Sequence[np.ndarray | None]]
 
@@ -61,6 +62,7 @@ class Model:
     def __init__(self, source: Any, precision: str, device: str, is_compiled: bool):
         self.dtype = jnp.dtype(DTYPES[precision])
         self.program, self.is_compiled = program_of(source), is_compiled
+        self.library = self.program.library
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Make the tensors of a program that makes them for the inputs that it gets."""
@@ -77,12 +79,20 @@ class Model:
         return tensors_of(found, self.program.modules)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return self._canonical({**named(self.trained), **self.program.statistics(self.rest)})
+        return self._canonical(self._named())
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        own = self._own(arrays)
-        self.trained = with_named(self.trained, own)
-        self.rest = self.program.with_statistics(self.rest, own)
+        self._set(self._own(arrays))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the tensors of a checkpoint, by their paths, as the program has them."""
+        return {name: np.asarray(array) for name, array in self._named().items()}
+
+    def restore(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
+        """Load tensors of a checkpoint; return the names of those that lack."""
+        own = self._named()
+        self._set({name: jnp.asarray(tensors[name], own[name].dtype) for name in own.keys() & tensors.keys()})
+        return [name for name in own if name not in tensors]
 
     def run(self, inputs: Mapping[str, np.ndarray], probe: Probe | None, objective: Objective | None) -> Pass:
         """Run forward in evaluation mode; or in training mode, with an objective, and backward."""
@@ -153,12 +163,19 @@ class Model:
         given = {name: array.astype(self.dtype) if array.dtype.kind == "f" else array for name, array in inputs.items()}
         return nested({name: jnp.asarray(array) for name, array in given.items()})
 
+    def _named(self) -> dict[str, jax.Array]:
+        return {**named(self.trained), **self.program.statistics(self.rest)}
+
+    def _set(self, values: Mapping[str, jax.Array]) -> None:
+        self.trained = with_named(self.trained, values)
+        self.rest = self.program.with_statistics(self.rest, values)
+
     def _canonical(self, named: Mapping[str, Any]) -> dict[str, np.ndarray]:
         modules = self.program.modules
         return {name: layout_of(modules, name, array.shape).canonical(array_of(array)) for name, array in named.items()}
 
     def _own(self, arrays: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-        own = {**named(self.trained), **self.program.statistics(self.rest)}
+        own = self._named()
         layouts = {name: layout_of(self.program.modules, name, own[name].shape) for name in arrays}
         return {name: jnp.asarray(layouts[name].own(array), own[name].dtype) for name, array in arrays.items()}
 

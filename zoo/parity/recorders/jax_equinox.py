@@ -16,6 +16,8 @@ STATISTICS = ("running_mean", "running_var")
 class Equinox(Program):
     """A module of Equinox, perhaps with the state of its batch normalizations."""
 
+    library = "equinox"
+
     def __init__(self, module: Any, state: Any = None):
         self.trained, self.static = eqx.partition(module, eqx.is_inexact_array)
         self.modules, self.rest, self.function = _modules(module), state, module.__call__

@@ -13,6 +13,8 @@ from zoo.parity.recorders.jax_programs import Program, Report, modes, named, pat
 class Linen(Program):
     """A module of flax.linen."""
 
+    library = "flax"
+
     def __init__(self, module: Any, variables: Mapping[str, Any] | None = None):
         self.module, self.variables, self.function = module, variables, module.__call__
         self.modules, self.dropout = {"": module}, dict[str, float]()
@@ -69,7 +71,7 @@ class Linen(Program):
 class Nnx(Program):
     """A module of flax.nnx. Copies of its modules, which nnx.scan and others make, keep their names as an attribute."""
 
-    NAME = "parity_name"
+    library, NAME = "flax", "parity_name"
 
     def __init__(self, module: Any):
         self.module, self.function = module, module.__call__

@@ -26,7 +26,10 @@ class Program:
         modules: by attribute path; "" is the program.
         trained: nested parameters.
         rest: nested tensors that no gradient changes.
+        library: that of its modules.
     """
+
+    library = "jax"
 
     def __init__(self, function: Callable, trained: Any):
         self.function: Callable = function

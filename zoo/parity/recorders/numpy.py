@@ -52,6 +52,16 @@ class Model:
             name: self._cast(value).reshape(self.parameters[name].shape) for name, value in arrays.items()
         }
 
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the tensors of a checkpoint."""
+        return dict(self.parameters)
+
+    def restore(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
+        """Load tensors of a checkpoint; return the names of those that lack."""
+        own = self.arrays().keys()
+        self.load({name: tensors[name] for name in own & tensors.keys()})
+        return [name for name in own if name not in tensors]
+
     def run(self, inputs: Mapping[str, np.ndarray], probe: Probe | None, objective: Objective | None) -> Pass:
         """Compute the outputs."""
         given = nested({name: self._cast(value) for name, value in inputs.items()})

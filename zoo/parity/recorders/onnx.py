@@ -1,0 +1,171 @@
+"""ONNX Runtime's side of a comparison: an .onnx file, of which each node runs by itself, without optimizations.
+
+A file that is compiled runs as a whole, as it is deployed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from zoo.data.errors import UserError
+from zoo.parity.match import Tensor
+from zoo.parity.probe import Entry, Probe
+from zoo.parity.recorders import onnx_graph
+from zoo.parity.recorders.common import Objective, Pass
+from zoo.parity.recorders.onnx_graph import Call, Node
+from zoo.parity.recorders.onnx_weights import weights_of
+
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "gpu": "CUDAExecutionProvider"}
+VERSION = onnxruntime.__version__
+HAS_GRADIENTS = False
+
+
+def precisions(device: str) -> tuple[str, ...]:
+    """Return the precisions that are compared: that of the file."""
+    return ("fp32",)
+
+
+class Model:
+    """A file.
+
+    Args:
+        source: its path.
+    """
+
+    def __init__(self, source: str, precision: str, device: str, is_compiled: bool):
+        if precision != "fp32":
+            raise UserError(f"{precision}: an ONNX file has the precision that it was written in; leave it out")
+        self.graph, self.is_compiled = onnx_graph.read(source), is_compiled
+        self.weights = weights_of(self.graph)
+        self.provider = PROVIDERS.get(device, device)
+        self.sessions: dict[Any, onnxruntime.InferenceSession] = {}
+
+    def modules(self) -> dict[str, Any]:
+        """Return an object per module, of a class of its kind's name."""
+        kinds = {"": self.graph.kinds[""]} if self.is_compiled else self.graph.kinds
+        return {name: type(kind, (), {"__module__": "onnx"})() for name, kind in kinds.items()}  # not of this file
+
+    def tensors(self) -> list[Tensor]:
+        kinds, initializers = self.graph.kinds, self.graph.initializers
+        return [
+            Tensor(
+                w.name, w.get(initializers).shape, w.module, kinds.get(w.module, ""), w.role, "running" not in w.role
+            )
+            for w in self.weights
+        ]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {weight.name: weight.get(self.graph.initializers).astype(np.float64) for weight in self.weights}
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for weight in self.weights:
+            if weight.name in arrays:
+                weight.set(self.graph.initializers, arrays[weight.name])
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the tensors of a checkpoint."""
+        return {weight.name: np.array(weight.get(self.graph.initializers)) for weight in self.weights}
+
+    def restore(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
+        """Load tensors of a checkpoint; return the names of those that lack."""
+        own = self.arrays().keys()
+        self.load({name: tensors[name] for name in own & tensors.keys()})
+        return [name for name in own if name not in tensors]
+
+    def run(self, inputs: Mapping[str, np.ndarray], probe: Probe | None, objective: Objective | None) -> Pass:
+        """Compute the outputs."""
+        values = {**self.graph.initializers, **self._inputs(inputs)}
+        modules = self.modules()
+        if self.is_compiled:
+            whole = self.graph.call
+            if probe is not None:
+                probe.enter("", modules[""], [exact(values[name]) for name in whole.inputs])
+            values |= self._run_whole(values)
+            if probe is not None:
+                probe.leave([exact(values[name]) for name in whole.outputs])
+        else:
+            self._call(self.graph.call, values, probe, modules)
+        return Pass([exact(values[name]) for name in self.graph.call.outputs], None, {})
+
+    def dropout(self) -> dict[str, float]:
+        return {}
+
+    def _call(self, call: Call, values: dict[str, np.ndarray], probe: Probe | None, modules: Mapping[str, Any]) -> None:
+        """Compute the nodes of a module; what replaces its inputs does so for them alone."""
+        before = {name: values[name] for name in call.inputs}
+        if probe is not None:
+            names = floats_first(call.inputs, values)
+            entry = probe.enter(call.name, modules[call.name], [exact(values[name]) for name in names])
+            replace(values, names, entry)
+        position, inner = call.start, {each.start: each for each in call.calls}
+        while position < call.end:
+            if position in inner:
+                self._call(inner[position], values, probe, modules)
+                position = inner[position].end
+            else:
+                self._run_node(position, self.graph.nodes[position], values)
+                position += 1
+        values |= before
+        if probe is not None:
+            names = floats_first(call.outputs, values)
+            replace(values, names, probe.leave([exact(values[name]) for name in names]))
+
+    def _run_node(self, number: int, node: Node, values: dict[str, np.ndarray]) -> None:
+        given = {name: values[name] for name in node.inputs}
+        key = number, *((array.dtype, array.ndim) for array in given.values())
+        if key not in self.sessions:
+            types = [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
+                for name, array in given.items()
+            ]
+            results = [onnx.ValueInfoProto(name=name) for name in node.outputs]
+            graph = helper.make_graph([node.proto], "node", types, results)
+            whole = self.graph.proto
+            model = helper.make_model(graph, opset_imports=whole.opset_import, functions=whole.functions)
+            model.ir_version = whole.ir_version
+            options = onnxruntime.SessionOptions()
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.intra_op_num_threads = 1  # of each of many
+            self.sessions[key] = self._session(model, options)
+        values |= zip(node.outputs, self.sessions[key].run(list(node.outputs), given))
+
+    def _run_whole(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        model = onnx.ModelProto()
+        model.CopyFrom(self.graph.proto)
+        for each in model.graph.initializer:
+            each.CopyFrom(numpy_helper.from_array(self.graph.initializers[each.name], each.name))
+        session = self._session(model, onnxruntime.SessionOptions())
+        outputs = list(self.graph.call.outputs)
+        return dict(zip(outputs, session.run(outputs, {name: values[name] for name in self.graph.inputs})))
+
+    def _session(self, model: onnx.ModelProto, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+        options.log_severity_level = 3  # errors
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[self.provider])
+
+    def _inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the inputs by the file's names, in its types."""
+        own = self.graph.inputs
+        named = inputs if inputs.keys() == own.keys() else dict(zip(own, inputs.values()))
+        if len(inputs) != len(own):
+            raise UserError(f"ONNX: the file has the inputs {', '.join(own)}; given are {', '.join(inputs)}")
+        types = {name: helper.tensor_dtype_to_np_dtype(kind) for name, kind in own.items()}
+        return {name: np.asarray(array, types[name]) for name, array in named.items()}
+
+
+def floats_first(names: Sequence[str], values: Mapping[str, np.ndarray]) -> list[str]:
+    """Return names in an order in which numbers of shapes, which other frameworks do not pass on, come last."""
+    return sorted(names, key=lambda name: values[name].dtype.kind != "f")
+
+
+def replace(values: dict[str, np.ndarray], names: Sequence[str], entry: Entry) -> None:
+    for name, value in zip(names, entry.values):
+        if value is not None:
+            values[name] = np.asarray(value, values[name].dtype)
+
+
+def exact(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
