@@ -58,7 +58,7 @@ LIBRARIES = {
     "decord": 2,
     "nvidia": 2,
     "tensorboard": 1,
-    "onnx": 3,
+    "onnx": 5,
     "onnxruntime": 5,
     "matplotlib": 3,
     "PIL": 9,
