@@ -44,6 +44,11 @@ def start(device: str) -> None:
     paddle.set_device(device)
 
 
+def set_precision(_: str) -> None:
+    """Let models be built in fp32, in which they may load weights; `Model` casts them."""
+    paddle.set_default_dtype("float32")
+
+
 def precisions(device: str) -> tuple[str, ...]:
     """Return the precisions of a device that are compared."""
     return ("fp64", "fp32") if device.startswith(("cpu", "gpu")) else ("fp32",)
