@@ -3,7 +3,7 @@
 from zoo import program
 from zoo.commands.options import add_override_argument
 from zoo.data.errors import UserError
-from zoo.weights import conversion, files, names
+from zoo.weights import architectures, conversion, files, names
 from zoo.weights.convert import TARGET_EXTENSIONS, Wanted, convert
 
 DESCRIPTION = "Convert weights of other projects to the zoo's names and format, or back to torchvision's and Paddle's."
@@ -72,7 +72,11 @@ def parser() -> program.Parser:
         required=True,
         help=".safetensors, .pth with --to torchvision, .pdparams with --to paddle; a new file",
     )
-    add("--model", choices=tuple(conversion.OPTIONS), help="default: the model that files of this origin usually hold")
+    add(
+        "--model",
+        choices=tuple(architectures.OPTIONS),
+        help="default: the model that files of this origin usually hold",
+    )
     origins = ("auto", *names.ORIGINS)
     text = f"one of {', '.join(origins)}; default auto: detected from the names"
     add("--origin", choices=origins, default="auto", metavar="PROJECT", help=text)

@@ -77,7 +77,7 @@ def averages_note(path: str) -> str:
 
 def _shown_by_tensors(record: recorded.Recorded) -> dict[str, Any]:
     """Return the options of a checkpoint's model that decide its tensors."""
-    from zoo.weights.conversion import NOT_IN_TENSORS, OPTIONS
+    from zoo.weights.architectures import NOT_IN_TENSORS, OPTIONS
 
     keys = set(OPTIONS.get(record.model or "", ())) - set(NOT_IN_TENSORS.get(record.model or "", ()))
     return {key: value for key, value in record.arch.items() if key in keys}
@@ -91,7 +91,7 @@ def _check_model(
     path: str,
 ) -> None:
     """Refuse the tensors of another model in one line; single differences are listed later."""
-    from zoo.weights.conversion import default_model
+    from zoo.weights.architectures import default_model
     from zoo.weights.names import COUNTER
 
     foreign = [name for name in tensors if name not in initialized]

@@ -9,7 +9,18 @@ import numpy as np
 from zoo.data.errors import UserError
 from zoo.models import load_spec
 from zoo.models.arcface.spec import HEAD_WEIGHT
-from zoo.weights import backbones, checkpoints, conversion, files, layouts, names, origins, pdparams, recorded
+from zoo.weights import (
+    architectures,
+    backbones,
+    checkpoints,
+    conversion,
+    files,
+    layouts,
+    names,
+    origins,
+    pdparams,
+    recorded,
+)
 from zoo.weights.match import MatchReport, match_state_dict, require_usable
 
 Tensors = Mapping[str, np.ndarray]
@@ -63,19 +74,19 @@ def convert(
             print_line(f"{path}: only the ResNet in it is converted, without {left_out}")
     origin = names.detect(source.tensors) if wanted.origin == "auto" else wanted.origin
     record = recorded.read(path) if origin == "canonical" else recorded.NOTHING
-    model = wanted.model or conversion.default_model(origin, source.tensors, record.model)
+    model = wanted.model or architectures.default_model(origin, source.tensors, record.model)
     check_flags(path, wanted, model, origin, HEAD_WEIGHT in source.tensors)
 
-    user_options = conversion.user_options(wanted.override, model)
+    user_options = architectures.user_options(wanted.override, model)
     tensors: Tensors
     tensors, notes = conversion.to_canonical(source.tensors, origin, user_options)
-    options = conversion.INFER[model](tensors)
+    options = architectures.INFER[model](tensors)
     depth = options.get("depth", 0)  # of a ResNet
     options |= {**origins.architecture(model, origin, source.tensors, depth, record.arch), **user_options}
     print_line(
         f"{path}: names of {origin}; {model} with " + ", ".join(f"{key} {value}" for key, value in options.items())
     )
-    report = match_state_dict(tensors, conversion.expected_shapes(model, options))
+    report = match_state_dict(tensors, architectures.expected_shapes(model, options))
     print_line(str(report))
     check_report(report, path)
     require_usable(tensors, path)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zoo.weights.conversion import NOT_IN_TENSORS
+from zoo.weights.architectures import NOT_IN_TENSORS
 from zoo.weights.layouts import EPS, MINDSPORE_EPS
 from zoo.weights.names import is_online
 

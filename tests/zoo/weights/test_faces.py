@@ -23,7 +23,7 @@ from tests.zoo.weights.face_models import (
 from tests.zoo.weights.state_dicts import numbered, recorded_shapes
 from zoo.models.arcface import spec
 from zoo.models.arcface.torch import Model
-from zoo.weights import conversion, files, layouts, names
+from zoo.weights import architectures, files, layouts, names
 from zoo.weights.match import match_state_dict
 
 
@@ -39,7 +39,7 @@ def test_all_names(file, origin, variant):
     tensors = numbered(recorded_shapes(f"arcface_names_{file}"))
     assert names.detect(tensors) == origin
     canonical = layouts.to_canonical(tensors, origin)
-    options = conversion.infer_face_model(canonical)
+    options = architectures.infer_face_model(canonical)
     classes = {"num_classes": 7} if origin == "plsc2" else {}
     assert options == {"variant": variant, "depth": 50, "width": 64, "embedding": 512, "size": 112, **classes}
     shapes = spec.shapes(spec.Arch(**{"num_classes": 1, **options}))

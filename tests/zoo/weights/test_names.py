@@ -14,7 +14,7 @@ from zoo.models.tsm.spec import Arch, shapes
 from zoo.models.tsm.torch import Model
 from zoo.models.tsm_mobilenet_v2 import spec as mobile
 from zoo.weights import layouts, names, origins
-from zoo.weights.conversion import default_model
+from zoo.weights.architectures import default_model
 from zoo.weights.match import match_state_dict
 
 CLASSES = 7

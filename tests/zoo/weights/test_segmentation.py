@@ -24,7 +24,7 @@ from zoo.models import load_spec
 from zoo.models.deeplabv3plus.torch import Model
 from zoo.run import weights
 from zoo.trainer.protocol import Param
-from zoo.weights import conversion, files, layouts, names
+from zoo.weights import architectures, files, layouts, names
 from zoo.weights.match import match_state_dict
 
 spec = load_spec("deeplabv3plus")
@@ -44,8 +44,8 @@ def test_all_names(file, origin, options):
     tensors = numbered(recorded_shapes(f"names_{file}"))
     assert names.detect(tensors) == origin
     canonical = layouts.to_canonical(tensors, origin)
-    assert conversion.infer_segmenter(canonical) == {**options, "num_classes": 19, "width": 64}
-    report = match_state_dict(canonical, spec.shapes(spec.Arch(**conversion.infer_segmenter(canonical))))
+    assert architectures.infer_segmenter(canonical) == {**options, "num_classes": 19, "width": 64}
+    report = match_state_dict(canonical, spec.shapes(spec.Arch(**architectures.infer_segmenter(canonical))))
     assert report.complete, str(report)
     assert len(canonical) == sum(not name.endswith(names.COUNTER) for name in tensors)
     assert names.detect(canonical) == "canonical"
