@@ -116,7 +116,7 @@ def of_loss(
 
 def _outputs(job: Job, trainer: Trainer, batch: DeviceBatch) -> tuple[np.ndarray, ...]:
     outputs: tuple[np.ndarray, ...]
-    outputs = load_backend(job.framework).record_forward(trainer, batch, True, lambda array: None).outputs
+    outputs = load_backend(job.framework).record_forward(trainer, batch, True, "", lambda *_: None).outputs
     return outputs
 
 

@@ -20,7 +20,7 @@ from zoo.compare.reference import optimizers
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.stream import open_training
-from zoo.parity.record import ACCUMULATED, CLIPPED, ROUNDING_UNITS, Call, Record, empty, summarize
+from zoo.parity.record import ACCUMULATED, CLIPPED, ROUNDING_UNITS, Record, empty
 from zoo.parity.recording import ROOT, class_file, class_files
 from zoo.run.job import Job, build_trainer
 from zoo.tasks.classify import Scores
@@ -286,29 +286,9 @@ def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, 
     output: tuple[np.ndarray, ...] = ()
     record_forward = load_backend(job.framework).record_forward
     for title, training in (("training", True), ("evaluation", False)):
-        calls, seen = [], dict[str, int]()
-        forward = record_forward(trainer, batch, training, summarize)
+        forward = record_forward(trainer, batch, training, title + suffix, result.add)
         output = forward.outputs if training else output
-        for number, call in enumerate(forward.calls):
-            key = f"{title}{suffix}/{number}"
-            for kind, summaries in (("in", call.inputs), ("out", call.outputs)):
-                for i, summary in enumerate(summaries):
-                    result.add_summary(f"{key}/{kind}{i}", summary)
-            occurrence = seen[call.name] = seen.get(call.name, -1) + 1
-            calls.append(
-                Call(
-                    key,
-                    call.name,
-                    occurrence,
-                    call.kind,
-                    call.files,
-                    call.call_sites,
-                    len(call.inputs),
-                    len(call.outputs),
-                    call.span,
-                )
-            )
-        result.passes[title + suffix] = calls
+        result.passes[title + suffix] = forward.calls
     return output
 
 

@@ -138,17 +138,18 @@ def find_cause(source: Trained, trainer: Trainer, pixels: np.ndarray, with_prepr
     """
     model = assembly.build(source, pixels.shape[1:], False)
     batch = trainer.to_device({source.fields[0].name: pixels})
-    record = load_backend(source.cfg.framework).record_forward(trainer, batch, False, lambda array: array)
+    kept: dict[str, np.ndarray] = {}
+    record = load_backend(source.cfg.framework).record_forward(trainer, batch, False, "", kept.__setitem__)
     producers = {node.output[0]: node for node in model.graph.node}
-    layers = {call.name: call for call in record.calls if call.name in producers and len(call.outputs) == 1}
+    layers = {call.name: call for call in record.calls if call.name in producers and call.outputs == 1}
     values = _values(source, model, layers, pixels)
     place = f"zoo/models/{source.model}/onnx.py"
     for name, call in layers.items():
         node = producers[name]
-        if _differs(values.get(node.input[0]), call.inputs[0]):
+        if _differs(values.get(node.input[0]), kept[f"{call.key}/in0"]):
             before = _between(node.input[0], producers, layers)
             return f"the input of {name} differs first; look at {before} before it in {place}"
-        if _differs(values[name], call.outputs[0]):
+        if _differs(values[name], kept[f"{call.key}/out0"]):
             return f"the output of {name} differs first; look at {node.op_type} in {place}"
     if with_preprocessing:
         return "all layers of the model agree; look at what --with-preprocessing adds in front of and behind it"

@@ -202,7 +202,7 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
     }
     alone = {names[0]: proofs[names[0]], names[1]: record_of(other, ALONE)}
     judged = judge(names, matched, proofs, alone, rounded, request.accepted)
-    judged = judged._replace(dropout=_dropout(reference, other, matched))
+    judged = judged._replace(dropout=_dropout(reference, other))
     suspects = [identity for identity in forced if identity[0] in judged.suspects()]
     if suspects and not judged.agrees_as_a_whole:
         ask(other, Order(EXPLAINED, precision, reference=natural, forced=tuple(suspects), **common))
@@ -210,11 +210,9 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
     return judged
 
 
-def _dropout(reference: Opened, other: Opened, matched: match.Match) -> dict[str, tuple[float, float]]:
-    """Return the rates of dropout modules that differ, by the reference's name."""
-    names = {own: partner for (own, _), (partner, _) in matched.calls.items()}
-    return {
-        names[own]: (reference.dropout[names[own]], rate)
-        for own, rate in other.dropout.items()
-        if names.get(own) in reference.dropout and reference.dropout[names[own]] != rate
-    }
+def _dropout(reference: Opened, other: Opened) -> dict[str, tuple[float, float]]:
+    """Return the rates of dropout modules that differ, which have one name or one place in the order of both models."""
+    ours, theirs = reference.dropout, other.dropout
+    if ours.keys() != theirs.keys() and len(ours) == len(theirs):
+        theirs = dict(zip(ours, theirs.values()))
+    return {name: (ours[name], rate) for name, rate in theirs.items() if ours.get(name, rate) != rate}

@@ -19,11 +19,17 @@ ACCUMULATED = "update of two micro-batches"
 
 
 class Call(NamedTuple):
-    """One call of a module in a forward pass; see ModuleCall in zoo/parity/recording.py.
+    """One call of a module in a forward pass.
 
     Attributes:
         key: prefix of the keys of its tensors, <key>/in0 and so on.
+        name: attribute path of the module, "" for the model itself.
         occurrence: how many times the module was called before in this pass.
+        files: source files of the module: that of its own class, if it is not the framework's, and that of the nearest
+            enclosing class, which creates it.
+        call_sites: files and lines of the call, the innermost first: one for each source file on the way to it.
+        inputs, outputs: how many tensors.
+        span: positions at which it was entered and left.
     """
 
     key: str

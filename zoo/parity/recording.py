@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.parity.record import Call
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TRAINERS = os.path.join(ROOT, "zoo", "trainer")
 NOT_MODELS = (
@@ -19,34 +21,21 @@ NOT_MODELS = (
     ),
 )
 
+# Gets a tensor's key, <title>/<number of the call>/in0 and so on, and its values; may return what replaces them.
+Keep = Callable[[str, np.ndarray], Any]
 
-Keep = Callable[[np.ndarray], Any]
 
+class Entry(NamedTuple):
+    """Number of a call, and what its inputs or outputs are replaced by; None leaves one as it is."""
 
-class ModuleCall(NamedTuple):
-    """One call of a module during a forward pass.
-
-    Attributes:
-        name: attribute path of the module, "" for the model itself.
-        files: source files of the module: that of its own class, if it is not the framework's, and that of the nearest
-            enclosing class, which creates it.
-        call_sites: files and lines of the call, the innermost first: one for each source file on the way to it.
-        inputs: what is kept of its tensors, in order.
-    """
-
-    name: str
-    kind: str
-    files: tuple[str, ...]
-    call_sites: tuple[str, ...]
-    inputs: tuple[Any, ...]
-    outputs: tuple[Any, ...]
-    span: tuple[int, int]
+    number: int
+    values: list[Any]
 
 
 class ForwardRecord(NamedTuple):
     """A recorded forward pass: its calls, and the output of the model itself."""
 
-    calls: list[ModuleCall]
+    calls: list[Call]
     outputs: tuple[np.ndarray, ...]
 
 
@@ -55,31 +44,36 @@ class Recorder:
 
     Args:
         modules: those of the model, by attribute path; "" is the model.
-        keep: reduces a tensor to what is kept of it; together, all activations need much memory.
+        title: of the pass, the first part of the keys of its tensors.
+        keep: gets every tensor; together, all activations need much memory.
     """
 
-    def __init__(self, modules: Mapping[str, Any], keep: Keep):
-        self.keep = keep
+    def __init__(self, modules: Mapping[str, Any], title: str, keep: Keep):
+        self.title, self.keep = title, keep
         self.outputs: tuple[np.ndarray, ...] = ()  # of the model
         self.files = {name: source_files(modules, name) for name in modules}
-        self.calls: list[ModuleCall] = []
+        self.calls: list[Call] = []
+        self.seen: dict[str, int] = {}
         self.open: list[int] = []  # indices of the calls that have not returned
         self.position = 0
 
-    def enter(self, name: str, module: Any, inputs: Sequence[np.ndarray]) -> None:
+    def enter(self, name: str, module: Any, inputs: Sequence[np.ndarray]) -> Entry:
         """Note that a module is called; to be used by a hook in front of it."""
-        self.open.append(len(self.calls))
-        kind, span, kept = type(module).__name__, (self._tick(), -1), tuple(map(self.keep, inputs))
-        self.calls.append(ModuleCall(name, kind, self.files[name], call_sites(), kept, (), span))
+        occurrence = self.seen[name] = self.seen.get(name, -1) + 1
+        number, kind, span = len(self.calls), type(module).__name__, (self._tick(), -1)
+        self.open.append(number)
+        key, sites = f"{self.title}/{number}", call_sites()
+        self.calls.append(Call(key, name, occurrence, kind, self.files[name], sites, len(inputs), 0, span))
+        return Entry(number, [self.keep(f"{key}/in{index}", array) for index, array in enumerate(inputs)])
 
-    def leave(self, outputs: Sequence[np.ndarray]) -> None:
+    def leave(self, outputs: Sequence[np.ndarray]) -> Entry:
         """Note the result of the module entered last."""
-        index = self.open.pop()
-        call = self.calls[index]
-        kept = tuple(map(self.keep, outputs))
-        self.calls[index] = call._replace(outputs=kept, span=(call.span[0], self._tick()))
+        number = self.open.pop()
+        call = self.calls[number]
+        self.calls[number] = call._replace(outputs=len(outputs), span=(call.span[0], self._tick()))
         if not call.name:
             self.outputs = tuple(outputs)
+        return Entry(number, [self.keep(f"{call.key}/out{index}", array) for index, array in enumerate(outputs)])
 
     def _tick(self) -> int:
         self.position += 1
@@ -92,6 +86,7 @@ def record(
     register: Callable[[Any, Callable, Callable], Sequence[Any]],
     forward: Callable[[], Any],
     array: Callable[[Any], np.ndarray],
+    title: str,
     keep: Keep,
 ) -> ForwardRecord:
     """Run a model and record every module; its running statistics are unchanged afterwards.
@@ -100,7 +95,7 @@ def record(
         register: registers hooks `enter(module, *inputs)` and `leave(module, inputs, outputs)` of a module.
         array: returns a tensor as a float64 array.
     """
-    recorder, hooks = Recorder(modules, keep), list[Any]()
+    recorder, hooks = Recorder(modules, title, keep), list[Any]()
     for name, module in modules.items():
 
         def enter(module, *inputs, name=name):

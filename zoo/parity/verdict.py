@@ -310,7 +310,7 @@ def _keys(module: str, difference: Difference) -> list[str]:
     if difference.event.part == "statistic":
         return [f"statistic/{module}"]
     if difference.event.part == "input":
-        return []
+        return [f"{difference.event.stage}/{module}/input"]
     return [f"{stage}/{module}" for stage in (difference.event.stage, "training", "evaluation")]
 
 

@@ -30,7 +30,8 @@ EVALUATION, TRAINING = "evaluation", "training"
 SUSPECT = 1e-9  # relative difference of a module's output from which on its cause is searched
 MAX_EXPLAINED = 1 << 16  # elements of a tensor whose updates are explained
 MAX_TENSORS = 4  # whose updates differ: until a cause explains one
-MAX_GUESSES = 8  # of causes, for modules of one class
+FUNCTIONS = "activation attention interpolation"  # what code between modules calls, most often
+MAX_FAILURES = 8  # of the search for causes, for modules of one class
 VARIATION = 0.1  # of the elements of initial weights that are all the same
 FRAMES = 6  # lines of a traceback that an error shows
 ARCHIVE, MATCH = "tensors", "match.json"
@@ -177,7 +178,7 @@ class _Passes:
         self.matched, self.archive = matched, archive
         reference = f"{order.partner}/{order.reference}.safetensors"
         self.reference = load_record(reference) if order.partner else None
-        self.guessed: dict[str, int] = {}
+        self.failures: dict[tuple[str, str], int] = {}  # of the search for causes, by class of module and place
         trained = {tensor.name for tensor in model.tensors() if tensor.is_trained}
         sources = None if matched is None else matched.tensors
         self.trained = (
@@ -345,23 +346,37 @@ class _Passes:
         partner = Partner(self.archive, keys, self.matched.calls, frozenset(order.forced), self._examine)
         return Probe(modules, self.record, title, None, partner)
 
-    def _examine(self, call: Call, identity: Identity, reference: np.ndarray, own: np.ndarray) -> None:
-        """Search the cause if a module's output differs from that of its partner, whose inputs it got."""
-        if close(reference, own):
-            return
-        if self.guessed.get(call.kind, 0) >= MAX_GUESSES or self.reference is None:
+    def _examine(self, call: Call, identity: Identity, place: str, reference: np.ndarray, own: np.ndarray) -> None:
+        """Search the cause if a module's output differs from that of its partner, whose inputs it got, or its input."""
+        assert self.reference is not None
+        if close(reference, own) or self.failures.get((call.kind, place), 0) >= MAX_FAILURES:
             return
         title = call.key.partition("/")[0]
-        partner = next(c for c in self.reference.passes[title] if (c.name, c.occurrence) == identity)
-        loaded = (self.archive.load(f"{partner.key}/in{index}") for index in range(call.inputs))
-        inputs = [np.asarray(array) for array in loaded if array is not None]
-        arrays = self.model.arrays()
-        tensors = {each.role: arrays[each.name] for each in self.model.tensors() if each.module == call.name}
-        kinds, is_training = f"{partner.kind} {call.kind}", title == TRAINING
-        guess = facts.explain(kinds, inputs, tensors, np.asarray(reference), own, is_training, **self._of_side())
-        if guess is not None:
-            self.guessed[call.kind] = self.guessed.get(call.kind, 0) + 1
-            self._note(f"{title}/{identity[0]}", guess)
+        calls = self.reference.passes[title]
+        partner = next(c for c in calls if (c.name, c.occurrence) == identity)
+        if place == "out0":
+            key, kinds = f"{title}/{identity[0]}", f"{partner.kind} {call.kind}"
+            keys = [[f"{partner.key}/in{index}" for index in range(call.inputs)]]
+            arrays = self.model.arrays()
+            tensors = {each.role: arrays[each.name] for each in self.model.tensors() if each.module == call.name}
+        else:
+            key, kinds, keys, tensors = f"{title}/{identity[0]}/input", FUNCTIONS, _before(partner, calls), {}
+        guess: facts.Guess | None = None
+        for names in keys:
+            loaded = [np.asarray(array) for name in names if (array := self.archive.load(name)) is not None]
+            sides = np.asarray(reference), own
+            guess = guess or facts.explain(kinds, loaded, tensors, *sides, title == TRAINING, **self._of_side())
+        self._note(key, guess)
+        if guess is None:
+            self.failures[call.kind, place] = self.failures.get((call.kind, place), 0) + 1
+
+
+def _before(call: Call, calls: Sequence[Call]) -> list[list[str]]:
+    """Return the keys of tensors of which code in front of a call may have made its input: the last one, and three."""
+    ticks = [(each.span[0], f"{each.key}/in0") for each in calls if each.span[0] < call.span[0]]
+    ticks += [(each.span[1], f"{each.key}/out0") for each in calls if each.span[1] < call.span[0]]
+    keys = [key for _, key in sorted(ticks)]
+    return [keys[-1:], keys[-3:]]  # such as query, key and value
 
 
 def close(reference: np.ndarray, own: np.ndarray) -> bool:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.parity.match import Tensor
-from zoo.parity.probe import Entry, Probe
+from zoo.parity.probe import Probe
+from zoo.parity.recording import Entry
 
 # Roles of tensors by the names that frameworks give them.
 ROLES = {

@@ -208,7 +208,7 @@ class _Report:
             return entry.values
 
         def noted_gradients(arrays: list[np.ndarray]) -> Sequence[np.ndarray | None]:
-            return [self.probe.gradient(entry.token, part, *numbered) for numbered in zip(floats, arrays)]
+            return [self.probe.gradient(entry.number, part, *numbered) for numbered in zip(floats, arrays)]
 
         @jax.custom_vjp
         def passed(*tensors):

@@ -21,7 +21,7 @@ from mindspore.common import _Function
 from zoo.data.errors import UserError
 from zoo.parity.inputs import nested
 from zoo.parity.match import Tensor
-from zoo.parity.probe import Entry, Probe
+from zoo.parity.probe import Probe
 from zoo.parity.recorders.common import (
     Objective,
     Pass,
@@ -33,6 +33,7 @@ from zoo.parity.recorders.common import (
     reporting,
     tensors_of,
 )
+from zoo.parity.recording import Entry
 
 DTYPES = {"fp64": mstype.float64, "fp32": mstype.float32, "fp16": mstype.float16, "bf16": mstype.bfloat16}
 TARGETS = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "npu": "Ascend", "ascend": "Ascend"}
@@ -210,7 +211,7 @@ def through(probe: Probe, entry: Entry, part: str, values: Any) -> Any:
 
     def replace(index: int, tensor: mindspore.Tensor) -> mindspore.Tensor:
         def note(gradient: mindspore.Tensor) -> mindspore.Tensor:
-            value = probe.gradient(entry.token, part, index, array_of(gradient))
+            value = probe.gradient(entry.number, part, index, array_of(gradient))
             return gradient if value is None else like(gradient, value)
 
         value = entry.values[index]

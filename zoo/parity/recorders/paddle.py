@@ -15,7 +15,7 @@ from paddle.autograd import PyLayer
 from zoo.data.errors import UserError
 from zoo.parity.inputs import nested
 from zoo.parity.match import Tensor
-from zoo.parity.probe import Entry, Probe
+from zoo.parity.probe import Probe
 from zoo.parity.recorders.common import (
     Objective,
     Pass,
@@ -27,6 +27,7 @@ from zoo.parity.recorders.common import (
     reporting,
     tensors_of,
 )
+from zoo.parity.recording import Entry
 
 DTYPES: dict[str, Any] = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 STATISTICS = ("_mean", "_variance")  # which Paddle lists among the parameters
@@ -217,7 +218,7 @@ def through(probe: Probe, entry: Entry, part: str, values: Any) -> Any:
 
     def replace(index: int, tensor: paddle.Tensor) -> paddle.Tensor:
         def note(gradient: paddle.Tensor) -> paddle.Tensor:
-            value = probe.gradient(entry.token, part, index, array_of(gradient))
+            value = probe.gradient(entry.number, part, index, array_of(gradient))
             return gradient if value is None else like(gradient, value)
 
         value = entry.values[index]

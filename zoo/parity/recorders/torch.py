@@ -195,13 +195,13 @@ class Model:
             elif torch.is_grad_enabled() and tensor.requires_grad:
                 tensor = tensor.clone()  # its gradient is that of this use; a view changed in place has none
             if tensor.requires_grad:
-                tensor.register_hook(lambda gradient: self._gradient(probe, entry.token, part, index, gradient))
+                tensor.register_hook(lambda gradient: self._gradient(probe, entry.number, part, index, gradient))
             return tensor
 
         return through
 
-    def _gradient(self, probe: Probe, token: int, part: str, index: int, gradient: torch.Tensor) -> Any:
-        value = probe.gradient(token, part, index, array_of(gradient))
+    def _gradient(self, probe: Probe, number: int, part: str, index: int, gradient: torch.Tensor) -> Any:
+        value = probe.gradient(number, part, index, array_of(gradient))
         return None if value is None else torch.from_numpy(np.array(value)).to(gradient)
 
 

@@ -326,13 +326,15 @@ class FramePredictor(nn.Cell):
         return (logits.astype(self.dtype), *new_state)
 
 
-def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Callable[[np.ndarray], Any]) -> Any:
+def record_forward(
+    trainer: Trainer, batch: DeviceBatch, training: bool, title: str, keep: Callable[[str, np.ndarray], None]
+) -> Any:
     """Run the model on a micro-batch and record every module, in pynative mode, since graphs call no hooks.
 
     Args:
         trainer: its running statistics are unchanged afterwards.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
-        keep: reduces a float64 array to what the record keeps of it.
+        title, keep: see Recorder in zoo/parity/recording.py; tensors are float64 arrays.
     """
     from zoo.parity.recording import record  # for comparisons alone
 
@@ -352,6 +354,6 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: C
     mode = mindspore.get_context("mode")
     mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
     try:
-        return record(trainer, cells, register, forward, array, keep)
+        return record(trainer, cells, register, forward, array, title, keep)
     finally:
         mindspore.set_context(mode=mode)

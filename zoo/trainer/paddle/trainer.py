@@ -345,13 +345,15 @@ def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = 
 
 
 @paddle.no_grad()
-def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Callable[[np.ndarray], Any]) -> Any:
+def record_forward(
+    trainer: Trainer, batch: DeviceBatch, training: bool, title: str, keep: Callable[[str, np.ndarray], None]
+) -> Any:
     """Run the model on a micro-batch and record every module; see zoo/parity/recording.py.
 
     Args:
         trainer: its running statistics are unchanged afterwards.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
-        keep: reduces a float64 array to what the record keeps of it.
+        title, keep: see Recorder there; tensors are float64 arrays.
     """
     from zoo.parity.recording import record  # for comparisons alone
 
@@ -368,4 +370,4 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: C
         return np.array(tensor.astype("float64").numpy())
 
     layers = dict(trainer.model.named_sublayers(include_self=True))
-    return record(trainer, layers, register, forward, array, keep)
+    return record(trainer, layers, register, forward, array, title, keep)

@@ -331,13 +331,15 @@ def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = 
 
 
 @torch.no_grad()
-def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: Callable[[np.ndarray], Any]) -> Any:
+def record_forward(
+    trainer: Trainer, batch: DeviceBatch, training: bool, title: str, keep: Callable[[str, np.ndarray], None]
+) -> Any:
     """Run the model on a micro-batch and record every module; see zoo/parity/recording.py.
 
     Args:
         trainer: its running statistics are unchanged afterwards.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
-        keep: reduces a float64 array to what the record keeps of it.
+        title, keep: see Recorder there; tensors are float64 arrays.
     """
     from zoo.parity.recording import record  # for comparisons alone
 
@@ -353,4 +355,4 @@ def record_forward(trainer: Trainer, batch: DeviceBatch, training: bool, keep: C
     def array(tensor: torch.Tensor) -> np.ndarray:
         return tensor.detach().double().cpu().contiguous().numpy().copy()
 
-    return record(trainer, dict(trainer.model.named_modules()), register, forward, array, keep)
+    return record(trainer, dict(trainer.model.named_modules()), register, forward, array, title, keep)
