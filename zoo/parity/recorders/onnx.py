@@ -13,11 +13,12 @@ from onnx import helper, numpy_helper
 
 from zoo.data.errors import UserError
 from zoo.parity.match import Tensor
-from zoo.parity.probe import Entry, Probe
+from zoo.parity.probe import Probe
 from zoo.parity.recorders import onnx_graph
 from zoo.parity.recorders.common import Objective, Pass
 from zoo.parity.recorders.onnx_graph import Call, Node
 from zoo.parity.recorders.onnx_weights import weights_of
+from zoo.parity.recording import Entry
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "gpu": "CUDAExecutionProvider"}
 VERSION = onnxruntime.__version__
