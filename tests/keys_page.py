@@ -12,12 +12,12 @@ HEAD = """\
 recipe must give the key. Where a key differs between models, data sets, losses or optimizers, the last column names
 those that have it so; a loss stands behind its task. `python -m tests.keys_page` writes this page from the code.
 """
-COLUMNS = ("key", "values", "default", "meaning", "with")
+COLUMNS = ("key", "meaning", "values", "default", "with")
 
 
 def row(key: Key) -> tuple[str, ...]:
     default = f"`{key.default or '-'}`" if key.default != "that of the task" else key.default
-    return f"`{key.name}`", key.values, default, key.meaning.replace("<", "&lt;"), key.where
+    return f"`{key.name}`", key.meaning.replace("<", "&lt;"), key.values, default, key.where
 
 
 def page() -> str:
@@ -29,7 +29,9 @@ def page() -> str:
         head = [key for key in keys if key.name == section]
         own = [key for key in keys if key.name.rpartition(".")[0] == section and key.name not in sections]
         lines = [f"## {section or 'top level'}", "", *(f"{key.meaning}\n" for key in head)]
-        parts.append("\n".join([*lines, *table(map(row, own), COLUMNS, markdown=True)]) + "\n")
+        columns = COLUMNS if any(key.where for key in own) else COLUMNS[:-1]
+        rows = [row(key)[: len(columns)] for key in own]
+        parts.append("\n".join([*lines, *table(rows, columns, markdown=True)]) + "\n")
     return "\n".join(parts)
 
 
