@@ -77,7 +77,7 @@ def change(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple, ...] | N
         for order in axes.get(len(shape), ()):
             if tuple(shape[axis] for axis in order) == wanted:
                 return (("transpose", list(order)),)
-    if {len(shape), len(wanted)} in ({2, 3}, {1, 2}) and _is_merged(shape, wanted):
+    if len(shape) != len(wanted) and _is_merged(shape, wanted):
         return (("reshape", list(shape), list(wanted)),)
     return None
 
@@ -100,7 +100,8 @@ def unflattened(shape: Sequence[int], channels: int, is_last: bool) -> tuple[tup
 
 
 def _is_merged(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Return whether one shape is the other one with two neighboring axes merged, as heads of an attention are."""
+    """Return whether one shape is the other one with neighboring axes merged: heads, or the window of a convolution."""
     short, long = sorted((shape, wanted), key=len)
-    merged = [(*long[:i], long[i] * long[i + 1], *long[i + 2 :]) for i in range(len(long) - 1)]
+    count = len(long) - len(short) + 1
+    merged = [(*long[:i], math.prod(long[i : i + count]), *long[i + count :]) for i in range(len(short))]
     return short in merged

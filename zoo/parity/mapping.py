@@ -37,6 +37,7 @@ class Match(NamedTuple):
         missing: tensors of the other model without a source.
         unused: tensors of the reference that are no source.
         ambiguous: candidates in the reference by missing tensor.
+        kept: tensors without a source that are no parameters, such as an index: the model keeps its own.
     """
 
     tensors: dict[str, Source]
@@ -44,6 +45,7 @@ class Match(NamedTuple):
     missing: tuple[str, ...]
     unused: tuple[str, ...]
     ambiguous: dict[str, tuple[str, ...]]
+    kept: tuple[str, ...] = ()
 
 
 def apply(source: Source, arrays: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -18,10 +18,10 @@ from zoo.parity.mapping import save as save
 from zoo.parity.nesting import Key
 from zoo.parity.record import Call
 
-DROPOUT = "dropout"
+DROPOUT, NORMALIZATION = "dropout", "normalization"
 KINDS = {  # classes of layers, by what their names hold; the first that fits
     DROPOUT: "drop|stochasticdepth",
-    "normalization": "norm|^bn",
+    NORMALIZATION: "norm|^bn",
     "pooling": "pool",
     "padding": "pad",
     "convolution": "conv",
@@ -34,6 +34,7 @@ KINDS = {  # classes of layers, by what their names hold; the first that fits
 }
 IGNORED = ("identity", DROPOUT)  # classes of calls that change nothing in evaluation
 ANCHOR, WEIGHTED, SAME_KIND, SAME_SHAPE, BARE = 1e5, 16.0, 2.0, 2.0, 1.0  # scores of a pair
+BEHIND = 8.0  # of normalizations behind layers that can be a pair, too
 NAME = 1e-4  # of it; so all names together decide only between alignments that are equally good without them
 
 
@@ -112,13 +113,14 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
             found = [t.name for i in candidates for t in ours[i].tensors if t.role == tensor.role]
             free = dict.fromkeys(name for names in found for name in names.split("|") if name not in used)
             ambiguous |= {name: tuple(free) for name in tensor.name.split("|") if free and name not in tensors}
-    order = [tensor.name for tensor in other.tensors]
+    rest = [tensor for tensor in other.tensors if tensor.name not in tensors]
     return Match(
-        {name: tensors[name] for name in order if name in tensors},
+        {tensor.name: tensors[tensor.name] for tensor in other.tensors if tensor.name in tensors},
         _calls(reference, other, tensors, _whole(ours, theirs, pairs)),
-        tuple(name for name in order if name not in tensors),
+        tuple(tensor.name for tensor in rest if tensor.is_trained or tensor.role in layouts.ROLES),
         tuple(tensor.name for tensor in reference.tensors if tensor.name not in used),
         ambiguous,
+        tuple(tensor.name for tensor in rest if not tensor.is_trained and tensor.role not in layouts.ROLES),
     )
 
 
@@ -242,7 +244,10 @@ def _pair(
     for j, item in enumerate(theirs):  # whatever the order
         if (key := (anchors.get(item.module), item.occurrence, item.part)) in by_key:
             pairs[j] = by_key[key]
-    rows = [i for i, item in enumerate(ours) if item.tensors and i not in set(pairs.values())]
+    _settle(ours, theirs, scores, pairs)
+    used = set(pairs.values())
+    choices = {j: [i for i in found if i not in used] for j, found in choices.items() if j not in pairs}
+    rows = [i for i, item in enumerate(ours) if item.tensors and i not in used]
     tied = {i for candidates in choices.values() for i in candidates}
     columns = [j for j, item in enumerate(theirs) if item.tensors and j not in pairs]
     for j in columns:
@@ -254,6 +259,27 @@ def _pair(
         pairs |= {columns[j]: rows[i] for j, i in more.pairs.items()}
         choices |= {columns[j]: [rows[i] for i in found] for j, found in more.choices.items()}
     return pairs, choices
+
+
+def _settle(ours: Sequence[Item], theirs: Sequence[Item], scores: np.ndarray, pairs: dict[int, int]) -> None:
+    """Pair items with tensors that fit nothing else, and normalizations behind layers whose counterparts are certain.
+
+    Args:
+        pairs: indices of ours by index of theirs; more are added.
+    """
+    found = pairs
+    while found:
+        free = {i for i, item in enumerate(ours) if item.tensors}.difference(pairs.values())
+        open_ = [j for j, item in enumerate(theirs) if item.tensors and j not in pairs]
+        found = {}
+        for j in open_:
+            fits = [i for i in free if scores[i, j]]
+            behind = pairs.get(j - 1, -2) + 1
+            if len(fits) == 1 and np.count_nonzero(scores[fits[0], open_]) == 1:
+                found[j] = fits[0]
+            elif theirs[j].kind == NORMALIZATION and behind in fits:
+                found[j] = behind
+        pairs |= found
 
 
 def _scores(ours: Sequence[Item], theirs: Sequence[Item], anchors: Mapping[str, str]) -> np.ndarray:
@@ -270,6 +296,8 @@ def _scores(ours: Sequence[Item], theirs: Sequence[Item], anchors: Mapping[str, 
             scores[i, j] = ANCHOR * same
         elif a.tensors:
             scores[i, j] += NAME * _likeness(a.module, b.module)
+            is_behind = a.kind == b.kind == NORMALIZATION and i and j and ours[i - 1].tensors and scores[i - 1, j - 1]
+            scores[i, j] += BEHIND * bool(is_behind)
     return scores
 
 
@@ -295,11 +323,16 @@ def _score_of(
     if not tensors or not other_tensors:
         return BARE * (not tensors and not other_tensors and (kind, shape) == (other_kind, other_shape))
     paired = layouts.pair(tensors, other_tensors, "")
-    if max(other_tensors, key=layouts.size).name not in paired:
+    if max(other_tensors, key=_weight).name not in paired:
         return 0.0
-    if max(tensors, key=layouts.size).name not in {name for source in paired.values() for name in source.names}:
+    if max(tensors, key=_weight).name not in {name for source in paired.values() for name in source.names}:
         return 0.0
     return WEIGHTED + SAME_KIND * (kind == other_kind) + SAME_SHAPE * (shape == other_shape) + min(len(paired), 4)
+
+
+def _weight(tensor: Tensor) -> tuple[bool, int]:
+    """Return how much a tensor tells about its module: an index that is no parameter tells less than any."""
+    return tensor.is_trained, layouts.size(tensor)
 
 
 @cache
@@ -313,11 +346,25 @@ def _likeness(name: str, other: str) -> float:
 
 
 def _pair_rest(reference: Sequence[Tensor], other: Sequence[Tensor], tensors: dict[str, Source]) -> None:
-    """Pair tensors of models themselves, such as tokens, whose owners do not correspond, if only one fits."""
+    """Pair tensors of modules that do not correspond, such as tokens, if only one fits, or as many of one attribute."""
     used = {name for source in tensors.values() for name in source.names}
     ours = [tensor for tensor in reference if tensor.name not in used and tensor.role not in layouts.ROLES]
     theirs = [tensor for tensor in other if tensor.name not in tensors and tensor.role not in layouts.ROLES]
+    groups = [_by_attribute(side) for side in (ours, theirs)]
+    for key in groups[0].keys() & groups[1].keys():
+        if len(groups[0][key]) == len(groups[1][key]):
+            pairs = zip(groups[0][key], groups[1][key], strict=True)
+            tensors.update({b.name: Source((a.name,), (), "order") for a, b in pairs})
+    used = {name for source in tensors.values() for name in source.names}
+    ours, theirs = [t for t in ours if t.name not in used], [t for t in theirs if t.name not in tensors]
     tensors.update(layouts.pair(ours, theirs, "order"))
+
+
+def _by_attribute(tensors: Sequence[Tensor]) -> dict[tuple, list[Tensor]]:
+    groups: dict[tuple, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault((tensor.role, tensor.shape), []).append(tensor)
+    return groups
 
 
 def _tied(reference: Outline, other: Outline, tensors: Mapping[str, Source]) -> dict[str, Source]:

@@ -234,6 +234,23 @@ def test_branches_in_another_order():
     }
 
 
+def test_a_normalization_belongs_to_the_layer_before_it():
+    """Both normalizations have 16 channels, but the convolutions differ."""
+    convolutions = [layer("b.conv2", "Conv2d", (16, 4, 1, 1)), layer("b.down.0", "Conv2d", (16, 8, 1, 1))]
+    branches = [(convolutions[0], norm("b.bn2", 16)), (convolutions[1], norm("b.down.1", 16))]
+    reference = outline(STEM[0], *branches[0], *branches[1])
+    other = outline(
+        STEM[0],
+        layer("m.a", "Conv2d", (16, 8, 1, 1)),
+        norm("m.b", 16),
+        layer("m.c", "Conv2d", (16, 4, 1, 1)),
+        norm("m.d", 16),
+    )
+    result = match(reference, other)
+    assert not result.ambiguous
+    assert weights(result) == {"conv": "conv", "m.a": "b.down.0", "m.b": "b.down.1", "m.c": "b.conv2", "m.d": "b.bn2"}
+
+
 def test_branches_of_equal_shape_are_asked_for_unless_names_tell():
     def block(*order, name="{}"):
         shapes = {"conv1": (8, 4, 1, 1), "conv2": (16, 8, 1, 1), "down": (16, 8, 1, 1)}
@@ -268,6 +285,26 @@ def test_parameters_of_the_model_itself():
     assert names(result)["pos"] == "pos_embed" and names(result)["class_token"] == "cls_token"
 
 
+def test_tables_of_attention_and_the_index_that_one_side_stores():
+    """Two tables have the same shape; the index is no parameter, so a model without a source keeps its own."""
+
+    def attention(path, **roles):
+        own = layer(path, "Attention", None, (2, 8), **roles)
+        return own, dense(f"{path}.qkv"), dense(f"{path}.proj")
+
+    index = {"relative_position_index": (2401,)}
+    table = {"relative_position_bias_table": (169, 3)}
+    reference = outline(*attention("a", **table), *attention("b", **table))
+    other = outline(*attention("x.m", **table, **index), *attention("y.m", **table, **index))
+    other = other._replace(tensors=[t._replace(is_trained=t.shape != (2401,)) for t in other.tensors])
+    result = match(reference, other)
+    assert names(result)["x.m.relative_position_bias_table"] == "a.relative_position_bias_table"
+    assert names(result)["y.m.relative_position_bias_table"] == "b.relative_position_bias_table"
+    assert result.missing == () and result.kept == ("x.m.relative_position_index", "y.m.relative_position_index")
+    back = match(other, reference)
+    assert len(back.tensors) == len(reference.tensors) and back.missing == back.kept == ()
+
+
 def test_a_layer_that_is_never_called_keeps_its_place():
     """As the projection of torch.nn.MultiheadAttention, whose weight is used by a function."""
     reference = outline(
@@ -287,6 +324,8 @@ def test_a_layer_that_is_never_called_keeps_its_place():
         ((5, 5, 3, 8), (8, 3, 5, 5), (("transpose", [3, 2, 0, 1]),)),
         ((5, 8, 1, 1), (5, 8), (("reshape", [5, 8, 1, 1], [5, 8]),)),
         ((12, 8), (3, 4, 8), (("reshape", [12, 8], [3, 4, 8]),)),
+        ((16, 8, 7, 7), (16, 392), (("reshape", [16, 8, 7, 7], [16, 392]),)),
+        ((16, 392), (16, 8, 7, 7), (("reshape", [16, 392], [16, 8, 7, 7]),)),
         ((8,), (1, 8, 1, 1), (("reshape", [8], [1, 8, 1, 1]),)),
     ],
 )
