@@ -206,11 +206,18 @@ def judge(
 
 def _notable(differences: Sequence[Difference], share: float, of_changes: float | None = None) -> list[Difference]:
     """Return differences with limits that are at least a share of the largest value."""
-    shares = {"change": of_changes or share, "statistic": max(share, NEGLIGIBLE)}  # a momentum in fp32 weighs as much
     return [
-        each._replace(limit=max(each.limit, shares.get(each.event.part, share) * each.magnitude))
+        each._replace(limit=max(each.limit, _least_share(each.event, share, of_changes) * each.magnitude))
         for each in differences
     ]
+
+
+def _least_share(event: Event, share: float, of_changes: float | None) -> float:
+    """Return the share of the largest value that nobody would mend, more where one constant in fp32 is a factor."""
+    if event.part == "change":
+        return of_changes or share
+    has_factor = event.part == "statistic" or _owner(event) == LOSS  # a momentum, label smoothing
+    return max(share, NEGLIGIBLE) if has_factor else share
 
 
 def _but_changes(differences: Sequence[Difference]) -> list[Difference]:
