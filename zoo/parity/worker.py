@@ -11,6 +11,7 @@ import sys
 import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -346,6 +347,14 @@ class _Passes:
         partner = Partner(self.archive, keys, self.matched.calls, frozenset(order.forced), self._examine)
         return Probe(modules, self.record, title, None, partner)
 
+    @cached_property
+    def _weights(self) -> dict[str, dict[str, np.ndarray]]:
+        """Tensors by module and role when one is examined first; no optimizer changes them while modules are."""
+        arrays, found = self.model.arrays(), dict[str, dict[str, np.ndarray]]()
+        for tensor in self.model.tensors():
+            found.setdefault(tensor.module, {})[tensor.role] = arrays[tensor.name]
+        return found
+
     def _examine(self, call: Call, identity: Identity, place: str, reference: np.ndarray, own: np.ndarray) -> None:
         """Search the cause if a module's output differs from that of its partner, whose inputs it got, or its input."""
         assert self.reference is not None
@@ -357,8 +366,7 @@ class _Passes:
         if place == "out0":
             key, kinds = f"{title}/{identity[0]}", f"{partner.kind} {call.kind}"
             keys = [[f"{partner.key}/in{index}" for index in range(call.inputs)]]
-            arrays = self.model.arrays()
-            tensors = {each.role: arrays[each.name] for each in self.model.tensors() if each.module == call.name}
+            tensors = self._weights.get(call.name, {})
         else:
             key, kinds, keys, tensors = f"{title}/{identity[0]}/input", FUNCTIONS, _before(partner, calls), {}
         guess: facts.Guess | None = None
