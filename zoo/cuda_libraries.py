@@ -1,4 +1,4 @@
-"""Where MindSpore and Paddle 2 find NVIDIA's Python packages for CUDA 11 (the extra cuda11), in which neither looks.
+"""Paths to NVIDIA's Python packages for CUDA 11 (the extra cuda11), in which neither MindSpore nor Paddle 2 looks.
 
 MindSpore chooses its GPU back end by the version that $CUDA_HOME/bin/nvcc prints, and the packages have no nvcc. So
 MindSpore gets a folder that looks like a CUDA toolkit; the libraries are loaded before it is imported, because

@@ -39,7 +39,7 @@ def _metrics(event: Event | None) -> dict[str, Any] | None:
 
 
 class Result(NamedTuple):
-    """What a training leaves.
+    """Result of a training.
 
     Attributes:
         metrics: of `checkpoint`, as in events.jsonl; None if there was no evaluation.

@@ -108,7 +108,7 @@ class UserError(Exception):
 
 
 class Finding(UserError):
-    """What a program was asked to check does not hold."""
+    """An answer that is no: something that a program was asked to check does not hold."""
 
     exit_code = 1
 

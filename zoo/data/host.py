@@ -1,4 +1,4 @@
-"""What this host has: CPU cores and memory, within the limits of the container, and a folder that runs share."""
+"""Means of this host: CPU cores and memory, within the limits of the container, and a folder that runs share."""
 
 import ctypes
 import os

@@ -23,7 +23,7 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 
 class Mix(NamedTuple):
-    """How a sample is mixed with its neighbor.
+    """Mixture of a sample with its neighbor.
 
     Attributes:
         weight: of the sample in its soft label, in [0, 1].

@@ -17,7 +17,7 @@ from zoo.data import seeding
 
 @dataclass(frozen=True, eq=False)  # hashed by identity, for the cache of permutations
 class Balance:
-    """How often an epoch shows each class: with strength 1 all equally often, with 0 in proportion to their samples.
+    """Shares of the classes in an epoch: with strength 1 all equally often, with 0 in proportion to their samples.
 
     Attributes:
         labels: of all samples, int64 (size,).

@@ -68,7 +68,7 @@ class DataRecord(NamedTuple):
 
 
 class SplitChange(NamedTuple):
-    """What differs between two records of a split: names of items, in the order of the data set.
+    """Differences between two records of a split: names of items, in the order of the data set.
 
     Attributes:
         samples: number before and now.

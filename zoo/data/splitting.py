@@ -1,4 +1,4 @@
-"""Which samples are held out for validation where a data set has no validation split: a function of their contents.
+"""Choice, by their contents, of the samples that are held out where a data set has no validation split.
 
 Names, order, seed, framework and machine do not matter, so a file stays on its side when it is renamed or moved, and
 copies of a file are on the same side.

@@ -21,7 +21,7 @@ MIN_FRAMES = 64  # of a stream in the proof
 
 
 class Reference(NamedTuple):
-    """What a graph is compared with.
+    """The model that a graph is compared with.
 
     Attributes:
         trainer: its model in the framework, of proof.load_trainer.
@@ -111,7 +111,7 @@ def check_stream(source: Trained, precision: str) -> None:
 
 
 class StreamReference(Reference):
-    """What the graph of a frame is compared with: the frames of clips, one after the other, and whole clips."""
+    """The model that the graph of a frame is compared with: frames of clips one after the other, and whole clips."""
 
     @property
     def shape(self) -> tuple[int, ...]:

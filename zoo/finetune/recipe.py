@@ -70,7 +70,7 @@ Pick = Callable[[str, Any, str], Any]  # key, value and reason -> the value that
 
 
 class Conditions(NamedTuple):
-    """What the rules depend on.
+    """Conditions that the rules depend on.
 
     Attributes:
         size: median width and height of the images; None of videos and packs.

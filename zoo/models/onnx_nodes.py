@@ -15,7 +15,7 @@ OPSET, IR_VERSION = 18, 8  # of early 2023: every runtime of today reads them
 
 
 class Parts(NamedTuple):
-    """What a graph consists of so far, shared by its scopes."""
+    """Parts of a graph so far, shared by its scopes."""
 
     tensors: Mapping[str, np.ndarray]
     nodes: list[onnx.NodeProto]

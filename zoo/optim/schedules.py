@@ -12,7 +12,7 @@ from zoo.config.schema import Optim
 
 
 class Position(NamedTuple):
-    """Where a run is after its warm-up.
+    """Position of a run after its warm-up.
 
     Attributes:
         step: updates since the end of the warm-up, epochs with optim.update=epoch; 0 for the first one.

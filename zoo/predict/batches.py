@@ -19,7 +19,7 @@ READING_THREADS = 2  # per process
 
 @dataclass(frozen=True)
 class Options:
-    """How sources are read and computed.
+    """Options of reading and computing sources.
 
     Attributes:
         batch: samples that are computed at once; None for AUTO_SAMPLES, and fewer where they exceed AUTO_PIXELS.

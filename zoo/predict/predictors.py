@@ -19,7 +19,7 @@ from zoo.predict.results import Request, Row, Sample, Source, TrainedModel
 
 
 class Predictor(NamedTuple):
-    """How a model is applied to files.
+    """Functions that apply a model to files.
 
     Attributes:
         fields: settings of the data set -> fields of a training sample.

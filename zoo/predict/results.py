@@ -38,7 +38,7 @@ class TrainedModel(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What a model is given of a source.
+    """The input of a model from a source.
 
     Attributes:
         batch: the model's input by field name, a row for each view of the source; empty for what is read frame by
@@ -61,7 +61,7 @@ class Sample(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is wanted of a file beside its prediction.
+    """Wishes of a user for a file beside its prediction.
 
     Attributes:
         top: number of classes, or of images of the album, to list; None for the usual number.

@@ -30,7 +30,7 @@ Seconds = Annotated[float, Range(low=0, high=1_000_000, open_low=True)]
 
 @dataclass(frozen=True)
 class Options:
-    """How a stream is read and predicted.
+    """Options of reading and predicting a stream.
 
     Attributes:
         source: path of a video, camera, or address.

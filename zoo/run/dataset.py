@@ -23,7 +23,7 @@ CHECK_TIMEOUT = 600.0  # seconds; what is looked at is bounded (data/audit), but
 
 
 class Audit(NamedTuple):
-    """What the check found.
+    """Findings of the check.
 
     Attributes:
         lines: for the log; none on other ranks, and none for data without files.

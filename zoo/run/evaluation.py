@@ -165,7 +165,7 @@ def evaluate(
 
 
 class _EarlyEnd:
-    """What ends an evaluation on all ranks before its last batch: a signal or an unreadable sample of any of them."""
+    """The end of an evaluation on all ranks before its last batch: a signal or an unreadable sample of any of them."""
 
     def __init__(self, group: Group, stop: StopSignal, is_strict: bool):
         """Receive nothing yet. is_strict: whether an unreadable sample ends the evaluation."""

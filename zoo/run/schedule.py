@@ -1,4 +1,4 @@
-"""When things are due and the learning rate: pure functions of the step."""
+"""Learning rate and what is due, as pure functions of the step."""
 
 import math
 from collections.abc import Callable

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Output(NamedTuple):
-    """Where a run writes.
+    """Places that a run writes to.
 
     Attributes:
         folder: of the run; None of other ranks than 0, and where nothing but an evaluation is done.
@@ -51,7 +51,7 @@ class Readers(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """What the updates of this process need beside the trainer."""
+    """Companions of the trainer in the updates of this process."""
 
     batches: Prefetcher[DeviceBatch]
     losses: MeanLoss
@@ -102,7 +102,7 @@ class Run:
 
     @property
     def loop(self) -> Loop:
-        """What the updates need."""
+        """Companions of the trainer, while there are updates."""
         assert self._loop, "only within `steps`"
         return self._loop
 

@@ -96,7 +96,7 @@ class BadSampleTracker:
 
 
 class Stop(NamedTuple):
-    """Why all ranks stop."""
+    """Reason for which all ranks stop."""
 
     signal: int | None = None
     error: UserError | None = None

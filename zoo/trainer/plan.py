@@ -43,7 +43,7 @@ class Mode(NamedTuple):
 
 
 class Arithmetic(NamedTuple):
-    """What a library may do with fp32 numbers on a GPU; it holds for the whole process.
+    """Liberties of a library with fp32 numbers on a GPU; it holds for the whole process.
 
     Attributes:
         tf32: multiply fp32 matrices and convolve in TF32.

@@ -42,7 +42,7 @@ class Launch:
 
 
 class Operator(NamedTuple):
-    """What updates have spent in an operator or, on a GPU, in a kernel.
+    """Time that updates have spent in an operator or, on a GPU, in a kernel.
 
     Attributes:
         ms: milliseconds of its own, without those of operators within it.

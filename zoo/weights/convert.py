@@ -37,7 +37,7 @@ FROM_CANONICAL: dict[str, Callable[[Tensors], Tensors]] = {  # by --to
 
 
 class Wanted(NamedTuple):
-    """What a user wants of a conversion: the options of zoo convert."""
+    """Wishes of a user for a conversion: the options of zoo convert."""
 
     model: str | None = None
     origin: str = "auto"

@@ -1,4 +1,4 @@
-"""What readers of all formats share: what is no weights, such as the page of a download site; 16-bit floats; messages.
+"""Parts that all readers share: what is no weights, such as the page of a download site; 16-bit floats; messages.
 
 Protocol buffers are parsed here and not by their library, which would hold every tensor twice.
 """

@@ -131,7 +131,7 @@ class LabelMap(NamedTuple):
 
 
 class MaskStats(NamedTuple):
-    """What one mask holds.
+    """Contents of one mask.
 
     Attributes:
         counts: pixels of each value, int64 (256,).

@@ -73,7 +73,7 @@ def check_pixels(width: int, height: int, limit: int = MAX_PIXELS) -> None:
 
 
 class Share(NamedTuple):
-    """What an image may ask for: pixels of any file, and beyond them so many per byte of the file.
+    """Pixels that an image may ask for: those of any file, and beyond them so many per byte of the file.
 
     A decoder that takes b bytes per pixel at its peak stays within 256 MiB with 2^28 / b pixels.
     """

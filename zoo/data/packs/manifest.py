@@ -39,7 +39,7 @@ TEXTS = ("path_text", "path_end", "mask_text", "mask_end")
 
 @dataclass(frozen=True)
 class Info:
-    """What is known of a prepared data set as a whole.
+    """Description of a prepared data set as a whole.
 
     Attributes:
         media: `video`, `image`, `pair` (image and mask) or `face`.

@@ -48,7 +48,7 @@ class World:
 
     @property
     def providers(self) -> list[Any]:
-        """What computes, the first choice first, as ONNX Runtime takes it."""
+        """Execution providers as ONNX Runtime takes them, the first choice first."""
         if self.selected.type == "cpu":
             return [CPU_PROVIDER]
         return [(PROVIDERS[self.selected.type], {"device_id": str(self.selected.index)}), CPU_PROVIDER]

@@ -313,7 +313,7 @@ class Trainer:
 
 
 class GradientFactors(NamedTuple):
-    """What to multiply gradients by to get those of the mean loss, 0-d."""
+    """Factors that make gradients those of the mean loss, 0-d."""
 
     model: torch.Tensor
     shards: torch.Tensor
