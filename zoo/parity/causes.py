@@ -91,15 +91,18 @@ def _relu(reference: np.ndarray, suspect: np.ndarray) -> str:
 def _order_of_channels(reference: np.ndarray, suspect: np.ndarray) -> str:
     if reference.ndim < 3 or not 1 < reference.shape[1] <= 4096:
         return ""
-    by_sum = {tuple(_fingerprint(reference[:, i])): i for i in range(reference.shape[1])}
-    order = [by_sum.get(tuple(_fingerprint(suspect[:, i]))) for i in range(suspect.shape[1])]
-    if None in order or order == sorted(order) or len(set(order)) < len(order):  # type: ignore[type-var]
+    places: dict[tuple[str, ...], list[int]] = {}
+    for i in reversed(range(reference.shape[1])):
+        places.setdefault(_fingerprint(reference[:, i]), []).append(i)
+    found = [places.get(_fingerprint(suspect[:, i])) for i in range(suspect.shape[1])]
+    order = [same.pop() for same in found if same]  # some may be equal, such as those that a ReLU makes 0
+    if len(order) < suspect.shape[1] or order == sorted(order):
         return ""
     return f"the channels are in another order: {some([str(i) for i in order])}"
 
 
-def _fingerprint(values: np.ndarray) -> list[str]:
-    return [f"{number:.6e}" for number in (values.sum(), np.abs(values).sum(), np.square(values).sum())]
+def _fingerprint(values: np.ndarray) -> tuple[str, ...]:
+    return tuple(f"{number:.6e}" for number in (values.sum(), np.abs(values).sum(), np.square(values).sum()))
 
 
 def _time(reference: np.ndarray, suspect: np.ndarray) -> str:

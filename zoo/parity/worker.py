@@ -372,8 +372,9 @@ class _Passes:
         guess: facts.Guess | None = None
         for names in keys:
             loaded = [np.asarray(array) for name in names if (array := self.archive.load(name)) is not None]
-            sides = np.asarray(reference), own
-            guess = guess or facts.explain(kinds, loaded, tensors, *sides, title == TRAINING, **self._of_side())
+            for part in parts(loaded, reference, own) if place == "in0" else [slice(None)]:
+                sides = np.asarray(reference)[part], own[part]
+                guess = guess or facts.explain(kinds, loaded, tensors, *sides, title == TRAINING, **self._of_side())
         self._note(key, guess)
         if guess is None:
             self.failures[call.kind, place] = self.failures.get((call.kind, place), 0) + 1
@@ -398,6 +399,17 @@ def place_of(spec: str | None) -> str:
     function = load(spec) if spec else None
     code = getattr(getattr(function, "func", function), "__code__", None)
     return f"{relative(code.co_filename)}:{code.co_firstlineno}" if code else ""
+
+
+def parts(sources: Sequence[np.ndarray], reference: np.ndarray, own: np.ndarray) -> list[Any]:
+    """Return the parts of a tensor that code may have made of another one: all, or channels that others join."""
+    found: list[Any] = [slice(None)]
+    if sources and own.shape == reference.shape and all(x.ndim > 1 for x in (own, *sources)):
+        differs = np.flatnonzero(np.abs(own - reference).max((0, *range(2, own.ndim))))
+        count, channels = sources[0].shape[1], own.shape[1]
+        starts = {0, channels - count} if count < channels else {}
+        found += [(slice(None), slice(i, i + count)) for i in starts if i <= differs[0] and differs[-1] < i + count]
+    return found
 
 
 def load_function(spec: str | None) -> Callable[..., Any] | None:
