@@ -186,7 +186,7 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
     match.require_complete(matched, title, f"--map {title}=FILE")
     (other.session.folder / MATCH).write_text(mapping.to_json(matched), encoding="utf-8")
     base, precision = finest(reference, other)
-    common = {"partner": str(reference.session.folder), **_training(request)}
+    common = {"partner": str(reference.session.folder), "trains": reference.has_gradients, **_training(request)}
     natural = f"{NATURAL}-{base}"
     forced = tuple(dict.fromkeys(matched.calls.values()))
     ask(other, Order(f"{NATURAL}-{precision}", precision, reference=natural, **common))

@@ -99,7 +99,7 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
     anchors = _equal_names(ours, theirs) | _given_modules(reference, other, fixed)
     pairs, choices = _pair(ours, theirs, anchors)
     tensors, ambiguous = dict[str, Source](), dict[str, tuple[str, ...]]()
-    for j, i in pairs.items():
+    for j, i in (pairs | _loops(ours, theirs, choices)).items():
         rule = "name" if anchors.get(theirs[j].module) == ours[i].module else "order"
         for name, source in layouts.pair(ours[i].tensors, theirs[j].tensors, rule).items():
             tensors.setdefault(name, source)
@@ -280,6 +280,16 @@ def _settle(ours: Sequence[Item], theirs: Sequence[Item], scores: np.ndarray, pa
             elif theirs[j].kind == NORMALIZATION and behind in fits:
                 found[j] = behind
         pairs |= found
+
+
+def _loops(ours: Sequence[Item], theirs: Sequence[Item], choices: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    """Return pairs of modules of which one is called several times, such as the cell of a loop: no calls of theirs."""
+    found = {}
+    for j, candidates in choices.items():
+        others = {theirs[k].module for k, rest in choices.items() if {*rest} & {*candidates}}
+        if len(others) == len({ours[i].module for i in candidates}) == 1:
+            found[j] = candidates[0]
+    return found
 
 
 def _scores(ours: Sequence[Item], theirs: Sequence[Item], anchors: Mapping[str, str]) -> np.ndarray:

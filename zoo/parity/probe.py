@@ -80,6 +80,8 @@ class Probe(Recorder):
 
     def gradient(self, number: int, part: str, index: int, array: np.ndarray) -> np.ndarray | None:
         """Note the gradient of an input (`in`) or an output (`out`); return what replaces it, None to leave it."""
+        if part == "in" and not self._has_equal_inputs(self.calls[number]):
+            return None
         return self._note(f"{self.calls[number].key}/{GRADIENT[part]}{index}", array)
 
     def close(self) -> None:
@@ -91,6 +93,15 @@ class Probe(Recorder):
         self.record.passes[self.title] = [
             call._replace(name=partner[0], occurrence=partner[1]) for call, partner in found.items() if partner
         ]
+
+    def _has_equal_inputs(self, call: Call) -> bool:
+        """Return whether a call has as many inputs as its partner's; else one gradient may be the sum of others."""
+        identity = self.partner and self.partner.calls.get((call.name, call.occurrence))
+        if self.partner is None or identity is None or identity not in self.partner.keys:
+            return True
+        key, archive = self.partner.keys[identity], self.partner.archive
+        first_lacking = next(n for n in range(1 << 30) if archive.load(f"{key}/in{n}") is None)
+        return first_lacking == call.inputs
 
     def _note(self, name: str, array: np.ndarray) -> np.ndarray | None:
         """Record a tensor in the reference's order of axes; return what replaces it."""

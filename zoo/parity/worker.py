@@ -290,7 +290,7 @@ class _Passes:
     def _explain_statistics(self, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
         """Search the cause of running statistics that differ."""
         assert self.reference is not None
-        keys = {call.name: call.key for call in self.reference.passes.get(TRAINING, [])}
+        keys = {call.name: call.key for call in self.reference.passes[TRAINING]}
         modules = {name.removesuffix(".running_mean") for name in after if name.endswith(".running_mean")}
         for module in sorted(modules & keys.keys()):
             names = [f"{module}.running_mean", f"{module}.running_var"]

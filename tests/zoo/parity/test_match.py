@@ -500,6 +500,17 @@ def test_two_biases_and_their_sum():
     )
 
 
+def test_a_cell_in_a_loop():
+    """It is called once for each step, and the layer with the same weights once for all of them."""
+    whole, steps = outline(dense("in"), recurrent("rnn")), recurrent("loop.cell", layers=("",))
+    result = match(whole, outline(dense("a"), *[steps] * 3))
+    assert not result.missing and not result.ambiguous
+    assert result.tensors["loop.cell.weight_hh"].names == ("rnn.weight_hh_l0",)
+    assert ("loop.cell", 0) not in result.calls
+    back = match(outline(dense("a"), *[steps] * 3), whole)
+    assert not back.missing and not back.ambiguous
+
+
 def test_a_weight_that_two_layers_share():
     """One side has it once, the other a copy for the output layer, where nothing has a source of its own."""
     embedding = layer("embed", "Embedding", (20, 8), (2, 5, 8), bias=None)

@@ -38,5 +38,3 @@ class Compiled(Images):
     @nnx.jit
     def __call__(self, x):
         return super().__call__(x)
-
-
