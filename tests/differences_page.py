@@ -12,11 +12,12 @@ PAGE = ROOT / "docs" / "differences.md"
 HEAD = """\
 # What differs between frameworks by default, and how to make it equal
 
-A row is a fact, most of which `zoo parity` recognizes by their arithmetic and names as causes. **Bold** is what a
-layer, loss or optimizer does by default; &ne; marks the rows in which defaults differ. The code has another value than
-the default, or any number `V`: the cell of your framework says how to make it equal to another. `-` means that there
-is no such option, or that it was not looked up. `n` is the number of channels or features, `m` that of the output, `k`
-a kernel, `h` a hidden state, `x` the first input and `y` the second.
+A row is a fact, most of which `zoo parity` recognizes by their arithmetic and names as causes; what stands below it is
+its name, for `--accept` ([Is my port right?](porting.md)). **Bold** is what a layer, loss or optimizer does by default;
+&ne; marks the rows in which defaults differ. The code has another value than the default, or any number `V`: the cell
+of your framework says how to make it equal to another. `-` means that there is no such option, or that it was not
+looked up. `n` is the number of channels or features, `m` that of the output, `k` a kernel, `h` a hidden state, `x` the
+first input and `y` the second.
 
 Seen with {versions}.
 `python -m tests.differences_page` writes this page from `zoo/parity/facts.toml`.
@@ -62,7 +63,7 @@ def row(fact: Fact) -> list[str]:
     differs = len({str(cell.default) for cell in fact.cells.values() if cell.default is not None}) > 1
     what = ("&ne; " if differs else "") + fact.what + "".join(f", {name} {value}" for name, value in fact.when.items())
     cells = [column(fact, names) for names in COLUMNS.values()]
-    return [f"{what}<br>*{fact.note}*" if fact.note else what, *cells]
+    return ["<br>".join(filter(None, (what, f"`{fact.name}`", f"*{fact.note}*" * bool(fact.note)))), *cells]
 
 
 def column(fact: Fact, names: Sequence[str]) -> str:

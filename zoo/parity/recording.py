@@ -172,6 +172,7 @@ def is_own_code(path: str) -> bool:
 
 
 def relative(path: str) -> str:
-    """Return a path relative to the project if the file lies in it."""
+    """Return a path relative to the project, or else to the current folder, if the file lies in it."""
     path = os.path.abspath(path)
-    return os.path.relpath(path, ROOT) if path.startswith(ROOT + os.sep) else path
+    folder = next((each for each in (ROOT, os.getcwd()) if path.startswith(each + os.sep)), None)
+    return path if folder is None else os.path.relpath(path, folder)
