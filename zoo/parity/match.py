@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -103,7 +103,15 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
         rule = "name" if anchors.get(theirs[j].module) == ours[i].module else "order"
         for name, source in layouts.pair(ours[i].tensors, theirs[j].tensors, rule).items():
             tensors.setdefault(name, source)
-    _pair_rest(packed, other_packed, tensors)
+    asked = [
+        tensor.name
+        for j, found in choices.items()
+        for item in (theirs[j], *(ours[i] for i in found))
+        for tensor in item.tensors
+    ]
+    _pair_rest(
+        packed, other_packed, tensors, [*asked, *fixed, *(name for each in fixed.values() for name in each.names)]
+    )
     _unflatten(reference, other, ours, {i: theirs[j] for j, i in pairs.items()}, tensors)
     tensors = packs.unpack(tensors, our_packs, their_packs) | fixed
     tensors = _tied(reference, other, tensors) | tensors
@@ -200,7 +208,7 @@ def _extent(outline: Outline, call: Call) -> tuple[int, ...]:
 
 def _ancestors(name: str) -> Iterator[str]:
     while name:
-        name = name.rpartition(".")[0]
+        name = _parent(name)
         yield name
 
 
@@ -355,25 +363,51 @@ def _likeness(name: str, other: str) -> float:
     return (shared + (words[-1] == others[-1])) / 2
 
 
-def _pair_rest(reference: Sequence[Tensor], other: Sequence[Tensor], tensors: dict[str, Source]) -> None:
-    """Pair tensors of modules that do not correspond, such as tokens, if only one fits, or as many of one attribute."""
-    used = {name for source in tensors.values() for name in source.names}
-    ours = [tensor for tensor in reference if tensor.name not in used and tensor.role not in layouts.ROLES]
-    theirs = [tensor for tensor in other if tensor.name not in tensors and tensor.role not in layouts.ROLES]
-    groups = [_by_attribute(side) for side in (ours, theirs)]
-    for key in groups[0].keys() & groups[1].keys():
-        if len(groups[0][key]) == len(groups[1][key]):
-            pairs = zip(groups[0][key], groups[1][key], strict=True)
-            tensors.update({b.name: Source((a.name,), (), "order") for a, b in pairs})
-    used = {name for source in tensors.values() for name in source.names}
-    ours, theirs = [t for t in ours if t.name not in used], [t for t in theirs if t.name not in tensors]
-    tensors.update(layouts.pair(ours, theirs, "order"))
+def _pair_rest(
+    ours: Sequence[Tensor], theirs: Sequence[Tensor], tensors: dict[str, Source], asked: Collection[str]
+) -> None:
+    """Pair what is left of modules that do not correspond, such as tokens and scales.
+
+    In order, where both sides have as many of an attribute and shape, or of a shape; else where only one fits.
+
+    Args:
+        asked: names of tensors that are as good as others.
+    """
+
+    def left() -> list[list[Tensor]]:
+        used = {name for source in tensors.values() for name in source.names}
+        sides = (ours, used | {*asked}), (theirs, tensors.keys() | {*asked})
+        return [_loose(side, found) for side, found in sides]
+
+    for describe in (lambda tensor: (tensor.role, tensor.shape), lambda tensor: tensor.shape):
+        groups = [_grouped(side, describe) for side in left()]
+        for key in groups[0].keys() & groups[1].keys():
+            if len(groups[0][key]) == len(groups[1][key]):
+                pairs = zip(groups[0][key], groups[1][key], strict=True)
+                tensors.update({b.name: Source((a.name,), (), "order") for a, b in pairs})
+    a, b = ([tensor for tensor in side if tensor.role not in layouts.ROLES] for side in left())
+    tensors.update(layouts.pair(a, b, "order"))
 
 
-def _by_attribute(tensors: Sequence[Tensor]) -> dict[tuple, list[Tensor]]:
-    groups: dict[tuple, list[Tensor]] = {}
+def _loose(tensors: Sequence[Tensor], found: Collection[str]) -> list[Tensor]:
+    """Return the tensors without a counterpart that are not all of a layer of a known kind."""
+    modules = {_parent(part) for tensor in tensors if tensor.name in found for part in tensor.name.split("|")}
+    return [
+        tensor
+        for tensor in tensors
+        if tensor.name not in found
+        and (tensor.role not in layouts.ROLES or kind_class(tensor.kind) not in KINDS or tensor.module in modules)
+    ]
+
+
+def _parent(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _grouped(tensors: Sequence[Tensor], describe: Callable[[Tensor], Any]) -> dict[Any, list[Tensor]]:
+    groups: dict[Any, list[Tensor]] = {}
     for tensor in tensors:
-        groups.setdefault((tensor.role, tensor.shape), []).append(tensor)
+        groups.setdefault(describe(tensor), []).append(tensor)
     return groups
 
 

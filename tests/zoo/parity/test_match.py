@@ -305,6 +305,33 @@ def test_tables_of_attention_and_the_index_that_one_side_stores():
     assert len(back.tensors) == len(reference.tensors) and back.missing == back.kept == ()
 
 
+def test_scales_and_biases_of_other_names():
+    """Scales are modules on one side and parameters of the block on the other; k has no bias."""
+
+    def block(name, scales, biases):
+        parts = [layer(f"{name}.{part}", "Linear", (8, 8), (2, 8), bias=None) for part in ("q", "k", "v")]
+        own = layer(name, "Block", None, (2, 8), **dict.fromkeys(scales, (8,)))
+        qkv = layer(f"{name}.qkv", "Linear", (24, 8), (2, 24), bias=None)
+        attention = layer(name, "Attention", None, (2, 8), **dict.fromkeys((*scales, *biases), (8,)))
+        return (attention, qkv) if biases else (own, *parts)
+
+    def biased(layers):
+        roles = {"weight": (8, 8), "bias": (8,)}
+        return [(path, kind, roles if path[-2:] in (".q", ".v") else own, out) for path, kind, own, out in layers]
+
+    reference = outline(*block("a", ("gamma_1", "gamma_2"), ("q_bias", "v_bias")))
+    other = outline(*biased(block("b", ("lambda_1", "lambda_2"), ())))
+    result = match(reference, other)
+    assert result.missing == result.unused == () and not result.ambiguous
+    found = {name: source.names[0] for name, source in result.tensors.items() if "weight" not in name}
+    assert found == {
+        "b.lambda_1": "a.gamma_1",
+        "b.lambda_2": "a.gamma_2",
+        "b.q.bias": "a.q_bias",
+        "b.v.bias": "a.v_bias",
+    }
+
+
 def test_a_layer_that_is_never_called_keeps_its_place():
     """As the projection of torch.nn.MultiheadAttention, whose weight is used by a function."""
     reference = outline(
