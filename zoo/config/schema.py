@@ -204,7 +204,8 @@ class Train(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.epochs is None) == (self.steps is None):
-            raise SettingError("epochs", "give the length of the run by one of train.epochs and train.steps")
+            wrong = "is missing" if self.epochs is None else "is given twice"
+            raise SettingError("epochs", f"the length of the run {wrong}; give one of train.epochs and train.steps")
         if self.fp16_allreduce and self.precision in ("fp64", "exact"):
             raise SettingError("fp16_allreduce", "would round the gradients of precision fp64; leave one of them out")
         if self.amp_level is not None and self.precision in ("fp32", "fp64", "exact"):

@@ -19,7 +19,10 @@ from zoo.weights import reading
 
 RECORD, DIGEST_KEY = "checkpoint.json", "sha256"  # DIGEST_KEY -> digests by the name of the file
 DIGEST_SUFFIX, MAX_RECORD = ".sha256", 1 << 12  # of the file beside one that has no record; its bytes
-TORCH, PADDLE, MINDSPORE, ONNX = (".pth", ".pt", ".pth.tar", ".bin"), ".pdparams", ".ckpt", ".onnx"
+TORCH = (".pth", ".pt", ".pth.tar", ".bin")
+PADDLE = ".pdparams"
+MINDSPORE = ".ckpt"
+ONNX = ".onnx"
 EXTENSIONS = (".safetensors", *TORCH, PADDLE, MINDSPORE)
 RowRange = tuple[int, int, int]  # number of rows of the whole tensor, first row, row after the last
 DTYPES = {

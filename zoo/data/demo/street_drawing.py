@@ -14,7 +14,16 @@ from zoo.data.demo.common import Canvas, Number, Point, coverage, pick_color, sm
 
 HEIGHT, WIDTH = 128, 256  # pixels
 EGO, BORDER, STATIC, DYNAMIC = 1, 2, 4, 5  # ids of Cityscapes, as all labels here; these four are ignored
-ROAD, SIDEWALK, BUILDING, POLE, LIGHT, SIGN, VEGETATION, SKY, PERSON, CAR = 7, 8, 11, 17, 19, 20, 21, 23, 24, 26
+ROAD = 7
+SIDEWALK = 8
+BUILDING = 11
+POLE = 17
+LIGHT = 19
+SIGN = 20
+VEGETATION = 21
+SKY = 23
+PERSON = 24
+CAR = 26
 FAR_END = 40.0  # meters: the distance of the row of houses at the end of the street
 WALLS = [
     (150, 90, 70),

@@ -12,7 +12,11 @@ from zoo.data.transforms.geometry import Geometry
 AT_A_TIME = 2  # batches that are decoded at once
 # Columns of a table of geometries, int32: a row for an image. Unused ones are 0.
 KEY = slice(0, 8)  # box, size, antialias, window, canvas: whether there is one; fill
-BOX, SIZE, WINDOW, CANVAS, FLIP = slice(8, 12), slice(12, 14), slice(14, 18), slice(18, 20), 20
+BOX = slice(8, 12)
+SIZE = slice(12, 14)
+WINDOW = slice(14, 18)
+CANVAS = slice(18, 20)
+FLIP = 20
 COLUMNS = 21
 SEPARATOR = "/"  # between the name of an array and that of its part in a packed batch; names of fields have none
 

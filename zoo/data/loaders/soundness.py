@@ -15,7 +15,13 @@ from zoo.data.dataset import Pending, PlannedSample
 from zoo.data.loaders.packed import Failure
 
 JPEG, PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
-SOF, PROGRESSIVE, DHT, EOI, SOS, DQT, DRI = (0xC0, 0xC1, 0xC2), 0xC2, 0xC4, 0xD9, 0xDA, 0xDB, 0xDD
+SOF = (0xC0, 0xC1, 0xC2)
+PROGRESSIVE = 0xC2
+DHT = 0xC4
+EOI = 0xD9
+SOS = 0xDA
+DQT = 0xDB
+DRI = 0xDD
 MARKER = re.compile(rb"\xff+([^\x00\xff])")
 END_OF_SCAN = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # 00 and restart markers belong to the pixels
 CODE_BITS = 16  # of the longest Huffman code
