@@ -31,7 +31,7 @@ FOLDERS = ("configs/", "data/", "docs/", "evidence/", "tests/", "tools/", "zoo/"
 WRITTEN = (keys_page.PAGE, differences_page.PAGE)  # by programs
 COMMANDS = {**cli.COMMANDS, **{f"evidence {name}": entry for name, entry in evidence.COMMANDS.items()}}
 EXTENSIONS = ("py", "rec", "idx", "list", "txt", "safetensors")  # train.rec is a file and not a key of `train`
-MAX_README_LINES = 130
+MAX_README_LINES = 150
 MAX_PAGES, MAX_WORDS = 18, 30_000
 PYTHON_BLOCK = re.compile(r"^```[a-z]+\n.*?^```", flags=re.DOTALL | re.MULTILINE)  # of Python: tests run them
 CODE_BLOCK = re.compile(r"^ *```\n(.*?)^ *```", flags=re.DOTALL | re.MULTILINE)

@@ -18,6 +18,8 @@ LEARNED = {
     "classify": "result.metrics['top1'] > 0.5",
     "clips": "result.metrics['top1'] > 0.8 and forwards.labels[0] == 'left' and backwards.labels[0] == 'right'",
     "faces": "result.metrics['accuracy'] > 0.8 and same > others + 0.2",
+    "parity": "second.agrees and {finding.fact for finding in first.sides[0].findings}"
+    " == {'gelu', 'layer-norm-epsilon', 'running-variance'}",
     "segment": "result.metrics['miou'] > 0.3",
 }
 

@@ -14,7 +14,8 @@ import pytest
 from tests.helpers.paths import ROOT
 
 PAGE = (ROOT / "docs" / "porting.md").read_text(encoding="utf-8")
-SHOWN = re.findall(r"^```\n(zoo .*?)^```\n\n```text\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
+BLOCKS = re.compile(r"^```\n(zoo [^`]*?)^```\n\n```text\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+SHOWN = BLOCKS.findall(PAGE)
 TEST = re.search(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"\d\.\de[-+]\d\d|\d+ of \d+ tensors")
 INTERPRETER = re.compile(r"\.venv-[\d.]+/bin/python")
@@ -69,5 +70,10 @@ def test_a_test_of_ones_own_names_the_cause(folder):
         assert done.returncode == failed and ("epsilon of LayerNorm is 1e-05" in done.stdout) == failed, done.stdout
 
 
-def test_the_page_has_its_examples():
+def test_the_readme_shows_what_the_page_shows():
     assert len(SHOWN) == 5
+    for name in ("README.md", "README.zh.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        [(command, output)] = [shown for shown in BLOCKS.findall(text) if shown[0].startswith("zoo parity")]
+        assert set(command.split()) < set(SHOWN[0][0].split())
+        assert set(output.splitlines()) - {"..."} <= set(SHOWN[0][1].splitlines())
