@@ -26,6 +26,8 @@ examples
   %(prog)s torch@2.11=mine.py:build torch@new=mine.py:build --python torch@2.11=.venv-old/bin/python --input x=...
   %(prog)s torch=mine.py:build torch:bf16=mine.py:build torch:compile=mine.py:build --input ids=int64:2,128:0:1000
 
+`zoo parity transfer` moves a checkpoint of one of them to another.
+
 Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 
 

@@ -10,7 +10,8 @@ from zoo.parity.mapping import Source
 
 ROLES = ("weight", "bias", "running_mean", "running_var")
 BIASES = ("bias_ih", "bias_hh", "bias")  # of recurrent cells
-KERNELS = {3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}  # axes of (..., in, out) that make (out, in, ...)
+KERNELS = ((2, 1, 0), (3, 2, 0, 1), (4, 3, 0, 1, 2))  # axes of (..., in, out) that make (out, in, ...)
+ORDERS = {2: ((1, 0),), **{len(axes): (axes, tuple(np.argsort(axes).tolist())) for axes in KERNELS}}
 
 
 def size(tensor: Any) -> int:
@@ -73,8 +74,7 @@ def change(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple, ...] | N
     if [length for length in shape if length != 1] == [length for length in wanted if length != 1]:
         return (("reshape", list(shape), list(wanted)),)
     if len(shape) == len(wanted):
-        axes = {2: ((1, 0),), **{n: (axes, tuple(np.argsort(axes).tolist())) for n, axes in KERNELS.items()}}
-        for order in axes.get(len(shape), ()):
+        for order in ORDERS.get(len(shape), ()):
             if tuple(shape[axis] for axis in order) == wanted:
                 return (("transpose", list(order)),)
     if len(shape) != len(wanted) and _is_merged(shape, wanted):
