@@ -1,0 +1,124 @@
+"""Comparisons of models in PyTorch, Paddle and MindSpore: what is found, and that nothing else is."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zoo import parity
+from zoo.data.errors import UserError
+from zoo.parity import worker
+from zoo.parity.engine import Opened, _dropout, request_of
+
+NETS = Path(__file__).with_name("nets")
+INPUTS = {"x": "float32:4,3,16,16", "label": "int64:4:0:5"}
+TWO = {"torch": "a.py:Net", "paddle": "b.py:Net"}
+# What a port gets wrong, and the modules and the causes that are named
+FAULTS = {
+    "self.norm1 = nn.LayerNorm(width, eps=1e-6)": "self.norm1 = nn.LayerNorm(width)",
+    "F.gelu(self.fc1(self.norm2(x)))": 'F.gelu(self.fc1(self.norm2(x)), approximate="tanh")',
+    "(c // self.heads) ** -0.5": "c**-0.5",
+    "nn.BatchNorm2d(12)": "nn.BatchNorm2d(12, momentum=0.01)",
+    "nn.Dropout(0.1)": "nn.Dropout(0.2)",
+    "x.mean(1)": "0.5 * x.mean(1)",
+    'inputs["label"])': 'inputs["label"], label_smoothing=0.1)',
+    "momentum=0.9)": "momentum=0.9, nesterov=True)",
+}
+FOUND = {
+    ("blocks.0.norm1", "blocks.1.norm1"): "epsilon of LayerNorm is 1e-05 instead of 1e-06",
+    ("blocks.0.fc2", "blocks.1.fc2"): "GELU is that by tanh instead of that by erf",
+    ("blocks.0.out", "blocks.1.out"): "sqrt(C) of all heads instead of sqrt(D) of a head",
+    ("head",): "it is 0.5 times the others'",
+    ("bn",): "0.01",
+    ("loss",): "0.1",
+    ("optimizer",): "esterov",
+}
+
+
+def side(framework, path=None):
+    return f"{path or NETS / f'net_{framework}.py'}:Net"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (({"torch": "a.py:Net"}, INPUTS), "two sides at least"),
+        ((TWO, {}), "--input: at least one"),
+        ((TWO, INPUTS, "cross_entropi"), "did you mean cross_entropy"),
+        ((TWO, {"x": "float32:2"}, "mse"), "--input label="),
+        ((TWO, INPUTS, {"torch": "a.py:loss"}), "paddle lacks it"),
+        ((TWO, INPUTS, {"torhc": "a.py:loss"}), "no such side"),
+        ((TWO, INPUTS, None, "sgd(rate=1)"), "rate"),
+        (({"torhc": "a.py:Net", "paddle": "b.py:Net"}, INPUTS), "torch"),
+        (({"torch:cpu:cuda": "a.py:Net", "paddle": "b.py:Net"}, INPUTS), "one device"),
+    ],
+)
+def test_a_request_that_cannot_be_meant_says_what_to_write(arguments, message):
+    with pytest.raises(UserError, match=message):
+        request_of(*arguments)
+
+
+def test_inputs_are_the_same_for_a_seed_and_named():
+    first, again, other = (request_of(TWO, INPUTS, seed=seed).inputs for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first["x"], again["x"])
+    assert not np.array_equal(first["x"], other["x"])
+    assert set(np.unique(first["label"])) <= set(range(5))
+
+
+def test_dropout_of_other_names_is_compared_in_its_order():
+    def opened(rates):
+        return Opened(None, None, (), True, rates, "")
+
+    assert _dropout(opened({"a": 0.1, "b": 0.2}), opened({"b": 0.2, "a": 0.3})) == {"a": (0.1, 0.3)}
+    assert _dropout(opened({"a": 0.1, "b": 0.2}), opened({"c": 0.1, "d": 0.5})) == {"b": (0.2, 0.5)}
+    assert _dropout(opened({"a": 0.1}), opened({"c": 0.3, "d": 0.5})) == {}
+
+
+def test_parts_are_channels_that_may_have_been_concatenated():
+    source, reference = np.zeros((2, 3, 4, 4)), np.ones((2, 8, 2, 2))
+    for first, expected in ((1, [slice(0, 3)]), (6, [slice(5, 8)]), (3, [])):
+        own = reference.copy()
+        own[:, first] = 2
+        assert worker.parts([source], reference, own) == [slice(None), *((slice(None), part) for part in expected)]
+    assert worker.parts([source], reference, reference[:1]) == [slice(None)]
+
+
+@pytest.mark.slow
+def test_all_faults_of_a_port_are_found_at_once(tmp_path):
+    text = (NETS / "net_torch.py").read_text()
+    for old, new in FAULTS.items():
+        assert text.count(old) == 1 or "Dropout" in old
+        text = text.replace(old, new)
+    port = tmp_path / "port.py"
+    port.write_text(text)
+    own = {"torch": NETS / "net_torch.py", "torch@port": port}
+    options = {key: {title: f"{path}:{key}" for title, path in own.items()} for key in ("loss",)}
+    optimizers = {title: f"{path}:optimizers" for title, path in own.items()}
+    sides = {title: f"{path}:Net" for title, path in own.items()}
+    (judged,) = parity.compare(sides, INPUTS, **options, optimizer=optimizers).sides
+    found = {finding.modules: finding.cause for finding in judged.findings}
+    assert found.keys() == FOUND.keys(), str(judged)
+    for modules, cause in FOUND.items():
+        assert cause in found[modules], (modules, found[modules])
+    assert judged.dropout == {"blocks.0.drop": (0.1, 0.2), "blocks.1.drop": (0.1, 0.2)}
+    assert all(any(str(port) in place for place in finding.places) for finding in judged.findings)
+    with pytest.raises(AssertionError, match="GELU is that by tanh"):
+        parity.assert_same(sides, {"x": INPUTS["x"]})
+
+
+@pytest.mark.slow
+def test_equal_models_agree_but_for_known_differences():
+    frameworks = ("torch", "paddle")
+    sides = {name: side(name) for name in frameworks}
+    losses = {name: f"{NETS / f'net_{name}.py'}:loss" for name in frameworks}
+    optimizers = {name: f"{NETS / f'net_{name}.py'}:optimizers" for name in frameworks}
+    (judged,) = parity.compare(sides, INPUTS, loss=losses, optimizer=optimizers).sides
+    assert [(finding.modules, finding.fact) for finding in judged.findings] == [(("bn",), "running-variance")]
+    assert judged.agrees_as_a_whole
+    parity.assert_same(sides, INPUTS, loss="cross_entropy", optimizer="adamw(lr=0.01)", accept=["running-variance"])
+
+
+@pytest.mark.slow
+def test_a_framework_without_fp64_agrees_in_fp32():
+    sides = {name: side(name) for name in ("torch", "mindspore")}
+    parity.assert_same(sides, INPUTS, loss="cross_entropy", optimizer="sgd(lr=0.1, momentum=0.9)")
