@@ -114,7 +114,7 @@ def test_equal_models_agree_but_for_known_differences():
     optimizers = {name: f"{NETS / f'net_{name}.py'}:optimizers" for name in frameworks}
     (judged,) = parity.compare(sides, INPUTS, loss=losses, optimizer=optimizers).sides
     assert [(finding.modules, finding.fact) for finding in judged.findings] == [(("bn",), "running-variance")]
-    assert judged.agrees_as_a_whole
+    assert judged.is_explained
     parity.assert_same(sides, INPUTS, loss="cross_entropy", optimizer="adamw(lr=0.01)", accept=["running-variance"])
 
 
