@@ -69,11 +69,12 @@ def of_loss(
     job: Job,
     trainer: Any,
     before: State,
+    gradients: State,
     device_batches: Sequence[DeviceBatch],
     batches: Sequence[Batch],
     reported: float,
 ) -> list[str]:
-    """Compare the loss of an update with the definition, and in fp64 the gradients that it has left.
+    """Compare the loss of an update with the definition, and in fp64 its gradients.
 
     The gradient by the outputs, times the change of the outputs along the gradient by the parameters, is the square of
     the latter's length, divided by the length of the step.
@@ -82,7 +83,7 @@ def of_loss(
         before: weights and running statistics before the update. The trainer gets its state back.
         reported: the loss of the update, over all ranks.
     """
-    gradients = {name: np.asarray(value, np.float64) for name, value in trainer.gradients().items()}
+    gradients = {name: np.asarray(value, np.float64) for name, value in gradients.items()}
     weights = {name: np.asarray(before[name], np.float64) for name in gradients}
     whole = _whole(job, trainer, gradients), _whole(job, trainer, weights)
     length, size = (math.sqrt(sum(float(np.square(array).sum()) for array in arrays.values())) for arrays in whole)

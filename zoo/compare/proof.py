@@ -70,7 +70,6 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     lr, first, weights = peak_lr(job), weights, varied(weights)
     trainer = make_trainer(job, cfg, compute)
     device_batches = [trainer.to_device(batch) for batch in batches]
-    without_gradient = _without_gradient(trainer, with_averages(first, job.plan), device_batches, lr)
     trainer.load_state_dict(with_averages(weights, job.plan))
     result = empty(job.framework, compute, settings_of(job, cfg, weights, batches[0], lr))
     result.settings["opinions"] = [list(opinion) for opinion in opinions.of_recipe(job, cfg)]
@@ -79,33 +78,39 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     for param in trainer.params:
         if param.is_statistic:
             result.add(f"initial/{param.name}", weights[param.name])
-    result.settings["without_gradient"] = without_gradient
     accumulate = job.plan.accumulate
+    # After passes that are recorded, MindSpore compiles its graphs anew: they come first and last.
     output = _add_passes(result, job, trainer, device_batches[0], "")
     if job.plan.accumulate == job.group.size == 1 and not result.settings["sharded"]:
         result.settings["loss_terms"] = causes.loss_terms(output, batches[0]["label"])
+    initial = with_averages(first, job.plan)
+    result.settings["without_gradient"] = _without_gradient(trainer, initial, device_batches, lr)
+    gradients: Tensors = {}
     for number in range(UPDATES):
         micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
         if number in (0, UPDATES - 1):
             _reload(trainer, micro_batches, lr, number)
         add_update(result, job, trainer, micro_batches, lr, number)
-        if number == 0 and opinions.is_judged(job, trainer):
-            loss = result.steps[0]["loss"]
-            found = opinions.of_loss(job, trainer, weights, micro_batches, batches[:accumulate], loss)
-            result.settings["opinions"] += [[what, result.files["objective"]] for what in found]
+        gradients = gradients or {name: np.array(gradient) for name, gradient in trainer.gradients().items()}
     name = job.plan.fields[0].name  # predicted directly after an update: the model has to leave training mode itself
     result.add("prediction", trainer.predict({name: device_batches[0][name]}))
     if job.plan.ema:
         result.add("moving average/prediction", trainer.predict({name: device_batches[0][name]}, averaged=True))
     if isinstance(job.plan.output, ClassMap):
         result.add("in windows/prediction", _predict_windows(trainer, name, batches[0][name]))
-    _add_passes(result, job, trainer, device_batches[0], " after the updates")
-    if compute in ("fp16", "bf16"):
-        result.settings["coarse"] = _coarse(result, trainer)
     limit = cfg.optim.clip_norm
     norms = [step["grad_norm"] for step in result.steps]
+    state = {key: np.array(value) for key, value in trainer.state_dict().items()}
     _add_skipped_updates(result, trainer, device_batches[:accumulate], lr, norms[-1])
     add_update(result, job, trainer, device_batches[:accumulate], large_lr(job), LARGE_NUMBER, LARGE, is_kept=False)
+    trainer.load_state_dict(state)
+    _add_passes(result, job, trainer, device_batches[0], " after the updates")
+    if opinions.is_judged(job, trainer):
+        loss, on_device = result.steps[0]["loss"], device_batches[:accumulate]
+        found = opinions.of_loss(job, trainer, weights, gradients, on_device, batches[:accumulate], loss)
+        result.settings["opinions"] += [[what, result.files["objective"]] for what in found]
+    if compute in ("fp16", "bf16"):
+        result.settings["coarse"] = _coarse(result, trainer)
     if compute == "fp64" or (compute == "fp32" and any(f".{job.framework}." in name for name in SMALL_SIZES)):
         with _small_sizes():
             _add_another_update(result, job, cfg, weights, device_batches[: max(accumulate, 2)], lr, ACCUMULATED)
@@ -115,8 +120,8 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         trainer = make_trainer(job, cfg, "exact")
         trainer.load_state_dict(with_averages(weights, job.plan))
         trainer.step(device_batches[:accumulate], lr, 0)
-        gradients = trainer.gradients().items()
-        result.settings["not_rounded"] = [name for name, gradient in gradients if not _is_rounded(gradient)]
+        exact = trainer.gradients().items()
+        result.settings["not_rounded"] = [name for name, gradient in exact if not _is_rounded(gradient)]
     return result
 
 

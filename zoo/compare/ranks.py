@@ -52,7 +52,8 @@ def record(
         on_device = [trainer.to_device(batch) for batch in part]
         proof.add_update(result, job, trainer, on_device, lr, number)
         if number == 0 and opinions.is_judged(job, trainer):
-            found = opinions.of_loss(job, trainer, weights, on_device, part, result.steps[0]["loss"])
+            loss, gradients = result.steps[0]["loss"], trainer.gradients()
+            found = opinions.of_loss(job, trainer, weights, gradients, on_device, part, loss)
             result.settings["opinions"] += [[what, result.files["objective"]] for what in found]
     apart = [*_unequal(job, trainer), *_not_the_mean(job, trainer, run)]
     part = [trainer.to_device(batch) for batch in batches[:count]]

@@ -67,7 +67,7 @@ def of_loss(trainer, batches, loss):
     on_device = [trainer.to_device(batch) for batch in batches]
     numbers = trainer.read(trainer.step(on_device, 0.1, 0))
     after = copied_state(trainer)
-    found = opinions.of_loss(job, trainer, before, on_device, batches, numbers["loss"])
+    found = opinions.of_loss(job, trainer, before, trainer.gradients(), on_device, batches, numbers["loss"])
     for name, value in copied_state(trainer).items():
         np.testing.assert_array_equal(value, after[name])
     return found

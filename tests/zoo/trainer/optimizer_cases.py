@@ -12,6 +12,7 @@ from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import copied_state, frozen_norm, make, update
 from zoo import optim
 from zoo.compare.reference import optimizers
+from zoo.trainer.plan import ParamGroup
 
 CLIP_NORM, LRS = 0.2, (0.05, 0.02, 0.05, 0.03)
 SKIPPED = 1  # number of the update that is not finite
@@ -86,6 +87,14 @@ def case_updates_in_fp32(backend):
     for mode in backend.FP32_MODES[1:2]:  # compiled
         trainer = make(backend, mode, group=frozen_norm, optimizer=settings("lamb"), clip_norm=CLIP_NORM)
         check(trainer, [random_batch(seed=seed) for seed in range(4)], frozen_norm, True, 1e-5)
+
+
+def case_biases_that_share_a_group_with_matrices_have_no_trust_ratio(backend):
+    def group(name):
+        return ParamGroup(1.0, 0.01)
+
+    trainer = make(backend, group=group, optimizer=settings("lars"), clip_norm=CLIP_NORM)
+    check(trainer, [random_batch(seed=seed) for seed in range(2)], group, False, 1e-5)
 
 
 def case_updates_in_an_exact_run(backend):

@@ -42,6 +42,7 @@ def case_updates_follow_the_formulas(backend):
 def case_updates_with_dropout_follow_the_formulas(backend):
     for mode in backend.FP32_MODES:
         check_updates(backend, mode, dropout=True, clip_norm=0.2)
+    check_updates(backend, backend.FP32_MODES[0], dropout=True, accumulate=2)  # each micro-batch has its own masks
 
 
 def case_updates_from_micro_batches_follow_the_formulas(backend):

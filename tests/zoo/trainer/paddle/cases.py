@@ -17,7 +17,7 @@ from paddle.base import core
 from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer.paddle.ranks import two_ranks
 from tests.zoo.trainer.tiny_reference import random_batch
-from tests.zoo.trainer.trainer_setup import assert_close, copied_state, make, make_tsm, random_clips
+from tests.zoo.trainer.trainer_setup import assert_close, copied_state, make, make_tsm, random_clips, update
 from zoo.compare.reference.margin import loss_and_gradients
 from zoo.data.errors import UserError
 from zoo.models.tsm import paddle as tsm
@@ -356,6 +356,23 @@ def case_evaluation_in_16_bits_casts_automatically(backend):
         trainer.model.register_forward_post_hook(lambda *_, inside=inside: inside.append("model"))
         trainer.predict(trainer.to_device({"image": random_batch()["image"]}))
         assert inside == ([True, "model", False] if eval_mixed else ["model"])
+
+
+def case_updates_cast_to_the_16_bits_of_their_mode(backend):
+    """On a CPU, which has none: the context is replaced. The loss is computed outside of it."""
+    for compute, dtype in (("fp16", "float16"), ("bf16", "bfloat16")):
+        trainer, inside = make(backend, Mode(compute, "O1", False, False)), []
+
+        @contextmanager
+        def auto_cast(dtype, inside=inside, **settings):
+            inside.append(dtype)
+            yield
+            inside.append("outside")
+
+        trainer.model.register_forward_post_hook(lambda *_, inside=inside: inside.append("model"))
+        with mock.patch.object(paddle.amp, "auto_cast", auto_cast):
+            update(trainer, random_batch())
+        assert inside == [dtype, "model", "outside"]
 
 
 def case_arithmetic_of_a_gpu(backend):
