@@ -11,7 +11,7 @@ import numpy as np
 
 from zoo.data.errors import UserError, known_names
 from zoo.parity import inputs as input_values
-from zoo.parity import losses, mapping, match, updates
+from zoo.parity import losses, mapping, match, nesting, updates
 from zoo.parity.record import Record
 from zoo.parity.record import load as load_record
 from zoo.parity.session import Session
@@ -184,13 +184,11 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
     given = request.mappings.get(title)
     matched = match.match(reference.outline, other.outline, mapping.load(given) if isinstance(given, str) else given)
     match.require_complete(matched, title, f"--map {title}=FILE")
-    (other.session.folder / MATCH).write_text(mapping.to_json(matched), encoding="utf-8")
+    write_match(other, matched)
     base, precision = finest(reference, other)
     common = {"partner": str(reference.session.folder), "trains": reference.has_gradients, **_training(request)}
     natural = f"{NATURAL}-{base}"
-    forced = tuple(dict.fromkeys(matched.calls.values()))
     ask(other, Order(f"{NATURAL}-{precision}", precision, reference=natural, **common))
-    ask(other, Order(ALONE, precision, reference=natural, forced=forced, **common))
     if COARSE in other.precisions and precision != COARSE:
         ask(other, Order(f"{NATURAL}-{COARSE}", COARSE, reference=f"{NATURAL}-{COARSE}", **common))
     names = (reference.session.side.title, title)
@@ -200,6 +198,15 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
         for name, opened in zip(names, (reference, other))
         if COARSE in opened.precisions and (opened is reference or precision != COARSE)
     }
+    apart = nesting.ending_elsewhere(proofs, rounded)
+    if apart:
+        matched = matched._replace(calls={own: each for own, each in matched.calls.items() if each not in apart})
+        write_match(other, matched)
+        proofs, rounded = (
+            {name: nesting.without(record, apart) for name, record in each.items()} for each in (proofs, rounded)
+        )
+    forced = tuple(dict.fromkeys(matched.calls.values()))
+    ask(other, Order(ALONE, precision, reference=natural, forced=forced, **common))
     alone = {names[0]: proofs[names[0]], names[1]: record_of(other, ALONE)}
     judged = judge(names, matched, proofs, alone, rounded, request.accepted)
     judged = judged._replace(dropout=_dropout(reference, other))
@@ -208,6 +215,10 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
         ask(other, Order(EXPLAINED, precision, reference=natural, forced=tuple(suspects), **common))
         judged = judged.explained_by({**proofs, names[1]: record_of(other, EXPLAINED)}, rounded)
     return judged
+
+
+def write_match(opened: Opened, matched: match.Match) -> None:
+    (opened.session.folder / MATCH).write_text(mapping.to_json(matched), encoding="utf-8")
 
 
 def _dropout(reference: Opened, other: Opened) -> dict[str, tuple[float, float]]:

@@ -3,9 +3,11 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zoo.parity.record import Call
+from zoo.parity.differences import Records, differences
+from zoo.parity.record import Call, Record
 
 Key = tuple[str, int]  # module, occurrence
+EVALUATION = "evaluation"  # title of a pass
 
 
 class Node(NamedTuple):
@@ -117,3 +119,28 @@ def with_leaves(calls: Sequence[Call]) -> Iterator[tuple[Call, bool]]:
 
 def is_within(name: str, module: str) -> bool:
     return not module or name == module or name.startswith(module + ".")
+
+
+def ending_elsewhere(proofs: Records, rounded: Records) -> set[Key]:
+    """Return the calls whose outputs differ in evaluation mode although those of the model agree.
+
+    One of the two modules ends behind something that follows the other: an activation, the scale of a residual.
+    """
+    evaluated = {
+        title: record._replace(passes={EVALUATION: record.passes[EVALUATION]}, steps=[])
+        for title, record in proofs.items()
+    }
+    found = [each for each in differences(evaluated, rounded) if each.event.part == "output"]
+    if any(each.is_beyond for each in found if not each.event.name):
+        return set()
+    beyond = [each.event.calls for each in found if each.is_beyond]
+    return {(call.name, call.occurrence) for calls in beyond for call in calls.values()}
+
+
+def without(record: Record, calls: Collection[Key]) -> Record:
+    """Return a record without some calls."""
+    kept = {
+        title: [call for call in each if (call.name, call.occurrence) not in calls]
+        for title, each in record.passes.items()
+    }
+    return record._replace(passes=kept)

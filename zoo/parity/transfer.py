@@ -15,8 +15,9 @@ from zoo.data.errors import UserError
 from zoo.parity import checkpoints, engine, mapping, match
 from zoo.parity.differences import FP64_SHARE, SAFETY, Difference, Records, differences
 from zoo.parity.engine import Opened, Request
+from zoo.parity.nesting import EVALUATION
 from zoo.parity.verdict import Finding, first_beyond, some
-from zoo.parity.worker import EVALUATION, MATCH, WEIGHTS, Order
+from zoo.parity.worker import WEIGHTS, Order
 from zoo.weights import files
 
 COPY, SAVED = "checkpoint.safetensors", "saved"
@@ -83,7 +84,7 @@ def transfer(
         if kept:
             mapping.save(kept, matched)
         match.require_complete(matched, target.title, "--map FILE")
-        (second.session.folder / MATCH).write_text(mapping.to_json(matched), encoding="utf-8")
+        engine.write_match(second, matched)
         left_out = _restore(first, tensors, checkpoint)
         saved = str(second.session.folder / (SAVED + os.path.splitext(out)[1]))
         second.session.ask({"do": "save", "partner": str(first.session.folder), "path": saved})

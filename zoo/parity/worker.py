@@ -19,6 +19,7 @@ import numpy as np
 
 from zoo.data.errors import UserError
 from zoo.parity import checkpoints, facts, losses, mapping, updates
+from zoo.parity.nesting import EVALUATION
 from zoo.parity.probe import Archive, Identity, Partner, Probe, axes
 from zoo.parity.record import Call, Record, empty
 from zoo.parity.record import load as load_record
@@ -27,7 +28,7 @@ from zoo.parity.recording import relative
 from zoo.parity.side import Side, load
 from zoo.weights import files
 
-EVALUATION, TRAINING = "evaluation", "training"
+TRAINING = "training"
 SUSPECT = 1e-9  # relative difference of a module's output from which on its cause is searched
 MAX_EXPLAINED = 1 << 16  # elements of a tensor whose updates are explained
 MAX_TENSORS = 4  # whose updates differ: until a cause explains one
