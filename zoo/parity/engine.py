@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from zoo.data.errors import UserError, known_names
 from zoo.parity import inputs as input_values
 from zoo.parity import losses, mapping, match, nesting, updates
+from zoo.parity.probe import Identity
 from zoo.parity.record import Record
 from zoo.parity.record import load as load_record
 from zoo.parity.session import Session
@@ -198,16 +199,17 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
         for name, opened in zip(names, (reference, other))
         if COARSE in opened.precisions and (opened is reference or precision != COARSE)
     }
-    apart = nesting.ending_elsewhere(proofs, rounded)
-    if apart:
-        matched = matched._replace(calls={own: each for own, each in matched.calls.items() if each not in apart})
-        write_match(other, matched)
-        proofs, rounded = (
-            {name: nesting.without(record, apart) for name, record in each.items()} for each in (proofs, rounded)
-        )
-    forced = tuple(dict.fromkeys(matched.calls.values()))
-    ask(other, Order(ALONE, precision, reference=natural, forced=forced, **common))
+    order = Order(ALONE, precision, reference=natural, **common)
+    matched, forced = _without(other, matched, nesting.ending_elsewhere(proofs, rounded))
+    ask(other, order._replace(forced=forced))
     alone = {names[0]: proofs[names[0]], names[1]: record_of(other, ALONE)}
+    if later := nesting.holding_what_follows(*alone.values()):
+        matched, forced = _without(other, matched, later)
+        ask(other, order._replace(forced=forced))
+        alone[names[1]] = record_of(other, ALONE)
+    for records in (proofs, rounded):
+        if title in records:
+            records[title] = nesting.only(records[title], forced)
     judged = judge(names, matched, proofs, alone, rounded, request.accepted)
     judged = judged._replace(dropout=_dropout(reference, other))
     suspects = [identity for identity in forced if identity[0] in judged.suspects()]
@@ -215,6 +217,15 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
         ask(other, Order(EXPLAINED, precision, reference=natural, forced=tuple(suspects), **common))
         judged = judged.explained_by({**proofs, names[1]: record_of(other, EXPLAINED)}, rounded)
     return judged
+
+
+def _without(
+    opened: Opened, matched: match.Match, calls: Collection[Identity]
+) -> tuple[match.Match, tuple[Identity, ...]]:
+    """Tell a side that some calls have no counterpart; return the match, and the reference's calls that have one."""
+    matched = matched._replace(calls={own: each for own, each in matched.calls.items() if each not in calls})
+    write_match(opened, matched)
+    return matched, tuple(dict.fromkeys(matched.calls.values()))
 
 
 def write_match(opened: Opened, matched: match.Match) -> None:

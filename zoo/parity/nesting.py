@@ -3,11 +3,14 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from zoo.parity.differences import Records, differences
 from zoo.parity.record import Call, Record
 
 Key = tuple[str, int]  # module, occurrence
 EVALUATION = "evaluation"  # title of a pass
+ROUNDING = 1e-5  # of fp32, of the largest value of a tensor
 
 
 class Node(NamedTuple):
@@ -137,10 +140,30 @@ def ending_elsewhere(proofs: Records, rounded: Records) -> set[Key]:
     return {(call.name, call.occurrence) for calls in beyond for call in calls.values()}
 
 
-def without(record: Record, calls: Collection[Key]) -> Record:
-    """Return a record without some calls."""
-    kept = {
-        title: [call for call in each if (call.name, call.occurrence) not in calls]
-        for title, each in record.passes.items()
+def holding_what_follows(reference: Record, other: Record) -> set[Key]:
+    """Return the calls whose outputs are what follows that of the reference, where both have the same inputs."""
+    calls, found = reference.passes[EVALUATION], set[Key]()
+    partners = {(call.name, call.occurrence): call for call in other.passes[EVALUATION]}
+    for i, call in enumerate(calls):
+        key = call.name, call.occurrence
+        following = next((each for each in calls[i + 1 :] if each.span[0] > call.span[1]), None)
+        if call.outputs and key in partners and following and following.inputs:
+            own, result = other.get(f"{partners[key].key}/out0"), reference.get(f"{call.key}/out0")
+            later = [reference.get(f"{following.key}/in0")]
+            later += [reference.get(f"{following.key}/out0")] if following.outputs else []
+            if not _is_close(own, result) and any(_is_close(own, tensor) for tensor in later):
+                found.add(key)
+    return found
+
+
+def _is_close(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and bool(np.abs(a - b).max(initial=0.0) <= ROUNDING * np.abs(b).max(initial=0.0))
+
+
+def only(record: Record, calls: Collection[Key]) -> Record:
+    """Return a record with some calls alone."""
+    kept = set(calls)
+    passes = {
+        title: [call for call in each if (call.name, call.occurrence) in kept] for title, each in record.passes.items()
     }
-    return record._replace(passes=kept)
+    return record._replace(passes=passes)
