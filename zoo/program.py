@@ -118,6 +118,23 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, MAIN, *arguments]
 
 
+def pairs(option: str, words: Sequence[str]) -> dict[str, str]:
+    """Return NAME=VALUE words as a dictionary.
+
+    Raises:
+        UserError: a word has no "=", or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name or not value:
+            raise UserError(f"{option} {word}: write NAME=VALUE")
+        if name in found:
+            raise UserError(f"{option} {name}: given twice; a label makes them differ, such as {name}@b")
+        found[name] = value
+    return found
+
+
 def source_files() -> Iterator[Path]:
     """Yield all Python files of the package, also those behind the links zoo/data and zoo/bench."""
     for folder, _, names in os.walk(PACKAGE, followlinks=True):

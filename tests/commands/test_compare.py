@@ -14,9 +14,10 @@ from tests.helpers import proofs
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
 from tests.helpers.training import DEMO, TINY
+from zoo import program
 from zoo.commands import compare
 from zoo.compare import report, worker
-from zoo.data.errors import Option
+from zoo.data.errors import Option, UserError
 from zoo.parity import record
 from zoo.trainer.world import UnsupportedPrecision
 
@@ -114,7 +115,7 @@ def no_training(recorded, monkeypatch):
     monkeypatch.setattr(
         compare, "run_worker", lambda framework, _, folder: copy_results(recorded[0], framework, folder)
     )
-    monkeypatch.setattr(compare, "select_frameworks", lambda names: (names or "torch,paddle,mindspore").split(","))
+    monkeypatch.setattr(compare, "select_frameworks", lambda names, *_: (names or "torch,paddle,mindspore").split(","))
 
 
 def copy_results(source, framework, folder, steps=None):
@@ -387,3 +388,22 @@ def test_a_rank_that_fails_ends_the_others(tmp_path, monkeypatch):
     """They get a moment to end by themselves; the failure is the one that is shown."""
     monkeypatch.setattr(worker, "GRACE", 0.1)
     assert run(tmp_path, FAIL, 2)[0] == (1, "no memory")
+
+
+def test_a_framework_may_run_in_another_environment(monkeypatch):
+    started = []
+    monkeypatch.setattr(compare.worker, "run_ranks", lambda command, count, log: (started.append(command), (0, ""))[1])
+    arguments = compare.parser().parse_args(["-c", "tsm_demo", "--python", f"paddle={sys.executable}"])
+    assert "paddle" in compare.select_frameworks("paddle", compare.interpreters(arguments))
+    for framework in ("torch", "paddle"):
+        compare.run_worker(framework, arguments, "out")
+    assert [command[1:3] for command in started] == [[program.MAIN, "compare"], ["-m", "zoo"]]
+
+
+@pytest.mark.parametrize(
+    "word, message", [("paddel=python3", "paddle"), ("torch=/no/python", "no such program"), ("torch", "NAME=VALUE")]
+)
+def test_an_interpreter_that_cannot_be_meant_says_why(word, message):
+    arguments = compare.parser().parse_args(["-c", "tsm_demo", "--python", word])
+    with pytest.raises(UserError, match=message):
+        compare.interpreters(arguments)

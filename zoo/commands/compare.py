@@ -2,7 +2,8 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from zoo import program
@@ -12,7 +13,7 @@ from zoo.compare.findings import Finding, Verdict, judge
 from zoo.compare.report import load, plot, print_speeds, print_steps, problems_of
 from zoo.config.schema import Config
 from zoo.data import durable, extras
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, known_names
 from zoo.distributed.launchers import read_world
 from zoo.frameworks import FRAMEWORKS
 from zoo.parity import record
@@ -44,6 +45,7 @@ examples
   %(prog)s -c configs/my_model.yaml --frameworks torch,mindspore --steps 0
   %(prog)s -c configs/tsm_demo.yaml --exact --steps 200 --within 200 --tolerance 1e-6
   %(prog)s -c configs/tsm_demo.yaml --frameworks torch --against runs/compare-old
+  %(prog)s -c configs/tsm_demo.yaml --python torch=.venv-torch/bin/python --python paddle=.venv-paddle/bin/python
 
 Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 EXACT_SETTINGS = ("train.precision=exact", "train.amp_level=null", "train.fp16_allreduce=false")
@@ -87,6 +89,13 @@ def parser() -> program.Parser:
         "--tolerance", type=float, default=1e-3, metavar="X", help="largest relative difference of a loss; default 1e-3"
     )
     add("--processes", default="1x1", metavar="HOSTSxPROCESSES", help="of each framework, on this host; default 1x1")
+    add(
+        "--python",
+        metavar="FRAMEWORK=PATH",
+        action="append",
+        default=[],
+        help="the interpreter of another environment, which has this package and the framework; repeatable",
+    )
     add("--thorough", action="store_true", help="also two processes of MindSpore, which need a minute to join")
     add("--out", metavar="DIR", help="folder for the numbers and the plot; default runs/compare-<recipe>, never reused")
     add("--worker", metavar="FRAMEWORK", help=argparse.SUPPRESS)  # this process trains one framework for another one
@@ -108,7 +117,7 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.steps < 0 or arguments.within < 1:
         raise UserError("--steps: must not be negative; --within: must be at least 1")
     processes(arguments)
-    frameworks = select_frameworks(arguments.frameworks)
+    frameworks = select_frameworks(arguments.frameworks, interpreters(arguments))
     config = request(arguments).config  # errors in the recipe show before anything is started
     arguments.override = with_one_precision(with_same_loader(arguments.override, config), config)
     sources = [source for folder in arguments.against for source in earlier_results(folder)]
@@ -287,9 +296,20 @@ def processes(arguments: argparse.Namespace) -> int:
     return count
 
 
-def select_frameworks(names: str | None) -> list[str]:
-    """Return the frameworks to run: those of a comma-separated list, or all that are installed."""
-    installed = [name for name in FRAMEWORKS if extras.is_installed(name)]
+def interpreters(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the interpreters of other environments by framework. Raises UserError if one cannot be run."""
+    found = program.pairs("--python", arguments.python)
+    for framework, path in found.items():
+        if framework not in FRAMEWORKS:
+            raise UserError(f"--python {framework}: no framework{known_names(framework, FRAMEWORKS)}")
+        if not shutil.which(path):
+            raise UserError(f"--python {framework}={path}: there is no such program")
+    return found
+
+
+def select_frameworks(names: str | None, elsewhere: Collection[str] = ()) -> list[str]:
+    """Return the frameworks to run: those of a comma-separated list, or all that are installed, here or elsewhere."""
+    installed = [name for name in FRAMEWORKS if name in elsewhere or extras.is_installed(name)]
     selected = names.split(",") if names else installed
     for name in selected:
         if name not in FRAMEWORKS:
@@ -360,7 +380,9 @@ def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> st
     Returns:
         A message with the end of its output if a process failed, else "".
     """
-    command = program.command("compare", "--worker", framework, "--steps", str(arguments.steps))
+    python = interpreters(arguments).get(framework)
+    start = [python, "-m", "zoo", "compare"] if python else program.command("compare")
+    command = [*start, "--worker", framework, "--steps", str(arguments.steps)]
     command += ["--out", folder, "-c", arguments.config]
     command += [word for pair in arguments.override for word in ("-o", pair)]
     command += ["--amp"] if arguments.amp else []

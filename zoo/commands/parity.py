@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from zoo import program
-from zoo.data.errors import UserError
 from zoo.parity import report
 from zoo.parity.engine import Request, request_of, run
 from zoo.weights import files
@@ -93,38 +92,21 @@ def add_input_arguments(parser: program.Parser) -> None:
 def request_from(arguments) -> Request:
     """Return the request of a command line."""
     return request_of(
-        pairs("SIDE=MODEL", arguments.sides),
-        pairs("--input", arguments.input),
+        program.pairs("SIDE=MODEL", arguments.sides),
+        program.pairs("--input", arguments.input),
         one_or_pairs("--loss", arguments.loss),
         one_or_pairs("--optimizer", arguments.optimizer),
         arguments.updates,
         arguments.accept,
-        pairs("--map", arguments.map),
-        pairs("--python", arguments.python),
+        program.pairs("--map", arguments.map),
+        program.pairs("--python", arguments.python),
         arguments.channels_last,
         arguments.seed,
     )
-
-
-def pairs(option: str, words: Sequence[str]) -> dict[str, str]:
-    """Return NAME=VALUE words as a dictionary.
-
-    Raises:
-        UserError: a word has no "=", or a name comes twice.
-    """
-    found: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name or not value:
-            raise UserError(f"{option} {word}: write NAME=VALUE")
-        if name in found:
-            raise UserError(f"{option} {name}: given twice; a label makes them differ, such as {name}@b")
-        found[name] = value
-    return found
 
 
 def one_or_pairs(option: str, words: Sequence[str]) -> str | dict[str, str] | None:
     """Return the one word for all sides, or a word for each side; None if there are none."""
     if len(words) == 1 and ("=" not in words[0].partition("(")[0]):
         return words[0]
-    return pairs(option, words) or None
+    return program.pairs(option, words) or None

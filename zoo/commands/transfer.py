@@ -1,7 +1,7 @@
 """Move a checkpoint of any model to another framework, and prove that both models then compute the same."""
 
 from zoo import program
-from zoo.commands.parity import add_input_arguments, pairs
+from zoo.commands.parity import add_input_arguments
 from zoo.parity.engine import request_of
 from zoo.parity.transfer import transfer
 
@@ -26,11 +26,11 @@ Exit codes: 0 moved, 1 moved, but the outputs differ, 2 an error to fix on your 
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
     arguments = parser().parse_args(argv)
-    sides = pairs("--from, --to", [arguments.source, arguments.target])
+    sides = program.pairs("--from, --to", [arguments.source, arguments.target])
     request = request_of(
         sides,
-        pairs("--input", arguments.input),
-        python=pairs("--python", arguments.python),
+        program.pairs("--input", arguments.input),
+        python=program.pairs("--python", arguments.python),
         channels_last=arguments.channels_last,
         seed=arguments.seed,
     )
