@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,7 +30,8 @@ class Linen(Program):
 
         keys = {name: jax.random.PRNGKey(0) for name in ("params", "dropout")}
         with linen.intercept_methods(noted):
-            made = self.module.init(keys, *args, **{**modes(self.function, False), **kwargs})
+            initialize = partial(self.module.init, **modes(self.function, False))
+            made = jax.jit(lambda keys: initialize(keys, *args, **kwargs))(keys)  # in one piece, without the outputs
         variables = dict(made if self.variables is None else self.variables)
         self.trained = variables.pop("params", {})
         self.rest = variables
