@@ -19,7 +19,9 @@ of your framework says how to make it equal to another. `-` means that there is 
 looked up. `n` is the number of channels or features, `m` that of the output, `k` a kernel, `h` a hidden state, `x` the
 first input and `y` the second.
 
-Seen with {versions}.
+The code was run on CPUs with {versions}
+(`tests/zoo/parity/test_fact_code.py`): in PyTorch, Paddle, MindSpore, JAX and optax, nearly all of it gives the numbers
+of its formula; that of flax and equinox was run alone. Paddle's and MindSpore's RMSNorm have no kernel on CPUs.
 `python -m tests.differences_page` writes this page from `zoo/parity/facts.toml`.
 """
 VERSIONS = {

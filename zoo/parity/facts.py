@@ -66,7 +66,8 @@ class Cell(NamedTuple):
         """The code that has the default, without the argument; "" if there is none."""
         if self.default is None or str(self.default) in self.others:
             return self.others.get(str(self.default), "")
-        return ARGUMENT.sub("", self.code)
+        code = ARGUMENT.sub("", self.code)
+        return "" if "{" in code else code  # of an argument that has no name, nor so a default
 
 
 class Fact(NamedTuple):
