@@ -292,13 +292,21 @@ def _finding(module: str, found: Sequence[Difference], reference: Record, other:
     call = next((c for c in _calls(other) if c.name == module), None)
     guesses = other.settings.get("guesses", {})
     cause, remedy, fact = next((guesses[key] for key in _keys(module, first) if key in guesses), ("", "", ""))
-    cause = cause or _pattern(first, reference, other)
+    cause = cause or _of_call(module, reference, call) or _pattern(first, reference, other)
     limit = first.limit / first.magnitude if first.magnitude else first.limit
     places = _places(first, call) or tuple(
         place for record in (other, reference) if (place := record.settings.get("places", {}).get(module))
     )
     part = LOSS if module == LOSS else first.event.part
     return Finding((module,), (kinds[0], kinds[1]), part, first.relative, limit, cause, remedy, fact, places)
+
+
+def _of_call(module: str, reference: Record, call: Call | None) -> str:
+    """Find that a module is called with more or fewer tensors."""
+    partner = next((c for c in _calls(reference) if c.name == module), None)
+    if call is None or partner is None or call.inputs == partner.inputs:
+        return ""
+    return f"it is called with {call.inputs} tensors instead of {partner.inputs}"
 
 
 def _pattern(difference: Difference, reference: Record, other: Record) -> str:

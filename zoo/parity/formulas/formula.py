@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -183,8 +184,10 @@ def _solved(
     zeros = {name: 0.0 for name, number in free.items() if not number.low}
     if len(zeros) == 1 and _deviation(compute({**settings, **values, **zeros}), target) <= 2 * last:
         values = {**values, **zeros}  # it is below rounding
-    for written in _as_written(values, target.size > FEW):
-        if _deviation(compute({**settings, **written}), target) <= min(tolerance, max(4 * last, ROUNDING)):
+    is_any = target.size > FEW
+    limit = min(tolerance, max(4 * last, ROUNDING)) if is_any else tolerance
+    for written in _as_written(values, is_any):
+        if _deviation(compute({**settings, **written}), target) <= limit:
             return written
     return None
 
@@ -230,18 +233,19 @@ def _slopes(
 
 
 def _as_written(values: Settings, is_any: bool) -> Iterator[Settings]:
-    """Yield numbers with one digit, two, three; then, if they may be any, the same in fp32 and all of their digits."""
+    """Yield numbers with one digit, two, three, the same in fp32, and, if they may be any, all of their digits."""
     for digits in (1, 2, 3):
         yield {name: float(f"{value:.{digits}g}") for name, value in values.items()}
+    for digits in (1, 2, 3):
+        yield {name: float(np.float32(f"{value:.{digits}g}")) for name, value in values.items()}
     if is_any:
-        for digits in (1, 2, 3):
-            yield {name: float(np.float32(f"{value:.{digits}g}")) for name, value in values.items()}
         yield values
 
 
 def _computed(formula: Formula, case: Case, settings: Settings) -> np.ndarray | None:
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), suppress(ValueError):  # of shapes that some options do not fit
         return formula.compute(case, **settings)
+    return None
 
 
 def _holds(formula: Formula, case: Case, target: np.ndarray, settings: Settings) -> bool:

@@ -146,8 +146,10 @@ def shuffle_options(case: Case) -> Options | None:
     if shape == x.shape:
         groups = [n for n in range(2, shape[1]) if not shape[1] % n]
         return {"groups": sorted(groups, key=lambda n: n != 2)} if groups else None
-    ratio = max(shape[2] // x.shape[2], x.shape[2] // shape[2])
-    return {"pixels": ("channel_first", "pixel_first")} if max(shape[1], x.shape[1]) % ratio**2 == 0 else None
+    large, small = (shape, x.shape) if shape[2] > x.shape[2] else (x.shape, shape)
+    ratio = large[2] // small[2]
+    is_shuffled = large[2:] == (ratio * small[2], ratio * small[3]) and small[1] == large[1] * ratio**2
+    return {"pixels": ("channel_first", "pixel_first")} if is_shuffled else None
 
 
 def shuffle(case: Case, pixels: str = "", groups: int = 0) -> np.ndarray | None:

@@ -1,7 +1,7 @@
 """Dense layers, convolutions and pooling: padding, strides, layout of weights and what a mean counts."""
 
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Callable, Sequence
+from itertools import combinations, product
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -261,10 +261,37 @@ def adaptive_pool(case: Case, bins: str, mean: bool) -> np.ndarray:
     return y
 
 
+REDUCED: dict[str, Callable[..., np.ndarray]] = {
+    "mean": np.mean,
+    "max": np.max,
+    "sum": np.sum,
+    "first": lambda x, axis: x[tuple(0 if i in axis else slice(None) for i in range(x.ndim))],
+    "last": lambda x, axis: x[tuple(-1 if i in axis else slice(None) for i in range(x.ndim))],
+}
+
+
+def reduction_options(case: Case) -> Options | None:
+    """Return options of what is made of all positions of a map or a sequence."""
+    if len(case.inputs) != 1 or case.params or not is_float(case.inputs[0]):
+        return None
+    shape, count = case.inputs[0].shape, case.inputs[0].ndim - case.reference.ndim
+    axes = [
+        found
+        for found in combinations(range(1, len(shape)), max(count, 0))
+        if found and tuple(n for i, n in enumerate(shape) if i not in found) == case.reference.shape
+    ]
+    return {"what_is_taken": tuple(REDUCED), "axes": axes} if axes else None
+
+
+def reduction(case: Case, what_is_taken: str, axes: tuple[int, ...]) -> np.ndarray:
+    return REDUCED[what_is_taken](case.inputs[0], axis=axes)
+
+
 FORMULAS = (
     Formula("dense", dense_options, dense, "linear|dense|fc|mlp", rows),
     Formula("convolution", convolution_options, convolution, "conv", some_outputs),
     Formula("transposed_convolution", transposed_options, transposed, "conv|deconv"),
     Formula("pool", pool_options, pool, "pool", few_planes),
     Formula("adaptive_pool", adaptive_options, adaptive_pool, "pool", few_planes),
+    Formula("all_positions", reduction_options, reduction, "pool|mean"),
 )
