@@ -77,7 +77,7 @@ def change(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple, ...] | N
         for order in ORDERS.get(len(shape), ()):
             if tuple(shape[axis] for axis in order) == wanted:
                 return (("transpose", list(order)),)
-    if len(shape) != len(wanted) and _is_merged(shape, wanted):
+    if len(shape) != len(wanted) and is_merged(shape, wanted):
         return (("reshape", list(shape), list(wanted)),)
     return None
 
@@ -99,7 +99,7 @@ def unflattened(shape: Sequence[int], channels: int, is_last: bool) -> tuple[tup
     return ("reshape", list(shape), before), ("transpose", [0, 2, 1]), ("reshape", after, list(shape))
 
 
-def _is_merged(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+def is_merged(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Return whether one shape is the other one with neighboring axes merged: heads, or the window of a convolution."""
     short, long = sorted((shape, wanted), key=len)
     count = len(long) - len(short) + 1

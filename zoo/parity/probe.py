@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.parity.layouts import is_merged
 from zoo.parity.record import Call, Record
 from zoo.parity.recording import Recorder
 
@@ -121,13 +122,16 @@ class Probe(Recorder):
         tensor = f"{key}/{place.removeprefix('d')}"  # a gradient has the axes of its tensor
         order = self.orders.setdefault(tensor, axes(array, reference))
         own = array.transpose(order)
+        ordered = own.shape
+        if is_merged(ordered, reference.shape):  # such as the heads of an attention
+            own = own.reshape(reference.shape)
         self.record.add(name, own)
         if identity not in self.partner.forced:
             return None
         if place in ("in0", "out0"):
             self.partner.examine(call, identity, place, reference, own)
         is_replaced = array.dtype.kind == "f" and own.shape == reference.shape
-        return np.asarray(reference).transpose(np.argsort(order)) if is_replaced else None
+        return np.asarray(reference).reshape(ordered).transpose(np.argsort(order)) if is_replaced else None
 
 
 def axes(array: np.ndarray, reference: np.ndarray) -> tuple[int, ...]:

@@ -198,3 +198,13 @@ def test_gradients_of_inputs_that_others_have_several_of(tmp_path, count):
     probe.gradient(token, "in", 0, np.full(3, 3.0))
     probe.leave([])
     assert ("training/0/din0" in record.shapes) == (count == 3)
+
+
+def test_axes_that_another_framework_merges(tmp_path):
+    """An attention's heads may be an axis of their own."""
+    archive, heads = Archive(tmp_path), np.arange(24.0).reshape(2, 3, 2, 2)
+    archive.save("training/0/in0", heads.reshape(2, 3, 4) + 1)
+    record, one = empty("jax", "fp32", {}), ("", 0)
+    probe = Probe({"": None}, record, "training", None, Partner(archive, {one: "training/0"}, {one: one}, [one]))
+    (value,) = probe.enter("", None, [heads]).values
+    assert record.shapes["training/0/in0"] == (2, 3, 4) and np.array_equal(value, heads + 1)
