@@ -34,10 +34,10 @@ def compare(
     """Compare the computations of two or more models of any framework from equal weights.
 
     Args:
-        sides: what makes each model, by title FRAMEWORK[@LABEL][:DEVICE][:PRECISION][:compile]; the first one is the
+        sides: what makes each model, by title `FRAMEWORK[@LABEL][:DEVICE][:PRECISION][:compile]`; the first one is the
             reference, whose weights all get. FILE.py:FUNCTION, MODULE:FUNCTION(ARGUMENTS), a function that a file
             defines, or an .onnx file.
-        inputs: by name: an array, DTYPE:SHAPE[:LOW:HIGH], a file .npy or .npz, or a function of a numpy generator.
+        inputs: by name: an array, `DTYPE:SHAPE[:LOW:HIGH]`, a file .npy or .npz, or a function of a numpy generator.
             They are keywords of the model where it has all of their names, else positional.
         loss: cross_entropy, mse or binary_cross_entropy of the first output with the input `label`; or a function of
             (outputs, inputs) per side. None: a random weight for every element of the outputs.
