@@ -242,11 +242,18 @@ def group(differences: Sequence[Difference]) -> dict[tuple[str, str], list[Diffe
     the input of the second one changes the gradient of the first one's output, too, which is not repeated.
     """
     groups: dict[tuple[str, str], list[Difference]] = {}
+    own_shape = {_call(each.event) for each in differences if each.event.part == "input" and each.largest == np.inf}
     for difference in (each for each in differences if each.is_beyond and not _follows(each, differences)):
         event = difference.event
+        if event.part != "input" and event.calls and _call(event) in own_shape:
+            continue  # it computes with its own input
         part = event.part if event.part in SEPARATE else ""
         groups.setdefault((_owner(event), part), []).append(difference)
     return groups
+
+
+def _call(event: Event) -> str:
+    return next(iter(event.calls.values())).key
 
 
 def _owner(event: Event) -> str:
