@@ -10,6 +10,9 @@ from zoo.parity.record import Call, Record
 
 Key = tuple[str, int]  # module, occurrence
 EVALUATION = "evaluation"  # title of a pass
+ACTIVATION = (
+    0.01  # of the largest value: less changes no activation, but an epsilon does, or the rounding of many layers
+)
 ROUNDING = 1e-5  # of fp32, of the largest value of a tensor
 
 
@@ -136,7 +139,7 @@ def ending_elsewhere(proofs: Records, rounded: Records) -> set[Key]:
     found = [each for each in differences(evaluated, rounded) if each.event.part == "output"]
     if any(each.is_beyond for each in found if not each.event.name):
         return set()
-    beyond = [each.event.calls for each in found if each.is_beyond]
+    beyond = [each.event.calls for each in found if each.is_beyond and each.relative > ACTIVATION]
     return {(call.name, call.occurrence) for calls in beyond for call in calls.values()}
 
 
