@@ -10,9 +10,7 @@ from zoo.parity.record import Call, Record
 
 Key = tuple[str, int]  # module, occurrence
 EVALUATION = "evaluation"  # title of a pass
-ACTIVATION = (
-    0.01  # of the largest value: less changes no activation, but an epsilon does, or the rounding of many layers
-)
+ACTIVATION = 0.01  # of the largest value: an epsilon, or the rounding of many layers, changes less
 ROUNDING = 1e-5  # of fp32, of the largest value of a tensor
 
 

@@ -25,7 +25,7 @@ def side(norm, head, stages=("evaluation", "training")):
 
 
 def test_a_module_that_has_the_activation_of_the_next_one_ends_elsewhere():
-    """Its output differs, but that of the model does not; in fp64, rounding explains 1e-16, not 0.5, which 1e-9 may be."""
+    """Its output differs by more than an epsilon or rounding does, but that of the model does not."""
     reference = side(1.0, 2.0)
     assert nesting.ending_elsewhere({"a": reference, "b": side(1.5, 2.0)}, {}) == {("norm", 0)}
     assert nesting.ending_elsewhere({"a": reference, "b": side(1.0, 2.0)}, {}) == set()
