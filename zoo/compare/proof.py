@@ -282,7 +282,8 @@ def files_of(trainer: Any, task: Any) -> dict[str, list[str]]:
         "precision": [f"{folder}/{name}.py" for name in ("cpu_layers", "batchnorm", "model", "layers", "ops")],
     }
     return {
-        topic: [path for path in paths if os.path.isfile(os.path.join(ROOT, path))] for topic, paths in by_topic.items()
+        topic: [path for path in dict.fromkeys(paths) if os.path.isfile(os.path.join(ROOT, path))]
+        for topic, paths in by_topic.items()
     }
 
 
