@@ -1,5 +1,6 @@
 """Sides of JAX, ONNX and NumPy beside PyTorch: the same net agrees, and what is changed in it is found."""
 
+import importlib
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from zoo import parity
 from zoo.data.errors import UserError
+from zoo.parity import side
 from zoo.parity.probe import Archive, Partner, Probe
 from zoo.parity.record import empty
 from zoo.parity.recorders import jax_layouts
@@ -26,7 +28,7 @@ def nets(tmp_path, monkeypatch):
 
 def compare(first, second, inputs, **options):
     """Compare two sides, FRAMEWORK=FILE:FUNCTION."""
-    sides = dict(side.split("=", 1) for side in (first, second))
+    sides = dict(each.split("=", 1) for each in (first, second))
     return parity.compare(sides, inputs, **options).sides[0]
 
 
@@ -80,6 +82,21 @@ def test_layouts_of_jax(nets, net):
     pytest.importorskip(net.partition("_")[0].replace("linen", "flax"))
     judged = compare("torch=torch_nets.py:Tokens", f"jax={net}", TOKENS)
     assert agree(judged) and not judged.matched.unused
+
+
+@pytest.mark.slow
+def test_modules_that_nnx_copies(nets):
+    """nnx.jit calls copies of the modules; they report by the names of the originals, and without the compiler."""
+    pytest.importorskip("flax")
+    recorder, inputs = importlib.import_module("zoo.parity.recorders.jax"), {"x": np.ones((2, 8, 8, 3), np.float32)}
+    calls = {}
+    for name in ("Images", "Compiled"):
+        model = recorder.Model(side.load(f"nnx_nets.py:{name}")(), "fp32", "cpu", False)
+        model.prepare(inputs)
+        probe = Probe(model.modules(), empty("jax", "fp32", {}), "evaluation")
+        model.run(inputs, probe, None)
+        calls[name] = [call.name for call in probe.calls]
+    assert calls["Compiled"] == calls["Images"] == ["", "conv", "bn", "norm", "drop", "fc"]
 
 
 @pytest.mark.slow
