@@ -33,6 +33,7 @@ SUSPECT = 1e-9  # relative difference of a module's output from which on its cau
 MAX_EXPLAINED = 1 << 16  # elements of a tensor whose updates are explained
 MAX_TENSORS = 4  # whose updates differ: until a cause explains one
 FUNCTIONS = "activation attention interpolation"  # what code between modules calls, most often
+SEVERAL, FEW = 3, 12  # tensors that a function may get, such as query, key and value; that may be a term of a sum
 MAX_FAILURES = 8  # of the search for causes, for modules of one class
 VARIATION = 0.1  # of the elements of initial weights that are all the same
 FRAMES = 6  # lines of a traceback that an error shows
@@ -366,27 +367,47 @@ class _Passes:
         partner = next(c for c in calls if (c.name, c.occurrence) == identity)
         if place == "out0":
             key, kinds = f"{title}/{identity[0]}", f"{partner.kind} {call.kind}"
-            keys = [[f"{partner.key}/in{index}" for index in range(call.inputs)]]
             tensors = self._weights.get(call.name, {})
+            sources = [[f"{partner.key}/in{index}" for index in range(call.inputs)]]
+            before = _before(calls, partner.span[1], partner.span[0])
         else:
-            key, kinds, keys, tensors = f"{title}/{identity[0]}/input", FUNCTIONS, _before(partner, calls), {}
+            key, kinds, tensors, sources = f"{title}/{identity[0]}/input", FUNCTIONS, {}, []
+            before = _before(calls, partner.span[0])
         guess: facts.Guess | None = None
-        for names in keys:
+        for names in filter(None, (*sources, list(before)[-1:], list(before)[-SEVERAL:])):
             loaded = [np.asarray(array) for name in names if (array := self.archive.load(name)) is not None]
-            for part in parts(loaded, reference, own) if place == "in0" else [slice(None)]:
+            for part in parts(loaded, reference, own) if names not in sources else [slice(None)]:
                 sides = np.asarray(reference)[part], own[part]
                 guess = guess or facts.explain(kinds, loaded, tensors, *sides, title == TRAINING, **self._of_side())
+        terms = {name: self.archive.load(key) for key, name in list(before.items())[-FEW:]}
+        guess = guess or of_sum(np.asarray(reference), own, terms, self.order.precision)
         self._note(key, guess)
         if guess is None:
             self.failures[call.kind, place] = self.failures.get((call.kind, place), 0) + 1
 
 
-def _before(call: Call, calls: Sequence[Call]) -> list[list[str]]:
-    """Return the keys of tensors of which code in front of a call may have made its input: the last one, and three."""
-    ticks = [(each.span[0], f"{each.key}/in0") for each in calls if each.span[0] < call.span[0]]
-    ticks += [(each.span[1], f"{each.key}/out0") for each in calls if each.span[1] < call.span[0]]
-    keys = [key for _, key in sorted(ticks)]
-    return [keys[-1:], keys[-3:]]  # such as query, key and value
+def _before(calls: Sequence[Call], position: int, start: int = -1) -> dict[str, str]:
+    """Return what code may compute with at a position of a pass: keys of tensors and what they are, the last one last.
+
+    Args:
+        start: position from which on it computes.
+    """
+    ticks = [(each.span[0], f"{each.key}/in0", f"the input of {each.name or 'the model'}") for each in calls]
+    ticks += [(each.span[1], f"{each.key}/out0", f"the output of {each.name}") for each in calls if each.name]
+    return {key: name for tick, key, name in sorted(ticks) if start <= tick < position}
+
+
+def of_sum(
+    reference: np.ndarray, own: np.ndarray, terms: Mapping[str, np.ndarray | None], precision: str
+) -> facts.Guess | None:
+    """Find that two arrays differ by a tensor, which is a term of one of them alone."""
+    tolerance = facts.FITS.get(precision, facts.FIT) * np.abs(reference).max(initial=0.0)
+    for name, term in terms.items():
+        if own.shape == reference.shape and term is not None and term.shape == own.shape:
+            for sign, cause in ((1, f"{name} is added, too"), (-1, f"{name} is not added")):
+                if np.abs(own - reference - sign * term).max() <= tolerance < 0.01 * np.abs(term).max():
+                    return facts.Guess("", cause)
+    return None
 
 
 def close(reference: np.ndarray, own: np.ndarray) -> bool:

@@ -122,3 +122,12 @@ def test_equal_models_agree_but_for_known_differences():
 def test_a_framework_without_fp64_agrees_in_fp32():
     sides = {name: side(name) for name in ("torch", "mindspore")}
     parity.assert_same(sides, INPUTS, loss="cross_entropy", optimizer="sgd(lr=0.1, momentum=0.9)")
+
+
+def test_a_term_that_is_left_out_is_named():
+    a, b, c = np.random.default_rng(0).normal(size=(3, 4, 5))
+    terms = {"the output of a": a, "the output of b": b, "the input of c": None}
+    assert worker.of_sum(a + b, b, terms, "fp64").cause == "the output of a is not added"
+    assert worker.of_sum(a, a + b, terms, "fp64").cause == "the output of b is added, too"
+    assert worker.of_sum(a + c, c, {"the output of b": b}, "fp64") is None
+    assert worker.of_sum(a, 2 * b, terms, "fp64") is None
