@@ -126,10 +126,13 @@ def _run(request: Request, folder: Path) -> Result:
         opened = open_sides(request, folder, stack)
         reference, *others = opened
         judged = []
+        bases = {finest(reference, other)[0] for other in others}
         for precision in reference.precisions:
-            ask(reference, Order(f"{NATURAL}-{precision}", precision, **_training(request)))
+            ask(reference, Order(f"{NATURAL}-{precision}", precision, keeps=precision in bases, **_training(request)))
+        reference.session.close()  # its memory is for the others
         for other in others:
             judged.append(_compare(request, reference, other))
+            other.session.close()
     return Result(judged)
 
 
@@ -191,7 +194,7 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
     natural = f"{NATURAL}-{base}"
     ask(other, Order(f"{NATURAL}-{precision}", precision, reference=natural, **common))
     if COARSE in other.precisions and precision != COARSE:
-        ask(other, Order(f"{NATURAL}-{COARSE}", COARSE, reference=f"{NATURAL}-{COARSE}", **common))
+        ask(other, Order(f"{NATURAL}-{COARSE}", COARSE, reference=natural, **common))
     names = (reference.session.side.title, title)
     proofs = {names[0]: record_of(reference, natural), names[1]: record_of(other, f"{NATURAL}-{precision}")}
     rounded = {

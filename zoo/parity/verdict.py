@@ -15,9 +15,9 @@ OPTIMIZER, LOSS = "optimizer", "loss"
 GRADIENTS = ("output gradient", "input gradient", "gradient")
 MIXED = ("fp16", "bf16")
 # Relative differences in fp64 that nobody would mend, such as constants of a library that are rounded to fp32.
-NEGLIGIBLE_ALONE, NEGLIGIBLE = 1e-8, 1e-6  # of a module alone; of the passes as they are, which amplify it
+NEGLIGIBLE_ALONE, NEGLIGIBLE = 2.0**-24, 1e-6  # of a module alone; of the passes as they are, which amplify it
 IN_FP32 = 1000  # times as much where both are computed in fp32
-NEGLIGIBLE_CHANGE = 2.0**-24  # of an optimizer alone, whose factors are such constants
+NEGLIGIBLE_CHANGE = 2.0**-22  # of an optimizer alone, whose factors are such constants, and powers of them
 MIXED_UNITS = 8  # of 16 bits: rounding of a module whose inputs are rounded, too, that is never reported
 SEPARATE = ("input", "statistic")  # parts of a module that have causes of their own
 FORWARD, BACKWARD = ("input", "output"), ("output gradient", "input gradient")

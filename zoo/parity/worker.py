@@ -53,6 +53,7 @@ class Order(NamedTuple):
         loss: name of one of zoo/parity/losses.py; None for random weights of the outputs, or the side's own.
         optimizer: name of one of zoo/parity/updates.py with its settings; None for none, or the side's own.
         trains: whether a pass with gradients follows that in evaluation mode.
+        keeps: whether the reference keeps whole tensors, which others are compared with.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Order(NamedTuple):
     optimizer: str | None = None
     updates: int = 0
     trains: bool = True
+    keeps: bool = True
 
 
 class Worker:
@@ -198,23 +200,28 @@ class _Passes:
 
         A model whose modules get the reference's tensors gets its gradients, too: so the optimizer is judged alone.
         """
-        order, model, step = self.order, self.model, self._step()
-        start, history = self._named(model.arrays()), list[dict[str, np.ndarray]]()
-        before = start
+        order, step = self.order, self._step()
+        before = self._tensors(step is not None)
+        start, history = _small(before), list[dict[str, np.ndarray]]()
         for number in range(max(1, order.updates)):
             loss, gradients = self._gradients(number) if not (order.forced and number) else (None, {})
             if step is not None:
                 step(self._reference_gradients(number) if order.forced else gradients)
-            after = self._named(model.arrays())
+            after = self._tensors(step is not None)
             self._add(f"update {number + 1}", loss, before, after, self._named(gradients))
-            history.append(after)
+            history.append(_small(after))
             before = after
-            if order.partner is None:
+            if order.partner is None and order.keeps:
                 self._archive(number, gradients, after)
         if order.forced:
             self._explain_loss()
             self._explain_statistics(start, history[0])
             self._explain_updates(start, history)
+
+    def _tensors(self, with_trained: bool) -> dict[str, np.ndarray]:
+        """Return tensors of the model by the reference's names: all, or the statistics."""
+        named = self._named(self.model.arrays())
+        return {name: value for name, value in named.items() if with_trained or name not in self.trained}
 
     def _gradients(self, number: int) -> tuple[float | None, dict[str, np.ndarray]]:
         """Run forward and backward; the first time, with a probe."""
@@ -256,9 +263,8 @@ class _Passes:
         """Keep the gradients of an update and, of small tensors, what it has made of them."""
         for name, gradient in gradients.items():
             self.archive.save(f"gradient{number}/{name}", gradient)
-        for name, value in after.items():
-            if value.size <= MAX_EXPLAINED:
-                self.archive.save(f"after{number}/{name}", value)
+        for name, value in _small(after).items():
+            self.archive.save(f"after{number}/{name}", value)
 
     def _reference_gradients(self, number: int) -> dict[str, np.ndarray]:
         assert self.matched is not None
@@ -292,12 +298,18 @@ class _Passes:
     def _explain_statistics(self, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
         """Search the cause of running statistics that differ."""
         assert self.reference is not None
+        assert self.matched is not None
         keys = {call.name: call.key for call in self.reference.passes[TRAINING]}
-        modules = {name.removesuffix(".running_mean") for name in after if name.endswith(".running_mean")}
-        for module in sorted(modules & keys.keys()):
-            names = [f"{module}.running_mean", f"{module}.running_var"]
+        sources = {
+            (each.module, each.role): self.matched.tensors[each.name].names[0]
+            for each in self.model.tensors()
+            if each.name in self.matched.tensors
+        }
+        for own_module, _ in (place for place in sources if place[1] == "running_mean"):
+            names = [sources.get((own_module, role), "") for role in ("running_mean", "running_var")]
+            module = names[0].rpartition(".")[0]
             reference = [self.archive.load(f"after0/{name}") for name in names]
-            batch = self.archive.load(f"{keys[module]}/in0")
+            batch = self.archive.load(f"{keys[module]}/in0") if module in keys else None
             if batch is None or any(value is None for value in reference) or not all(name in after for name in names):
                 continue
             own, expected = [after[name] for name in names], [np.asarray(value) for value in reference]
@@ -343,7 +355,7 @@ class _Passes:
     def _probe(self, title: str) -> Probe:
         modules, order = self.model.modules(), self.order
         if self.reference is None:
-            return Probe(modules, self.record, title, self.archive)
+            return Probe(modules, self.record, title, self.archive if order.keeps else None)
         assert self.matched is not None
         keys = {(call.name, call.occurrence): call.key for call in self.reference.passes.get(title, [])}
         partner = Partner(self.archive, keys, self.matched.calls, frozenset(order.forced), self._examine)
@@ -408,6 +420,11 @@ def of_sum(
                 if np.abs(own - reference - sign * term).max() <= tolerance < 0.01 * np.abs(term).max():
                     return facts.Guess("", cause)
     return None
+
+
+def _small(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the tensors whose changes are explained."""
+    return {name: value for name, value in arrays.items() if value.size <= MAX_EXPLAINED}
 
 
 def close(reference: np.ndarray, own: np.ndarray) -> bool:
