@@ -225,7 +225,7 @@ def excess_rounding(proofs: Records, rounded: Records, finer: Records | None = N
         magnitude = _magnitude(proofs, event)
         is_fp32 = any(rounded[title].precision == "fp32" for title in titles)
         if (event.stage, event.part) in STEADY and len(titles) > is_fp32:
-            sizes = {title: _rounding(proofs[title], rounded[title], event.keys[title]) for title in titles}
+            sizes = {title: rounding(proofs[title], rounded[title], event.keys[title]) for title in titles}
             limits = {title: _value_limit(title, event, sizes, rounded, magnitude) for title in titles}
         elif event in gradients:
             units = {title: magnitude * GRADIENT_SHARES[rounded[title].precision][0] for title in titles}
@@ -245,7 +245,7 @@ def computed_finer(proofs: Records, mixed: Records) -> list[str]:
     for title, record in mixed.items():
         own = [event for event in outputs if title in event.keys and proofs[title].precision == "fp64"]
         sizes = [
-            _rounding(proofs[title], record, event.keys[title]) / magnitude
+            rounding(proofs[title], record, event.keys[title]) / magnitude
             for event in own
             if (magnitude := _magnitude(proofs, event))
         ]
@@ -330,7 +330,7 @@ def distance(records: Records, event: Event, a: str, b: str) -> float:
     return _distance(records[a], event.keys[a], records[b], event.keys[b])
 
 
-def _rounding(proof: Record, rounded: Record, key: str) -> float:
+def rounding(proof: Record, rounded: Record, key: str) -> float:
     """Return the difference of a tensor between fp64 and fp32; that of the first update if fp32 has not got it."""
     if key not in rounded.shapes:
         key = f"update 1/{key.partition('/')[2]}"
@@ -352,7 +352,7 @@ def _distance(first: Record, key: str, second: Record, other_key: str) -> float:
 def _difference(event: Event, proofs: Records, rounded: Records, scale: float) -> Difference:
     titles, magnitude = list(event.keys), _magnitude(proofs, event)
     noise = max(
-        (_rounding(proofs[title], rounded[title], event.keys[title]) for title in titles if title in rounded),
+        (rounding(proofs[title], rounded[title], event.keys[title]) for title in titles if title in rounded),
         default=0.0,
     )
     is_chaotic = _follows_an_update(event) and CHAOTIC * magnitude <= noise < np.inf

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.parity.causes import of_activation, of_gradient
-from zoo.parity.differences import Difference, Event, Records, differences
+from zoo.parity.differences import Difference, Event, Records, differences, rounding
 from zoo.parity.match import Match
 from zoo.parity.record import ROUNDING_UNITS, Call, Record
 
@@ -195,7 +195,8 @@ def judge(
     of_modules = _notable(differences(alone, rounded), scale * NEGLIGIBLE_ALONE, scale * NEGLIGIBLE_CHANGE)
     if other.precision in MIXED:  # whose rounding adds up as it may: each module is judged alone
         natural = [difference._replace(limit=np.inf) for difference in natural]
-        of_modules = [_in_16_bits(difference, other.precision) for difference in of_modules]
+        excess = _excess(of_modules, proofs[titles[0]], rounded[titles[0]]) if titles[0] in rounded else {}
+        of_modules = [_in_16_bits(each, other.precision, excess.get(each.event.name, 1.0)) for each in of_modules]
     found = findings(group(of_modules), alone[titles[0]], other)
     if not found:
         found = first_beyond(natural, proofs[titles[1]])
@@ -228,11 +229,23 @@ def _but_changes(differences: Sequence[Difference]) -> list[Difference]:
     return [each._replace(limit=np.inf) if each.event.part == "change" else each for each in differences]
 
 
-def _in_16_bits(difference: Difference, precision: str) -> Difference:
+def _excess(differences: Sequence[Difference], reference: Record, rounded: Record) -> dict[str, float]:
+    """Return how many times as much as the median one the gradient of a parameter is rounded: its terms cancel."""
+    found = {}
+    for each in differences:
+        if each.event.part == "gradient" and each.magnitude:
+            key = next(iter(each.event.keys.values()))
+            found[each.event.name] = rounding(reference, rounded, key) / each.magnitude
+    usual = float(np.median(list(found.values()))) if found else 0.0
+    return {name: max(1.0, size / usual) for name, size in found.items()} if usual else {}
+
+
+def _in_16_bits(difference: Difference, precision: str, excess: float) -> Difference:
     """Return the difference of a module alone with the limit that rounding to 16 bits sets."""
     if difference.event.part in ("change", "loss", "statistic"):
         return difference._replace(limit=np.inf)
-    return difference._replace(limit=MIXED_UNITS * ROUNDING_UNITS[precision] * difference.magnitude)
+    units = MIXED_UNITS * (excess if difference.event.part == "gradient" else 1.0)
+    return difference._replace(limit=units * ROUNDING_UNITS[precision] * difference.magnitude)
 
 
 def group(differences: Sequence[Difference]) -> dict[tuple[str, str], list[Difference]]:

@@ -1,8 +1,10 @@
 """Which module, and which of its tensors, a difference belongs to."""
 
+import numpy as np
+
 from zoo.parity.differences import Difference, Event
-from zoo.parity.record import Call
-from zoo.parity.verdict import group
+from zoo.parity.record import Call, empty
+from zoo.parity.verdict import _excess, group
 
 
 def beyond(name: str, part: str, largest: float = 1.0) -> Difference:
@@ -27,3 +29,16 @@ def test_a_module_whose_input_has_another_shape_is_not_judged():
     """The reference's input could not take its place."""
     parts = [beyond("pool", "input", float("inf")), beyond("pool", "output"), beyond("conv", "output")]
     assert list(group(parts)) == [("pool", "input"), ("conv", "")]
+
+
+def test_a_gradient_whose_terms_cancel_has_more_room_in_16_bits():
+    """Twenty times as much rounding in fp32 as usual; less than usual takes nothing away."""
+    reference, rounded = empty("torch", "fp64", {}), empty("torch", "fp32", {})
+    found = []
+    for name, error in (("a", 1e-7), ("b", 2e-8), ("c", 2e-6)):
+        key = f"update 1/gradient/{name}"
+        reference.add(key, np.ones(3))
+        rounded.add(key, np.ones(3) + error)
+        found.append(Difference(Event({"torch": key}, "update 1", name, "gradient", {}), 0.1, 0.0, 1.0, ()))
+    excess = _excess(found, reference, rounded)
+    np.testing.assert_allclose([excess[name] for name in "abc"], [1, 1, 20], rtol=1e-6)
