@@ -7,7 +7,7 @@ import pytest
 
 from zoo import parity
 from zoo.data.errors import UserError
-from zoo.parity import worker
+from zoo.parity import search
 from zoo.parity.engine import Opened, _dropout, request_of
 
 NETS = Path(__file__).with_name("nets")
@@ -79,8 +79,8 @@ def test_parts_are_channels_that_may_have_been_concatenated():
     for first, expected in ((1, [slice(0, 3)]), (6, [slice(5, 8)]), (3, [])):
         own = reference.copy()
         own[:, first] = 2
-        assert worker.parts([source], reference, own) == [slice(None), *((slice(None), part) for part in expected)]
-    assert worker.parts([source], reference, reference[:1]) == [slice(None)]
+        assert search.parts([source], reference, own) == [slice(None), *((slice(None), part) for part in expected)]
+    assert search.parts([source], reference, reference[:1]) == [slice(None)]
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_a_framework_without_fp64_agrees_in_fp32():
 def test_a_term_that_is_left_out_is_named():
     a, b, c = np.random.default_rng(0).normal(size=(3, 4, 5))
     terms = {"the output of a": a, "the output of b": b, "the input of c": None}
-    assert worker.of_sum(a + b, b, terms, "fp64").cause == "the output of a is not added"
-    assert worker.of_sum(a, a + b, terms, "fp64").cause == "the output of b is added, too"
-    assert worker.of_sum(a + c, c, {"the output of b": b}, "fp64") is None
-    assert worker.of_sum(a, 2 * b, terms, "fp64") is None
+    assert search.of_sum(a + b, b, terms, "fp64").cause == "the output of a is not added"
+    assert search.of_sum(a, a + b, terms, "fp64").cause == "the output of b is added, too"
+    assert search.of_sum(a + c, c, {"the output of b": b}, "fp64") is None
+    assert search.of_sum(a, 2 * b, terms, "fp64") is None

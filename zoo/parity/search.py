@@ -1,0 +1,196 @@
+"""Search for the causes of differences, in the process of a side, which has whole tensors."""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from zoo.parity import facts, losses, mapping
+from zoo.parity.probe import Archive, Identity
+from zoo.parity.record import Call, Record
+from zoo.parity.side import Side
+
+TRAINING = "training"
+SUSPECT = 1e-9  # relative difference of a module's output from which on its cause is searched
+MAX_EXPLAINED = 1 << 16  # elements of a tensor whose updates are explained
+MAX_TENSORS = 4  # whose updates differ: until a cause explains one
+FUNCTIONS = "activation attention interpolation"  # what code between modules calls, most often
+SEVERAL, FEW = 3, 12  # tensors that a function may get, such as query, key and value; that may be a term of a sum
+MAX_FAILURES = 8  # of the search for causes, for modules of one class
+
+
+class Search:
+    """Search for the causes by which a model differs from a reference, whose tensors its modules get.
+
+    Args:
+        library: of the side's optimizers and losses.
+        archive: whole tensors of the reference.
+
+    Attributes:
+        guesses: cause, remedy and fact of what differs: a module, its input or statistic, the loss or the optimizer.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        side: Side,
+        library: str,
+        precision: str,
+        reference: Record,
+        matched: mapping.Match,
+        archive: Archive,
+    ):
+        self.model, self.side, self.library, self.precision = model, side, library, precision
+        self.reference, self.matched, self.archive = reference, matched, archive
+        self.guesses: dict[str, list[str]] = {}
+        self.failures: dict[tuple[str, str], int] = {}  # by class of module and place
+
+    def module(self, call: Call, identity: Identity, place: str, reference: np.ndarray, own: np.ndarray) -> None:
+        """Search the cause if a module's output differs from that of its partner, whose inputs it got, or its input."""
+        if close(reference, own) or self.failures.get((call.kind, place), 0) >= MAX_FAILURES:
+            return
+        title = call.key.partition("/")[0]
+        calls = self.reference.passes[title]
+        partner = next(c for c in calls if (c.name, c.occurrence) == identity)
+        if place == "out0":
+            key, kinds = f"{title}/{identity[0]}", f"{partner.kind} {call.kind}"
+            tensors = self._weights.get(call.name, {})
+            sources = [[f"{partner.key}/in{index}" for index in range(call.inputs)]]
+            before = _before(calls, partner.span[1], partner.span[0])
+        else:
+            key, kinds, tensors, sources = f"{title}/{identity[0]}/input", FUNCTIONS, {}, []
+            before = _before(calls, partner.span[0])
+        guess: facts.Guess | None = None
+        for names in filter(None, (*sources, list(before)[-1:], list(before)[-SEVERAL:])):
+            loaded = [np.asarray(array) for name in names if (array := self.archive.load(name)) is not None]
+            for part in parts(loaded, reference, own) if names not in sources else [slice(None)]:
+                sides = np.asarray(reference)[part], own[part]
+                guess = guess or facts.explain(kinds, loaded, tensors, *sides, title == TRAINING, **self._of_model())
+        terms = {name: self.archive.load(key) for key, name in list(before.items())[-FEW:]}
+        guess = guess or of_sum(np.asarray(reference), own, terms, self.precision)
+        self._note(key, guess)
+        if guess is None:
+            self.failures[call.kind, place] = self.failures.get((call.kind, place), 0) + 1
+
+    def loss(self, own: float, inputs: Mapping[str, np.ndarray]) -> None:
+        """Search the cause of a loss of the side's own that differs where the outputs are the reference's."""
+        reference, label = self.reference.steps[0]["loss"], inputs.get(losses.LABEL)
+        output = self.archive.load(f"{self.reference.passes[TRAINING][0].key}/out0")
+        spec = self.side.loss
+        if spec is None or label is None or output is None or close(np.array(reference), np.array(own)):
+            return
+        if label.dtype.kind in "iu" and label.shape == output.shape[:-1]:  # classes on the last axis
+            output, label = output.reshape(-1, output.shape[-1]), label.ravel()
+        guess = facts.explain_loss(
+            spec, [np.asarray(output), label], np.array(reference), np.array(own), **self._of_optimizers()
+        )
+        self._note("loss", guess)
+
+    def statistics(self, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
+        """Search the cause of running statistics that differ."""
+        keys = {call.name: call.key for call in self.reference.passes[TRAINING]}
+        sources = {
+            (each.module, each.role): self.matched.tensors[each.name].names[0]
+            for each in self.model.tensors()
+            if each.name in self.matched.tensors
+        }
+        for own_module, _ in (place for place in sources if place[1] == "running_mean"):
+            names = [sources.get((own_module, role), "") for role in ("running_mean", "running_var")]
+            module = names[0].rpartition(".")[0]
+            reference = [self.archive.load(f"after0/{name}") for name in names]
+            batch = self.archive.load(f"{keys[module]}/in0") if module in keys else None
+            if batch is None or any(value is None for value in reference) or not all(name in after for name in names):
+                continue
+            own, expected = [after[name] for name in names], [np.asarray(value) for value in reference]
+            if not all(close(a, b) for a, b in zip(expected, own)):
+                batch, old = np.asarray(batch), [before[name] for name in names]
+                guess = facts.explain_statistics(batch, old, expected, own, **self._of_model())
+                self._note(f"statistic/{module}", guess)
+
+    def updates(
+        self,
+        trained: Collection[str],
+        start: Mapping[str, np.ndarray],
+        history: Sequence[Mapping[str, np.ndarray]],
+    ) -> None:
+        """Search the cause of updates that differ, by the first tensors whose do."""
+        tries = 0
+        for name in sorted(trained):
+            kept = [self.archive.load(f"after{number}/{name}") for number in range(len(history))]
+            expected = [np.asarray(value) for value in kept if value is not None]
+            own = [after[name] for after in history if name in after]
+            if len(expected) == len(own) == len(history) and not all(close(a, b) for a, b in zip(expected, own)):
+                loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
+                gradients = [np.asarray(value) for value in loaded if value is not None]
+                kind = self.side.optimizer or ""
+                guess = facts.explain_update(kind, start[name], gradients, expected, own, **self._of_optimizers())
+                self._note("optimizer", guess)
+                tries += 1
+                if guess or tries == MAX_TENSORS:
+                    return
+
+    def _of_model(self) -> dict[str, Any]:
+        framework = getattr(self.model, "library", self.side.framework)
+        return {"framework": framework, "precision": self.precision}
+
+    def _of_optimizers(self) -> dict[str, Any]:
+        return {"framework": self.library, "precision": self.precision}
+
+    def _note(self, key: str, guess: facts.Guess | None) -> None:
+        if guess is not None:
+            self.guesses[key] = [guess.cause, guess.remedy, guess.fact]
+
+    @cached_property
+    def _weights(self) -> dict[str, dict[str, np.ndarray]]:
+        """Tensors by module and role when one is examined first; no optimizer changes them while modules are."""
+        arrays, found = self.model.arrays(), dict[str, dict[str, np.ndarray]]()
+        for tensor in self.model.tensors():
+            found.setdefault(tensor.module, {})[tensor.role] = arrays[tensor.name]
+        return found
+
+
+def _before(calls: Sequence[Call], position: int, start: int = -1) -> dict[str, str]:
+    """Return what code may compute with at a position of a pass: keys of tensors and what they are, the last one last.
+
+    Args:
+        start: position from which on it computes.
+    """
+    ticks = [(each.span[0], f"{each.key}/in0", f"the input of {each.name or 'the model'}") for each in calls]
+    ticks += [(each.span[1], f"{each.key}/out0", f"the output of {each.name}") for each in calls if each.name]
+    return {key: name for tick, key, name in sorted(ticks) if start <= tick < position}
+
+
+def of_sum(
+    reference: np.ndarray, own: np.ndarray, terms: Mapping[str, np.ndarray | None], precision: str
+) -> facts.Guess | None:
+    """Find that two arrays differ by a tensor, which is a term of one of them alone."""
+    tolerance = facts.FITS.get(precision, facts.FIT) * np.abs(reference).max(initial=0.0)
+    for name, term in terms.items():
+        if own.shape == reference.shape and term is not None and term.shape == own.shape:
+            for sign, cause in ((1, f"{name} is added, too"), (-1, f"{name} is not added")):
+                if np.abs(own - reference - sign * term).max() <= tolerance < 0.01 * np.abs(term).max():
+                    return facts.Guess("", cause)
+    return None
+
+
+def parts(sources: Sequence[np.ndarray], reference: np.ndarray, own: np.ndarray) -> list[Any]:
+    """Return the parts of a tensor that code may have made of another one: all, or channels that others join."""
+    found: list[Any] = [slice(None)]
+    if sources and own.shape == reference.shape and all(x.ndim > 1 for x in (own, *sources)):
+        differs = np.flatnonzero(np.abs(own - reference).max((0, *range(2, own.ndim))))
+        count, channels = sources[0].shape[1], own.shape[1]
+        starts = {0, channels - count} if count < channels else {}
+        found += [(slice(None), slice(i, i + count)) for i in starts if i <= differs[0] and differs[-1] < i + count]
+    return found
+
+
+def small(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the tensors whose changes are explained."""
+    return {name: value for name, value in arrays.items() if value.size <= MAX_EXPLAINED}
+
+
+def close(reference: np.ndarray, own: np.ndarray) -> bool:
+    """Return whether two arrays are equal but for rounding in fp64."""
+    scale = float(np.abs(reference).max(initial=0.0))
+    return own.shape == reference.shape and float(np.abs(own - reference).max(initial=0.0)) <= SUSPECT * scale
