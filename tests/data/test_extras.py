@@ -18,6 +18,7 @@ from zoo.data.errors import UserError
 WHEEL = "vision_zoo-0.2.0-py3-none-any.whl"
 # Packages that are named with a command of their own, and those that only developers use.
 NO_EXTRA = {"optuna", "wandb", "mlflow", "swanlab", "trackio", "torchvision", "torch_npu"}
+NO_EXTRA |= {"jax", "flax", "equinox"}  # which the interpreter of a side of zoo parity has
 
 
 @pytest.fixture
@@ -117,7 +118,8 @@ def test_every_package_that_is_imported_has_an_extra_or_is_always_installed():
 def test_no_message_or_page_names_the_package_without_its_origin():
     """The name is free on PyPI: whoever takes it would be installed."""
     files = [ROOT / name for name in CODE if name != "zoo/data/extras.py"]
-    files += [path for pattern in ("README*.md", "docs/**/*.md", "examples/*") for path in ROOT.glob(pattern)]
+    patterns = ("README*.md", "docs/**/*.md", "examples/*.ipynb", "examples/port/*.py")
+    files += [path for pattern in patterns for path in ROOT.glob(pattern)]
     assert [path for path in files if re.search(r"vision-zoo\[|install vision-zoo", path.read_text("utf-8"))] == []
 
 
