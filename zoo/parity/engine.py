@@ -216,7 +216,9 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
     judged = judge(names, matched, proofs, alone, rounded, request.accepted)
     judged = judged._replace(dropout=_dropout(reference, other))
     suspects = [identity for identity in forced if identity[0] in judged.suspects()]
-    if suspects and not judged.agrees_as_a_whole:
+    if judged.outputs_agree:
+        return judged._replace(is_explained=True)
+    if suspects:
         ask(other, Order(EXPLAINED, precision, reference=natural, forced=tuple(suspects), **common))
         judged = judged.explained_by({**proofs, names[1]: record_of(other, EXPLAINED)}, rounded)
     return judged

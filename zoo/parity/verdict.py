@@ -105,6 +105,11 @@ class Judged(NamedTuple):
     def agrees_as_a_whole(self) -> bool:
         return not any(difference.is_beyond for difference in self.natural)
 
+    @property
+    def outputs_agree(self) -> bool:
+        """Whether the outputs of the model do, in the passes as they are."""
+        return not any(each.is_beyond for each in outputs_of(self.natural))
+
     def __str__(self) -> str:
         """Return the report."""
         reference, side = self.titles
@@ -127,8 +132,7 @@ class Judged(NamedTuple):
     def summary(self) -> str:
         """Return a sentence on the passes as they are."""
         beyond = [difference for difference in self.natural if difference.is_beyond]
-        outputs = [each for each in self.natural if each.event.name == "" and each.event.part == "output"]
-        largest = max((each.relative for each in outputs), default=0.0)
+        largest = max((each.relative for each in outputs_of(self.natural)), default=0.0)
         if self.precision in MIXED:
             return f"outputs differ by {largest:.1e}; by itself, each module rounds by: {self.rounding()}"
         if not beyond:
@@ -157,8 +161,12 @@ class Judged(NamedTuple):
         """Return the judgement with `is_explained`, given records in which the modules found are replaced."""
         scale = IN_FP32 if self.precision == "fp32" else 1
         all_differences = _notable(differences(proofs, rounded), scale * NEGLIGIBLE)
-        outputs = [each for each in all_differences if each.event.name == "" and each.event.part == "output"]
-        return self._replace(is_explained=not any(difference.is_beyond for difference in outputs))
+        return self._replace(is_explained=not any(each.is_beyond for each in outputs_of(all_differences)))
+
+
+def outputs_of(differences: Sequence[Difference]) -> list[Difference]:
+    """Return the differences of the model's outputs."""
+    return [each for each in differences if each.event.name == "" and each.event.part == "output"]
 
 
 class Result(NamedTuple):
