@@ -7,7 +7,7 @@ Rounding in fp64 is 2**-29 of that. Two frameworks that compute the same in fp64
 is SAFETY times as much, since they add in other orders.
 
 This holds as long as rounding in fp32 is small. After an update or two at a large learning rate, it may have grown to
-the size of the values. Then it cannot grow further, and no longer tells how far rounding in fp64 has grown: there,
+the size of the values. Then it cannot grow further, and no longer shows how far rounding in fp64 has grown: there,
 CHAOTIC_SHARE of the values passes.
 """
 

@@ -349,7 +349,7 @@ def _score_of(
 
 
 def _weight(tensor: Tensor) -> tuple[bool, int]:
-    """Return how much a tensor tells about its module: an index that is no parameter tells less than any."""
+    """Return how much a tensor shows of its module: an index that is no parameter shows less than any."""
     return tensor.is_trained, layouts.size(tensor)
 
 

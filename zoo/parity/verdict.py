@@ -102,10 +102,6 @@ class Judged(NamedTuple):
         return not self.findings and not self.dropout and not rest
 
     @property
-    def agrees_as_a_whole(self) -> bool:
-        return not any(difference.is_beyond for difference in self.natural)
-
-    @property
     def outputs_agree(self) -> bool:
         """Whether the outputs of the model do, in the passes as they are."""
         return not any(each.is_beyond for each in outputs_of(self.natural))

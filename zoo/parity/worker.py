@@ -231,7 +231,8 @@ class _Passes:
         worker = self.worker
         weighting = losses.Weighting(self.order.loss, worker.inputs, self._like_reference)
         probe = self._probe(TRAINING) if number == 0 else None
-        result = self.model.run(worker.given, probe, Objective(weighting, worker.own, load_function(worker.side.loss)))
+        loss = load(worker.side.loss) if worker.side.loss else None
+        result = self.model.run(worker.given, probe, Objective(weighting, worker.own, loss))
         if probe is not None:
             probe.close()
         return (result.loss if weighting.loss is None else weighting.loss), result.gradients
@@ -304,10 +305,6 @@ def place_of(spec: str | None) -> str:
     function = load(spec) if spec else None
     code = getattr(getattr(function, "func", function), "__code__", None)
     return f"{relative(code.co_filename)}:{code.co_firstlineno}" if code else ""
-
-
-def load_function(spec: str | None) -> Callable[..., Any] | None:
-    return load(spec) if spec else None
 
 
 def varied(arrays: Mapping[str, np.ndarray], roles: Mapping[str, str]) -> dict[str, np.ndarray]:

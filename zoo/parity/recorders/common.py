@@ -109,6 +109,18 @@ def replaced(values: Any, is_tensor: Callable[[Any], bool], replace: Callable[[i
     return walk(values)
 
 
+def flattened(values: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:
+    """Return the tensors of nested values, in the order in which `replaced` numbers them."""
+    found: list[Any] = []
+
+    def add(index: int, tensor: Any) -> Any:
+        found.append(tensor)
+        return tensor
+
+    replaced(values, is_tensor, add)
+    return found
+
+
 def _updated(value: Any, changed: Mapping[str, Any]) -> Any:
     """Return a mapping of another class, such as a model's output, with changed values."""
     for key, each in changed.items():

@@ -23,7 +23,7 @@ from zoo.data.errors import UserError
 from zoo.parity.inputs import nested
 from zoo.parity.match import Tensor
 from zoo.parity.probe import Probe
-from zoo.parity.recorders.common import Objective, Pass, arguments, replaced, tensors_of
+from zoo.parity.recorders.common import Objective, Pass, arguments, flattened, replaced, tensors_of
 from zoo.parity.recorders.jax_layouts import layout_of
 from zoo.parity.recorders.jax_programs import Program, cast, named, with_named
 
@@ -269,9 +269,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def flat(values: Any) -> list[jax.Array]:
-    found: list[jax.Array] = []
-    replaced(values, is_tensor, lambda index, tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
-    return found
+    return flattened(values, is_tensor)
 
 
 def arrays_of(values: Any) -> list[np.ndarray]:

@@ -27,6 +27,7 @@ from zoo.parity.recorders.common import (
     Pass,
     arguments,
     dropout_rates,
+    flattened,
     is_dropout,
     optimizers,
     replaced,
@@ -201,9 +202,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def flat(values: Any) -> list[mindspore.Tensor]:
-    found: list[mindspore.Tensor] = []
-    replaced(values, is_tensor, lambda index, tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
-    return found
+    return flattened(values, is_tensor)
 
 
 def through(probe: Probe, entry: Entry, part: str, values: Any) -> Any:

@@ -9,7 +9,7 @@ from zoo.data.errors import UserError
 from zoo.parity.inputs import nested
 from zoo.parity.match import Tensor
 from zoo.parity.probe import Probe
-from zoo.parity.recorders.common import Objective, Pass, arguments, replaced, tensors_of
+from zoo.parity.recorders.common import Objective, Pass, arguments, flattened, tensors_of
 
 DTYPES = {"fp64": np.float64, "fp32": np.float32}
 VERSION = np.__version__
@@ -82,8 +82,7 @@ class Model:
 
 
 def flat(values: Any) -> list[np.ndarray]:
-    found: list[np.ndarray] = []
-    replaced(values, is_array, lambda index, array: found.append(np.asarray(array)) or array)  # type: ignore[func-returns-value]
+    found = map(np.asarray, flattened(values, is_array))
     return [array.astype(np.float64) if array.dtype.kind == "f" else array for array in found]
 
 

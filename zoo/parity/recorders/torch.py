@@ -16,6 +16,7 @@ from zoo.parity.recorders.common import (
     Pass,
     arguments,
     dropout_rates,
+    flattened,
     is_dropout,
     optimizers,
     replaced,
@@ -215,9 +216,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def flat(values: Any) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    replaced(values, is_tensor, lambda index, tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
-    return found
+    return flattened(values, is_tensor)
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
