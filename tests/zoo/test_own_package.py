@@ -4,12 +4,15 @@ The package is that of docs/extending.md, in a folder on the path, as it would b
 """
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import zoo
 from tests.helpers.cli import call_zoo
@@ -114,9 +117,29 @@ def test_a_recipe_of_the_package_trains_and_its_model_is_applied(package):
     seen = [event["loss"] for event in events("run") if event["event"] == "train"]
     assert len(seen) == 3 and np.isfinite(seen).all()
     loaded = zoo.load("run", device="cpu")
-    photo = next((package / "photos/val").glob("*/*"))
-    assert sum(loaded.predict(photo).probabilities) == pytest.approx(1, abs=1e-5)
-    assert call_zoo("predict", photo, "--weights", "run", "--device", "cpu", "--out", "predicted") == 0
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
+    Image.fromarray(pixels).save(photo := "photo.png")
+    np.save("pixels.npy", pixels)
+    np.save("numbers.npy", np.zeros((2, 3)))
+    np.save("objects.npy", np.array([None]))
+    assert loaded.predict([photo, "pixels.npy"]) == [None, None]  # after three updates
+    features = loaded.features([photo, "pixels.npy"])
+    assert features[0] == pytest.approx(features[1], rel=1e-5) and features[0].any()
+    files = (photo, "pixels.npy", "numbers.npy", "objects.npy")
+    assert call_zoo("predict", *files, "--weights", "run", "--device", "cpu", "--out", "out", "--workers", 1) == 1
+    rows = list(map(json.loads, (package / "out/predictions.jsonl").read_text().splitlines()))
+    assert [row.get("answer", "none") for row in rows] == [None, None, "none", "none"]
+    assert rows[2]["error"] == "is no uint8 (H, W, 3), but float64 (2, 3)"
+    assert rows[3]["error"].startswith("cannot be read: Object arrays")
+
+
+def test_the_predictor_answers_where_the_model_is_sure(package):
+    predictor, model = find_predictor("classify", "photos"), SimpleNamespace(class_names=("disk", "ring", "star"))
+    for logits, answer in (([[0, 3, 0], [0, 1, 0]], "ring"), ([[0.1, 0.2, 0.0]], None)):
+        logits = np.array(logits, np.float32)
+        line, row = predictor.describe(model, "photo.png", None, logits, None, "out/photo")
+        assert predictor.result(model, "photo.png", None, logits) == row["answer"] == answer
+        assert line == answer or (line, answer) == ("unsure", None)
 
 
 def test_the_loss_and_the_optimizer_follow_their_formulas(package):
