@@ -184,6 +184,74 @@ def test_the_others_are_compared_when_one_fails(
     assert f"tsm_demo.yaml: {', '.join(others)}<" in (tmp_path / "new/report.html").read_text()
 
 
+def test_an_error_raised_in_one_framework_is_a_difference(recorded, no_training, tmp_path, monkeypatch, capsys):
+    """Where anything else was computed: by another framework, or by the same one in another precision."""
+    raised = ["ValueError: a size is wrong", ["zoo/models/tsm/paddle.py:40", "zoo/trainer/paddle/trainer.py:9"]]
+
+    def run_worker(framework, arguments, folder):
+        if framework != "paddle":
+            return copy_results(recorded[0], framework, folder)
+        Path(folder, "paddle.crash").write_text(json.dumps(raised))
+        if "seed=3" in arguments.override:
+            shutil.copy(recorded[0] / "paddle-fp64.safetensors", folder)
+        return "paddle exited with code 1; the end of x.log:\nTraceback"
+
+    monkeypatch.setattr(compare, "run_worker", run_worker)
+    assert compare_with(tmp_path / "one", frameworks="torch,paddle,mindspore") == 1
+    out, err = capsys.readouterr()
+    assert "they do not agree: paddle: stops with ValueError: a size is wrong; the traceback is in " in out
+    assert "look in: zoo/models/tsm/paddle.py:40, zoo/trainer/paddle/trainer.py:9" in out
+    assert "they agree" not in out and err == ""
+    assert "a size is wrong" in (tmp_path / "one/new/report.html").read_text()
+    assert compare_with(tmp_path / "two", frameworks="paddle") == 2
+    assert capsys.readouterr().err == "error: paddle exited with code 1; the end of x.log:\nTraceback\n"
+    assert compare_with(tmp_path / "three", "-o", "seed=3", frameworks="paddle") == 1
+    assert "paddle: stops with ValueError" in capsys.readouterr().out
+
+
+def test_a_worker_notes_where_it_stopped(tmp_path, monkeypatch):
+    """A slip in the trainer of one framework."""
+    monkeypatch.setattr("zoo.trainer.torch.trainer.nullcontext", None)
+    words = [word for key, value in FACES.items() for word in ("-o", f"{key}={value}")]
+    words += ["-c", "arcface_synthetic", "--device", "cpu", "--out", str(tmp_path)]
+    with pytest.raises(TypeError):
+        call_zoo("compare", "--worker", "torch", *words)
+    assert worker.crashes(str(tmp_path), has_results=False) == {}
+    (found,) = worker.crashes(str(tmp_path), has_results=True).values()
+    assert found.titles == ("torch",) and found.what.startswith(
+        "stops with TypeError: 'NoneType' object is not callable"
+    )
+    path, line = found.places[0].split(":")
+    assert (
+        path == "zoo/trainer/torch/trainer.py"
+        and "nullcontext()" in Path(ROOT, path).read_text().splitlines()[int(line) - 1]
+    )
+
+
+@pytest.mark.parametrize("error", [UserError("data.root: no such folder"), MemoryError(), KeyboardInterrupt()])
+def test_what_is_no_slip_of_a_framework_is_not_noted(error, tmp_path):
+    with pytest.raises(type(error)), worker.crash_noted(str(tmp_path / "torch")):
+        raise error
+    assert worker.crashes(str(tmp_path), has_results=True) == {}
+
+
+def test_the_first_of_two_processes_to_stop_is_shown(tmp_path):
+    for reason in ("a slip", "the other process is gone"):
+        with pytest.raises(ValueError), worker.crash_noted(f"{tmp_path}/torch-ranks"):
+            raise ValueError(reason)
+    (found,) = worker.crashes(str(tmp_path), has_results=True).values()
+    assert found.titles == ("torch",) and found.what.startswith("with 2 processes, it stops with ValueError: a slip;")
+
+
+@pytest.mark.parametrize(
+    "quoted", ["At:\n  {}(12): backward\n  {}(3): step", "In file {}:12, 8~20", 'File "{}", line 12']
+)
+def test_lines_that_a_framework_quotes_come_first(quoted):
+    """Paddle raises what a backward pass has raised anew, MindSpore what a graph has."""
+    error = ValueError(quoted.format(*[Path(ROOT, "zoo/models/tsm/paddle.py")] * 2))
+    assert worker.crash_sites(error) == ["zoo/models/tsm/paddle.py:12"]
+
+
 def test_a_framework_without_the_precision_is_left_out_unless_it_is_asked_for(
     recorded, no_training, tmp_path, monkeypatch, capsys
 ):

@@ -10,7 +10,7 @@ from zoo import program
 from zoo.commands.options import add_recipe_arguments
 from zoo.compare import ranks, worker
 from zoo.compare.findings import Finding, Verdict, judge
-from zoo.compare.report import load, plot, print_speeds, print_steps, problems_of
+from zoo.compare.report import Rows, load, plot, print_speeds, print_steps, problems_of
 from zoo.config.schema import Config
 from zoo.data import durable, extras
 from zoo.data.errors import UserError, known_names
@@ -109,7 +109,7 @@ def compare(arguments: argparse.Namespace) -> int:
     """Run the frameworks one after another, then print and draw the comparison.
 
     A framework that fails does not keep the others from being compared. One that has no such precision here is left
-    out, unless it was asked for.
+    out, unless it was asked for. What raises an error is a difference where anything else was computed.
 
     Returns:
         0 if all agree, 1 if not.
@@ -122,7 +122,7 @@ def compare(arguments: argparse.Namespace) -> int:
     arguments.override = with_one_precision(with_same_loader(arguments.override, config), config)
     sources = [source for folder in arguments.against for source in earlier_results(folder)]
     folder = new_folder(arguments.out, arguments.config)
-    failures: list[str] = []
+    failures: dict[str, str] = {}
     refusals: list[str] = []
     before: str | None = None
     for framework in reversed(frameworks):
@@ -134,32 +134,41 @@ def compare(arguments: argparse.Namespace) -> int:
             print(refusals[-1], flush=True)
             continue
         if failure:
-            failures.append(failure)
+            failures[framework] = failure
             continue
         sources.insert(0, (framework, os.path.join(folder, framework)))
         if (arguments.thorough or framework not in SLOW_PROCESSES) and has_room_for_two(arguments, sources[0][1]):
             before = run_two(framework, arguments, folder, before)
+    crashes = worker.crashes(folder, bool(sources))
+    errors = [failure for framework, failure in failures.items() if framework not in crashes]
     if len(refusals) == len(frameworks):
-        failures = refusals
+        errors = refusals
     code = 0
     try:
-        code = report(sources, folder, arguments) if sources else 0
+        code = report(sources, list(map(str, crashes.values())), folder, arguments)
     except UserError as error:
-        failures.append(str(error))
-    if failures:
-        raise UserError("\n".join(failures))
+        errors.append(str(error))
+    if errors:
+        raise UserError("\n".join(errors))
     return code
 
 
-def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.Namespace) -> int:
+def report(
+    sources: Sequence[tuple[str, str]], crashes: Sequence[str], folder: str, arguments: argparse.Namespace
+) -> int:
     """Print and draw the comparison of the results.
 
     Args:
         sources: title and path without suffix of each framework's results.
+        crashes: what stopped a framework.
 
     Returns:
         0 if all agree, 1 if not.
     """
+    if not sources:
+        for crash in crashes:
+            print(crash)
+        return 1 if crashes else 0
     headers, rows, losses = {}, {}, ""
     for name, stem in sources:
         headers[name], rows[name] = load(stem + ".jsonl")
@@ -168,7 +177,7 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
     if steps:
         print_steps(rows)
     verdict = judge_sources(sources)
-    problems = [str(finding) for finding in (*verdict.findings, *judge_two(sources))]
+    problems = [*crashes, *map(str, verdict.findings), *map(str, judge_two(sources))]
     if steps:
         print_speeds(headers, rows)
         apart = problems_of(rows, arguments.within, arguments.tolerance)
@@ -180,23 +189,27 @@ def report(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.
     for what in verdict.without_opinion:
         print(f"no second opinion on {what}: no definition of it is in zoo/compare/reference")
     print(f"the numbers are in {folder}")
-    missing = [name for name in ("jinja2", "matplotlib") if not extras.is_installed(name)]
-    if missing:
-        print(f"report.html is not written: {extras.missing(missing[0])}")
-    else:
-        path, image = os.path.join(folder, "report.html"), plot(rows) if steps else None
-        if image:
-            Path(folder, "curves.png").write_bytes(image)
-        sections = [pages.Section(pages.NATURAL, verdict.differences)]
-        pages.write_page(path, os.path.basename(arguments.config), list(rows), problems, sections, image)
-        print(f"the numbers of all modules and the curves are in {path}")
+    draw(rows, verdict, problems, folder, os.path.basename(arguments.config))
     for problem in problems:
-        print(f"they do not agree: {problem}" if len(sources) > 1 else problem)
+        print(f"they do not agree: {problem}" if len(sources) + len(crashes) > 1 else problem)
     if len(sources) < 2:
         print("only one framework: its optimizer is checked, there is nothing else to compare it with")
     elif not problems:
         print(f"they agree: {len(verdict.differences)} tensors within rounding{losses}")
     return 1 if problems else 0
+
+
+def draw(rows: Rows, verdict: Verdict, problems: Sequence[str], folder: str, title: str) -> None:
+    """Write report.html and, if steps were trained, curves.png."""
+    missing = [name for name in ("jinja2", "matplotlib") if not extras.is_installed(name)]
+    if missing:
+        print(f"report.html is not written: {extras.missing(missing[0])}")
+        return
+    path, image = os.path.join(folder, "report.html"), plot(rows) if all(rows.values()) else None
+    if image:
+        Path(folder, "curves.png").write_bytes(image)
+    pages.write_page(path, title, list(rows), problems, [pages.Section(pages.NATURAL, verdict.differences)], image)
+    print(f"the numbers of all modules and the curves are in {path}")
 
 
 def can_repeat(sources: Sequence[tuple[str, str]], folder: str, arguments: argparse.Namespace) -> bool:
@@ -258,7 +271,7 @@ def judge_sources(sources: Sequence[tuple[str, str]]) -> Verdict:
 
 def judge_two(sources: Sequence[tuple[str, str]]) -> list[Finding]:
     """Compare the proofs with two processes of those results that have one."""
-    paths = {name: f"{stem}-ranks.safetensors" for name, stem in sources}
+    paths = {name: f"{stem}{worker.RANKS}.safetensors" for name, stem in sources}
     return ranks.findings({name: record.load(path) for name, path in paths.items() if os.path.exists(path)})
 
 
@@ -392,6 +405,6 @@ def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> st
     command += ["--after", arguments.after] if arguments.after else []
     command += ["--processes", arguments.processes]
     command += ["--device", arguments.device] if arguments.device else []
-    log = os.path.join(folder, f"{framework}{'-ranks' if arguments.two else ''}.log")
+    log = os.path.join(folder, f"{framework}{worker.RANKS if arguments.two else ''}.log")
     code, end = worker.run_ranks(command, processes(arguments), log)
     return f"{framework} exited with code {code}; the end of {log}:\n{end}" if code else ""

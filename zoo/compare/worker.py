@@ -2,19 +2,25 @@
 
 import json
 import os
+import re
 import subprocess
+import textwrap
 import time
+import traceback
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 
 from zoo.compare import proof, ranks
+from zoo.compare.findings import Finding
 from zoo.compare.report import Row
 from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.data.stream import LoadedBatch, open_training
 from zoo.distributed.rendezvous import free_port
+from zoo.parity.recording import is_own_code, relative
 from zoo.run.job import Job, assemble, join
 from zoo.run.pipeline import SPARE, Prefetcher
 from zoo.run.request import Request
@@ -28,7 +34,12 @@ GRACE = 20.0  # seconds that the other ranks have to end by themselves after one
 LOCALHOST = "127.0.0.1"
 MAX_LOG_LINES = 15  # of a framework that failed
 RUN = "-run"  # suffix of the folder with the checkpoint of a framework
+RANKS = "-ranks"  # suffix of what two processes write
 REFUSAL = ".refusal"  # suffix of the message of a framework that has no such precision
+CRASH = ".crash"  # suffix of what was raised in a framework, and where
+MAX_MESSAGE = 300  # characters of it
+QUOTED_FRAME = re.compile(r'([^\s"(]+\.py)(?:\(|:|", line )(\d+)')  # in a message of a framework's C++, innermost first
+PASSES = os.path.dirname(os.path.abspath(__file__)) + os.sep  # in front of their frames lies what is compared
 
 
 def run_rank(request: Request, environment: Mapping[str, str], steps: int, stem: str, with_proof: bool = True) -> None:
@@ -42,12 +53,13 @@ def run_rank(request: Request, environment: Mapping[str, str], steps: int, stem:
     try:
         job = assemble(request, join(request, environment))
         restore(request.config, job, None, print)
-        if with_proof:
-            write_proofs(job, request.config, stem)
+        with crash_noted(stem):
+            if with_proof:
+                write_proofs(job, request.config, stem)
+            train(job, request.config.seed, steps, stem + ".jsonl")
     except UnsupportedPrecision as error:
         Path(stem + REFUSAL).write_text(str(error), encoding="utf-8")
         raise
-    train(job, request.config.seed, steps, stem + ".jsonl")
     job.world.close()
     job.group.close()
     job.world.exit_process(0)
@@ -59,6 +71,49 @@ def refusal(stem: str) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
+@contextmanager
+def crash_noted(stem: str) -> Generator[None, None, None]:
+    """Note what a computation raises, but for what the user can fix; of several ranks, what the first one raises."""
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {textwrap.shorten(str(error), MAX_MESSAGE)}"
+        with suppress(FileExistsError), open(stem + CRASH, "x", encoding="utf-8") as file:
+            json.dump([what, crash_sites(error)], file)
+        raise
+
+
+def crash_sites(error: Exception) -> list[str]:
+    """Return file and line of the calls from the proof to an error, the innermost first: one for each source file."""
+    quoted = [(file, int(line)) for file, line in QUOTED_FRAME.findall(str(error))]
+    raised = [(frame.filename, frame.lineno or 0) for frame in reversed(traceback.extract_tb(error.__traceback__))]
+    lines: dict[str, int] = {}
+    for frames in (quoted, raised):
+        for file, line in takewhile(lambda frame: not frame[0].startswith(PASSES), frames):
+            if is_own_code(file):
+                lines.setdefault(relative(file), line)
+    return [f"{file}:{line}" for file, line in lines.items()]
+
+
+def crashes(folder: str, has_results: bool) -> dict[str, Finding]:
+    """Return what was raised, by framework; with two processes by `<framework>-ranks`.
+
+    Nothing where nobody has computed anything: the error may be that of the recipe.
+    """
+    if not has_results and not any(Path(folder).glob("*.safetensors")):
+        return {}
+    found = {}
+    for path in sorted(Path(folder).glob(f"*{CRASH}")):
+        what, places = json.loads(path.read_text(encoding="utf-8"))
+        log, framework = str(path.with_suffix(".log")), path.stem.removesuffix(RANKS)
+        processes = f"with {ranks.COUNT} processes, it " if framework != path.stem else ""
+        what = f"{processes}stops with {what}; the traceback is in {log}"
+        found[path.stem] = Finding((framework,), what, tuple(places) or (log,), "")
+    return found
+
+
 def run_one_of_two(request: Request, environment: Mapping[str, str], stem: str, other: str | None) -> None:
     """Write the proof with two processes, and end this one of them; other: stem of a framework to go on from."""
     job = assemble(request, join(request, environment))
@@ -68,9 +123,10 @@ def run_one_of_two(request: Request, environment: Mapping[str, str], stem: str, 
     compute = "fp64" if has_fp64(job) else "fp32"
     batches = proof.batches(job, request.config.seed)
     runs = stem + RUN, other and other + RUN
-    result = ranks.record(job, request.config, compute, weights, batches, *runs)
+    with crash_noted(stem + RANKS):
+        result = ranks.record(job, request.config, compute, weights, batches, *runs)
     if job.group.rank == 0:
-        result.save(f"{stem}-ranks.safetensors")
+        result.save(f"{stem}{RANKS}.safetensors")
     job.world.close()
     job.group.close()
     job.world.exit_process(0)
