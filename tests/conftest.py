@@ -5,6 +5,7 @@ import sys
 import tempfile
 from functools import cache
 
+import hypothesis
 import pytest
 
 from tests.helpers.processes import NATIVE, SETTINGS, require_framework, run, train_arguments
@@ -17,6 +18,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core per worker of pytest-x
 instructions = os.environ.get("ATEN_CPU_CAPABILITY", "native")
 cache_folder = f"zoo-inductor-{os.getuid()}-{sys.version_info.minor}-{instructions}"
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), cache_folder))
+# No example fails because the machine is busy.
+hypothesis.settings.register_profile(
+    "any speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any speed")
 
 
 LONGEST = ("test_trainer.py", "test_mutants.py", "test_processes.py", "test_sharded.py")

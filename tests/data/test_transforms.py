@@ -65,7 +65,7 @@ def test_a_side_within_two_pixels_of_the_size_snaps(base, side):
     assert sizes_of(draw_boxes(base, 400, times=20, scales=(1.0,))) == {(min(side, base), side)}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(width=st.integers(1, 700), height=st.integers(1, 700), size=st.integers(14, 320), seed=st.integers(0, 999))
 def test_the_box_lies_in_the_frame_and_is_not_empty(width, height, size, seed):
     left, top, w, h = clips.multi_scale_box(width, height, size, SCALES, rng(seed))
@@ -159,7 +159,7 @@ def test_after_ten_failures_the_largest_central_box(width, height, box):
     assert random_box(width, height, SCALE, RATIO, rng) == box and len(rng.calls) == 20
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(width=st.integers(1, 800), height=st.integers(1, 800), seed=st.integers(0, 999))
 def test_a_random_box_lies_in_the_image(width, height, seed):
     left, top, w, h = random_box(width, height, SCALE, RATIO, np.random.default_rng(seed))
@@ -233,7 +233,7 @@ def test_dense_sampling_wraps_around_in_a_short_video():
     assert clips.dense_test(20, 8).tolist() == [[0, 8, 16, 4, 12, 0, 8, 16]] * 10
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(n=LENGTHS, t=COUNTS, seed=st.integers(0, 2**32))
 def test_every_frame_lies_in_the_video(n, t, seed):
     shapes = {

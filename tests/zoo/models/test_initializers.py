@@ -53,7 +53,7 @@ def test_blocks_of_rows_are_uncorrelated():
 
 
 @given(st.sets(st.integers(1, NUM_ROWS - 1), max_size=6), st.sampled_from(INITIALIZERS))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_ranks_draw_their_rows_of_the_same_matrix(cuts, initializer):
     shape, edges = (NUM_ROWS, 2), [0, *sorted(cuts), NUM_ROWS]
     parts = [initialize(initializer, 5, "fc.weight", shape, rows) for rows in itertools.pairwise(edges)]

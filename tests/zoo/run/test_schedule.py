@@ -69,7 +69,7 @@ def test_one_cycle():
 
 
 @given(sizes, st.integers(1, 6))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_every_epoch_is_due_once_and_the_last_step_always(size, epochs):
     samples, batch = size
     run_clock = clock(Train(epochs=epochs, batch=batch), samples, 1)
@@ -82,7 +82,7 @@ def test_every_epoch_is_due_once_and_the_last_step_always(size, epochs):
 @given(
     sizes, st.integers(1, 4), st.sampled_from(["0.5 epochs", "0.3 epochs", "2 epochs", "1 step", "3 steps", "7 steps"])
 )
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_any_span_is_due_where_its_count_grows(size, epochs, text):
     samples, batch = size
     every, run_clock = Duration.parse(text), clock(Train(epochs=epochs, batch=batch), samples, 1)
@@ -279,7 +279,7 @@ def test_warm_up_in_epochs_scales_with_the_batch():
     st.sampled_from(["end", "last_step"]),
     st.integers(0, 1),
 )
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_no_rate_is_negative_or_above_the_peak(schedule, steps, batch, warmup, min_lr_at, warmup_offset):
     warmup = min(warmup, steps - 1)
     got = rates(

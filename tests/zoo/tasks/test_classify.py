@@ -68,7 +68,7 @@ def cases(draw):
 
 
 @given(cases())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_against_plain_loops(case):
     result, expected = evaluate(*case), reference_result(*case)
     assert result.pop("class_accuracy") == expected.pop("class_accuracy")
@@ -76,7 +76,7 @@ def test_against_plain_loops(case):
 
 
 @given(cases(), st.data())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_the_state_adds_up_over_any_split(case, data):
     """Over batches of one rank, and over ranks."""
     scores, labels, valid, views = case

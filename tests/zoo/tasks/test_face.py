@@ -116,7 +116,7 @@ def reference_tar(distances, labels, far):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(30, 50), st.integers(1, 2), st.sampled_from([0.3, 0.8, 1.5]))
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 def test_against_plain_loops(seed, count, sides, spread):
     """Numbers of pairs that are not divisible by ten are included."""
     embeddings, labels = random_pairs(seed, count, sides, spread=spread)
@@ -178,7 +178,7 @@ def test_several_sets_are_evaluated_separately():
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 7))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_any_order_and_any_split_over_ranks(seed, ranks, size):
     """Batches of any size on any rank, in any order, with padding: the state is bit-identical."""
     embeddings, labels = random_pairs(seed, 45)

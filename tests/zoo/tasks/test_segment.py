@@ -39,7 +39,7 @@ def test_labels_that_are_all_ignored_are_an_error():
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_the_state_adds_up_over_any_split(seed, cut):
     rng = np.random.default_rng(seed)
     labels = rng.choice([0, 1, 2, 255], (5, 4, 6)).astype(np.uint8)
@@ -96,7 +96,6 @@ def test_windows_of_the_769_recipe():
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 40), st.integers(1, 40))
-@settings(deadline=None)
 def test_windows_cover_every_pixel_and_stay_inside(height, width, window, stride):
     spans = windows((height, width), ClassMap((window, window), (min(stride, window),) * 2))
     seen = np.zeros((height, width), int)
