@@ -206,7 +206,8 @@ def test_an_error_raised_in_one_framework_is_a_difference(recorded, no_training,
     assert compare_with(tmp_path / "two", frameworks="paddle") == 2
     assert capsys.readouterr().err == "error: paddle exited with code 1; the end of x.log:\nTraceback\n"
     assert compare_with(tmp_path / "three", "-o", "seed=3", frameworks="paddle") == 1
-    assert "paddle: stops with ValueError" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "\npaddle: stops with ValueError" in out and "trainer.py:9, paddle/precision.py" in out
 
 
 def test_a_worker_notes_where_it_stopped(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.data.stream import LoadedBatch, open_training
 from zoo.distributed.rendezvous import free_port
+from zoo.parity import record
 from zoo.parity.recording import is_own_code, relative
 from zoo.run.job import Job, assemble, join
 from zoo.run.pipeline import SPARE, Prefetcher
@@ -100,7 +101,8 @@ def crash_sites(error: Exception) -> list[str]:
 def crashes(folder: str, has_results: bool) -> dict[str, Finding]:
     """Return what was raised, by framework; with two processes by `<framework>-ranks`.
 
-    Nothing where nobody has computed anything: the error may be that of the recipe.
+    Nothing where nobody has computed anything: the error may be that of the recipe. What stops a framework that has
+    recorded a proof is behind what that did not reach.
     """
     if not has_results and not any(Path(folder).glob("*.safetensors")):
         return {}
@@ -108,8 +110,11 @@ def crashes(folder: str, has_results: bool) -> dict[str, Finding]:
     for path in sorted(Path(folder).glob(f"*{CRASH}")):
         what, places = json.loads(path.read_text(encoding="utf-8"))
         log, framework = str(path.with_suffix(".log")), path.stem.removesuffix(RANKS)
-        processes = f"with {ranks.COUNT} processes, it " if framework != path.stem else ""
-        what = f"{processes}stops with {what}; the traceback is in {log}"
+        has_two = framework != path.stem
+        for recorded in sorted(Path(folder).glob(f"{framework}-*.safetensors"))[:1]:
+            places += record.load(str(recorded)).files["ranks" if has_two else "precision"]
+        what = f"stops with {what}; the traceback is in {log}"
+        what = f"with {ranks.COUNT} processes, it {what}" if has_two else what
         found[path.stem] = Finding((framework,), what, tuple(places) or (log,), "")
     return found
 
