@@ -54,10 +54,10 @@ def record(
         if number == 0 and opinions.is_judged(job, trainer):
             loss, gradients = result.steps[0]["loss"], trainer.gradients()
             found = opinions.of_loss(job, trainer, weights, gradients, on_device, part, loss)
-            result.settings["opinions"] += [[what, result.files["objective"]] for what in found]
-    apart = [*_unequal(job, trainer), *_not_the_mean(job, trainer, run)]
+            result.settings["opinions"] += [[what, [*_places(result), *result.files["objective"]]] for what in found]
+    result.settings["apart"] = [*_unequal(job, trainer), *_not_the_mean(job, trainer, run)]
     part = [trainer.to_device(batch) for batch in batches[:count]]
-    result.settings["apart"] = [*apart, *_continued(job, trainer, part, lr, other or run)]
+    result.settings["continued"] = _continued(job, trainer, part, lr, other or run)
     return result
 
 
@@ -113,14 +113,22 @@ def _continued(job: Job, trainer: Any, micro_batches: Sequence[Any], lr: float, 
 
 def findings(records: Records) -> list[Finding]:
     """Compare the records of several frameworks, and each with the formulas."""
-    found = []
+    found = _noted(records, "apart")
     for title, each in records.items():
-        found += [Finding((title,), what, tuple(_places(each)), "") for what in each.settings["apart"]]
         found += optimizer_findings(title, each)
-    found = found or _differences(records)
+    # One that goes on from the weights of another, which are wrong, is not at fault.
+    found = found or _differences(records) or _noted(records, "continued")
     return [
         finding._replace(what=f"with {COUNT} processes, {finding.what}")
         for finding in found + opinion_findings(records)
+    ]
+
+
+def _noted(records: Records, setting: str) -> list[Finding]:
+    return [
+        Finding((title,), what, tuple(_places(each)), "")
+        for title, each in records.items()
+        for what in each.settings[setting]
     ]
 
 

@@ -88,7 +88,9 @@ def test_an_update_goes_on_from_a_checkpoint(lost, tmp_path, monkeypatch):
 
 def record(title, gradient=1.0, **settings):
     files = {topic: [f"{title}/{topic}.py"] for topic in ("trainer", "update", "shards", "ranks")}
-    result = empty(title, "fp64", {"apart": [], "opinions": [], "param_groups": {}, "sharded": [], **settings})
+    result = empty(
+        title, "fp64", {"apart": [], "continued": [], "opinions": [], "param_groups": {}, "sharded": [], **settings}
+    )
     result.files.update(files)
     result.passes["training"] = []
     step = {"title": "update 1", "grad_norm": 1.0, "norm_of_gradients": 1.0, "deviations": {}}
@@ -108,6 +110,18 @@ def test_frameworks_are_compared(change, count):
         assert found[0].what == "with 2 processes, update 1: gradient of fc.weight differs by 5.0e-04"
         pair = {title: records[title] for title in ("torch", "paddle")}
         assert ranks.findings(pair)[0].titles == ("torch", "paddle")
+
+
+def test_who_goes_on_from_wrong_weights_is_not_at_fault():
+    """Paddle's gradient is wrong, so PyTorch's update from its checkpoint differs from that from its own weights."""
+    records = {
+        "torch": record("torch", continued=["fc.weight differs after an update that goes on from paddle-run"]),
+        "paddle": record("paddle", 1.001),
+    }
+    (found,) = ranks.findings(records)
+    assert found.what.startswith("with 2 processes, update 1: gradient of fc.weight") and "paddle" in found.titles
+    (found,) = ranks.findings({**records, "paddle": record("paddle")})
+    assert found.titles == ("torch",) and found.what.endswith("goes on from paddle-run")
 
 
 def test_what_one_framework_shows_alone():
