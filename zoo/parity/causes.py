@@ -26,6 +26,8 @@ def of_activation(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[s
         return f"the shape is {suspect.shape} instead of {reference.shape}"
     if not np.isfinite(suspect).all():
         return "it is not finite"
+    if np.array_equal(reference, suspect):  # what differs is not in the excerpts
+        return ""
     hypotheses: list[Callable[[np.ndarray, np.ndarray], str]] = [
         lambda r, s: _factor(r, s, factors),
         _relu,

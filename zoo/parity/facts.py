@@ -278,7 +278,10 @@ def _said(change: Change, framework: str) -> tuple[str, str, str]:
     a, b = change.reference, change.suspect
     if fact is None:
         fact = Fact("", "", f"{change.option} of {change.formula}".replace("_", " "), "", "", {}, {})
-    cause = f"{fact.what} is {fact.words(b)} instead of {fact.words(a)}"
+    own, other = fact.words(b), fact.words(a)
+    if own == other:  # numbers that differ in their last digits
+        own, other = str(b), str(a)
+    cause = f"{fact.what} is {own} instead of {other}"
     cells = fact.cells if not framework else {name: fact.cells[name] for name in (framework,) if name in fact.cells}
     return fact.name, cause, ", ".join(code for cell in cells.values() if (code := cell.expression(a)))
 

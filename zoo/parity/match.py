@@ -18,11 +18,11 @@ from zoo.parity.mapping import save as save
 from zoo.parity.nesting import Key
 from zoo.parity.record import Call
 
-DROPOUT, NORMALIZATION = "dropout", "normalization"
+DROPOUT, NORMALIZATION, POOLING = "dropout", "normalization", "pooling"
 KINDS = {  # classes of layers, by what their names hold; the first that fits
     DROPOUT: "drop|stochasticdepth",
     NORMALIZATION: "norm|^bn",
-    "pooling": "pool",
+    POOLING: "pool",
     "padding": "pad",
     "convolution": "conv",
     "dense": "linear|dense",
@@ -76,6 +76,7 @@ class Item(NamedTuple):
 
     Attributes:
         shape: of its first output, sorted and without ones, so that the place of the channels does not matter.
+        source: the same of its first input.
         part: layer and direction, _l0_reverse, of a recurrent module with several.
     """
 
@@ -84,6 +85,7 @@ class Item(NamedTuple):
     kind: str
     tensors: tuple[Tensor, ...]
     shape: tuple[int, ...]
+    source: tuple[int, ...] = ()
     part: str = ""
 
 
@@ -186,7 +188,8 @@ def _items(outline: Outline, tensors: Sequence[Tensor]) -> list[Item]:
         kind = kind_class(call.kind)
         if call.name in owned or (is_leaf and kind not in IGNORED and call.name not in in_packs):
             for part, own in packs.layers(owned.get(call.name, ())).items():
-                items.append(Item(call.name, call.occurrence, kind, tuple(own), _extent(outline, call), part))
+                shape, source = _extent(outline, call, "out0"), _extent(outline, call, "in0")
+                items.append(Item(call.name, call.occurrence, kind, tuple(own), shape, source, part))
     called, last = {call.name for call in outline.calls}, ""
     for name, tensors in owned.items():
         if name not in called:
@@ -197,13 +200,13 @@ def _items(outline: Outline, tensors: Sequence[Tensor]) -> list[Item]:
                 place = next((i for i, item in enumerate(items) if nesting.is_within(item.module, near)), 0) - 1
                 place += bool(items) and items[place + 1].module == near
             for part, own in reversed(packs.layers(tensors).items()):
-                items.insert(place + 1, Item(name, 0, kind_class(own[0].kind), tuple(own), (), part))
+                items.insert(place + 1, Item(name, 0, kind_class(own[0].kind), tuple(own), (), (), part))
         last = name
     return items
 
 
-def _extent(outline: Outline, call: Call) -> tuple[int, ...]:
-    return tuple(sorted(length for length in outline.shapes.get(f"{call.key}/out0", ()) if length != 1))
+def _extent(outline: Outline, call: Call, place: str) -> tuple[int, ...]:
+    return tuple(sorted(length for length in outline.shapes.get(f"{call.key}/{place}", ()) if length != 1))
 
 
 def _ancestors(name: str) -> Iterator[str]:
@@ -324,7 +327,8 @@ def _by_description(items: Sequence[Item]) -> dict[tuple, list[int]]:
     groups: dict[tuple, list[int]] = {}
     for i, item in enumerate(items):
         tensors = tuple(t._replace(name=t.role, module="", kind="") for t in item.tensors)
-        groups.setdefault((item.kind, item.shape, tensors), []).append(i)
+        source = () if tensors else item.source
+        groups.setdefault((item.kind, item.shape, source, tensors), []).append(i)
     return groups
 
 
@@ -332,14 +336,19 @@ def _by_description(items: Sequence[Item]) -> dict[tuple, list[int]]:
 def _score_of(
     kind: str,
     shape: tuple[int, ...],
+    source: tuple[int, ...],
     tensors: tuple[Tensor, ...],
     other_kind: str,
     other_shape: tuple[int, ...],
+    other_source: tuple[int, ...],
     other_tensors: tuple[Tensor, ...],
 ) -> float:
     """Return how well two items fit; 0 if they cannot be a pair."""
     if not tensors or not other_tensors:
-        return BARE * (not tensors and not other_tensors and (kind, shape) == (other_kind, other_shape))
+        if tensors or other_tensors or kind != other_kind:
+            return 0.0
+        is_resized = kind == POOLING and bool(source) and source == other_source  # to another size
+        return BARE if shape == other_shape else BARE / 2 * is_resized
     paired = layouts.pair(tensors, other_tensors, "")
     if max(other_tensors, key=_weight).name not in paired:
         return 0.0
@@ -470,7 +479,7 @@ def _nodes(outline: Outline, held: Mapping[str, frozenset[str]], paired: Collect
     by_module: dict[str, frozenset[str]] = {}
     for tensor in outline.tensors:
         by_module[tensor.module] = by_module.get(tensor.module, frozenset()) | held.get(tensor.name, frozenset())
-    extents = [_extent(outline, call) for call in outline.calls]
+    extents = [_extent(outline, call, "out0") for call in outline.calls]
     return nesting.nodes(outline.calls, extents, by_module, paired, _of(outline, *IGNORED))
 
 

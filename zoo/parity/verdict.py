@@ -63,7 +63,7 @@ class Finding(NamedTuple):
     places: tuple[str, ...]
 
     def __str__(self) -> str:
-        kinds = self.kinds[0] if self.kinds[0] == self.kinds[1] else " / ".join(self.kinds)
+        kinds = " / ".join(dict.fromkeys(filter(None, self.kinds)))
         size = "has another shape" if self.relative == np.inf else f"differs by {self.relative:.1e}"
         explained = "" if self.relative == np.inf else f", where rounding explains {self.limit:.1e}"
         lines = [f"{some(self.modules)}{f' ({kinds})' if kinds else ''}: {WORDS[self.what]} {size}{explained}"]
@@ -150,8 +150,11 @@ class Judged(NamedTuple):
         return ", ".join(f"{name} {sizes[name]:.1e}" for name in first)
 
     def suspects(self) -> set[str]:
-        """Return the modules that were found to differ, the accepted ones included."""
-        return {name for finding in (*self.findings, *self.accepted) for name in finding.modules}
+        """Return the modules that were found to differ, the accepted ones included, if others can take their place."""
+        found = (*self.findings, *self.accepted)
+        if any(finding.relative == np.inf for finding in found):  # whose tensors have another shape
+            return set()
+        return {name for finding in found for name in finding.modules}
 
     def explained_by(self, proofs: Records, rounded: Records) -> "Judged":
         """Return the judgement with `is_explained`, given records in which the modules found are replaced."""
@@ -204,9 +207,15 @@ def judge(
     found = findings(group(of_modules), alone[titles[0]], other)
     if not found:
         found = first_beyond(natural, proofs[titles[1]])
-    known = [finding for finding in found if {*finding.modules} <= {*accepted} or finding.fact in accepted]
+    known = [finding for finding in found if _is_accepted(finding, {*accepted})]
     rest = [finding for finding in found if finding not in known]
     return Judged(titles, matched, natural, of_modules, rest, known, other.precision)
+
+
+def _is_accepted(finding: Finding, accepted: Collection[str]) -> bool:
+    """Return whether all modules of a finding are accepted, or all facts that are its cause."""
+    found = {*finding.fact.split(", ")} - {""}
+    return {*finding.modules} <= {*accepted} or (bool(found) and found <= {*accepted})
 
 
 def _notable(differences: Sequence[Difference], share: float, of_changes: float | None = None) -> list[Difference]:
@@ -256,17 +265,33 @@ def group(differences: Sequence[Difference]) -> dict[tuple[str, str], list[Diffe
     """Return what differs by the module that makes it, and by SEPARATE parts, in the order of the computation.
 
     The gradient of a parameter belongs to its module, an update to the optimizer. Code between two modules that changes
-    the input of the second one changes the gradient of the first one's output, too, which is not repeated.
+    the input of the second one changes the gradient of the first one's output, too, which is not repeated. Nor is
+    another shape, by which a module computes with its own input.
     """
     groups: dict[tuple[str, str], list[Difference]] = {}
     own_shape = {_call(each.event) for each in differences if each.event.part == "input" and each.largest == np.inf}
+    modules = {each.event.name for each in differences if each.event.calls and _call(each.event) in own_shape}
+    later = _later_shapes(differences)
     for difference in (each for each in differences if each.is_beyond and not _follows(each, differences)):
         event = difference.event
-        if event.part != "input" and event.calls and _call(event) in own_shape:
-            continue  # it computes with its own input
+        is_of_own = event.part in ("gradient", "statistic") and event.name.rpartition(".")[0] in modules
+        is_of_own |= bool(event.part != "input" and event.calls) and _call(event) in own_shape
+        if is_of_own or (event.part in FORWARD and event.calls and (_call(event), event.part) in later):
+            continue
         part = event.part if event.part in SEPARATE else ""
         groups.setdefault((_owner(event), part), []).append(difference)
     return groups
+
+
+def _later_shapes(differences: Sequence[Difference]) -> set[tuple[str, str]]:
+    """Return calls, and parts of them, that have another shape since the one before has."""
+    found, is_apart = set[tuple[str, str]](), False
+    for each in differences:
+        if each.event.part in FORWARD and each.event.calls:
+            if is_apart and each.largest == np.inf:
+                found.add((_call(each.event), each.event.part))
+            is_apart = each.largest == np.inf
+    return found
 
 
 def _call(event: Event) -> str:
@@ -336,6 +361,9 @@ def _of_call(module: str, reference: Record, call: Call | None) -> str:
 def _pattern(difference: Difference, reference: Record, other: Record) -> str:
     """Guess the cause from the pattern of the numbers alone."""
     keys = list(difference.event.keys.values())
+    shapes = reference.shapes[keys[0]], other.shapes[keys[1]]
+    if shapes[0] != shapes[1]:
+        return f"the shape is {shapes[1]} instead of {shapes[0]}"
     x, y = reference.get(keys[0]), other.get(keys[1])
     if difference.event.part in FORWARD:
         return of_activation(x, y, {})

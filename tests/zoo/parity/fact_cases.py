@@ -164,8 +164,9 @@ SPECIAL = {  # cases of facts that need another than their formula's
     "pool-stride": EXAMPLES["pool"]._replace(settings={"kernel": 2, "mean": False}, kind="MaxPool"),
     "pool-kernel": EXAMPLES["pool"]._replace(settings={"stride": 2, "mean": False}, kind="MaxPool"),
     "pool-kind": EXAMPLES["pool"]._replace(settings={"kernel": 2}),
+    "dropout-evaluation": EXAMPLES["dropout"]._replace(inputs=(normal(4, 100),), training=False),
     "pool-padding": EXAMPLES["pool"]._replace(
-        inputs=(normal(2, 4, 8, 10),), settings={"kernel": 3, "stride": 2, "mean": False}, kind="MaxPool"
+        inputs=(normal(2, 4, 8, 9),), settings={"kernel": 3, "stride": 2, "mean": False}, kind="MaxPool"
     ),
     "ceil-mode": EXAMPLES["pool"]._replace(settings={"kernel": 3, "stride": 2, "mean": False}, kind="MaxPool"),
     "cubic-coefficient": _images._replace(settings={"method": "cubic"}),

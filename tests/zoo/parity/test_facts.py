@@ -93,3 +93,18 @@ def test_numbers_of_a_narrower_type_are_seen():
     x = normal(4, 6)
     guess = facts.explain("Linear", [x], {}, x**3, (x**3).astype(np.float32))
     assert guess == ("precision", "the precision of all numbers of an output is that of fp32", "")
+
+
+def test_a_difference_in_few_elements_is_explained():
+    """The search looks at a part of a tensor, which holds the difference."""
+    x = np.minimum(normal(3, 8, 40, 40), 5.0)
+    x[2, 7, 39, 39] = 7.0
+    guess = facts.explain("ReLU6 ReLU", [x], {}, x.clip(0, 6), x.clip(0))
+    assert guess is not None and guess.cause == "the activation is ReLU instead of ReLU6"
+
+
+def test_numbers_that_differ_in_their_last_digits():
+    fact = fact_of("hard-sigmoid-slope")
+    made = example(fact)
+    guess = explained(fact, made, output(fact, made, 1 / 6), output(fact, made, 0.1666667))
+    assert guess is not None and guess.cause.endswith("is 0.1666667 instead of 0.16666666666666666")

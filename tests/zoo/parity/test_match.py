@@ -564,3 +564,16 @@ def test_features_of_maps_that_are_channels_last():
     assert np.allclose(features.transpose(0, 2, 3, 1).reshape(2, -1) @ made["fc.weight"].T, expected)
     assert np.array_equal(revert(result, made)["fc.weight"], arrays["fc.weight"])
     assert match(ours, ours).tensors["fc.weight"].steps == ()
+
+
+def test_pooling_of_one_input_to_two_sizes_is_one_call():
+    """Its ceil_mode is then found; pooling of other inputs stands somewhere else."""
+
+    def net(pool, given, out):
+        conv = [layer(name, "Conv2d", (8, 8, 3, 3)) for name in ("a", "b")]
+        made = outline(conv[0], layer(pool, "MaxPool2d", out=out), conv[1])
+        return made._replace(shapes={**made.shapes, f"{pool}#0/in0": given})
+
+    ours = net("pool", (2, 8, 8, 8), (2, 8, 4, 4))
+    assert match(ours, net("down", (2, 8, 8, 8), (2, 8, 3, 3))).calls[("down", 0)] == ("pool", 0)
+    assert ("down", 0) not in match(ours, net("down", (2, 8, 6, 6), (2, 8, 3, 3))).calls

@@ -4,7 +4,7 @@ import numpy as np
 
 from zoo.parity.differences import Difference, Event
 from zoo.parity.record import Call, empty
-from zoo.parity.verdict import _excess, group
+from zoo.parity.verdict import Finding, _excess, _is_accepted, group
 
 
 def beyond(name: str, part: str, largest: float = 1.0) -> Difference:
@@ -29,6 +29,27 @@ def test_a_module_whose_input_has_another_shape_is_not_judged():
     """The reference's input could not take its place."""
     parts = [beyond("pool", "input", float("inf")), beyond("pool", "output"), beyond("conv", "output")]
     assert list(group(parts)) == [("pool", "input"), ("conv", "")]
+
+
+def test_another_shape_is_reported_once():
+    """What follows has it, too; behind a tensor of the same shape, another one is a difference of its own."""
+    inf, calls = float("inf"), {name: {"torch": Call(name, name, 0, "", (), (), 1, 1, (0, 1))} for name in "abcd"}
+    parts = [("a", "output", inf), ("b", "input", inf), ("b", "output", inf), ("c", "output", 0.0), ("d", "input", inf)]
+    found = [
+        Difference(Event({}, "training", name, part, calls[name]), size, 0.1, 1.0, ()) for name, part, size in parts
+    ]
+    found += [beyond("b.weight", "gradient"), beyond("a.weight", "gradient"), beyond("b.running_mean", "statistic")]
+    assert list(group(found)) == [("a", ""), ("d", "input")]
+
+
+def test_what_is_accepted():
+    finding = Finding(
+        ("bn", "bn2"), ("", ""), "statistic", 1.0, 0.1, "", "", "running-variance, batch-norm-momentum", ()
+    )
+    both = {"running-variance", "batch-norm-momentum"}
+    assert _is_accepted(finding, {"bn", "bn2"}) and _is_accepted(finding, both)
+    assert not _is_accepted(finding, {"bn"}) and not _is_accepted(finding, {"running-variance"})
+    assert not _is_accepted(finding._replace(fact=""), both)
 
 
 def test_a_gradient_whose_terms_cancel_has_more_room_in_16_bits():

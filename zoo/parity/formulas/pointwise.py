@@ -5,7 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from zoo.parity.formulas.formula import Case, Formula, Number, Options, is_float, rows
+from zoo.parity.formulas.formula import Case, Formula, Number, Options, is_float, of_difference, rows
+
+FEW_ELEMENTS = 1 << 12  # that are computed in the search
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -119,9 +121,12 @@ def jumps(case: Case) -> list[float]:
 
 
 def elements(case: Case) -> Case:
-    """Return the first elements of a case whose elements are computed apart from each other."""
-    flat = [array.ravel()[: 1 << 12] for array in (case.inputs[0], case.reference, case.suspect)]
-    return case._replace(inputs=flat[:1], reference=flat[1], suspect=flat[2])
+    """Return some elements of a case whose elements are computed apart from each other."""
+    flat = [array.ravel() for array in (case.inputs[0], case.reference, case.suspect)]
+    whole = case._replace(reference=flat[1], suspect=flat[2])
+    first = max(0, min(of_difference(whole)[0], flat[0].size - FEW_ELEMENTS))
+    x, reference, suspect = (array[first : first + FEW_ELEMENTS] for array in flat)
+    return case._replace(inputs=[x], reference=reference, suspect=suspect)
 
 
 def prelu_options(case: Case) -> Options | None:
@@ -176,12 +181,13 @@ def gated(case: Case, function: str, gate: str, axis: int) -> np.ndarray:
 
 def dropout_options(case: Case) -> Options | None:
     is_dropout = is_activation(case) and "drop" in case.kind.lower()
-    return {"factor": Number((1.0, 0.5, 2.0), 1e-3, 1e3)} if is_dropout else None
+    name = "factor" if case.training else "factor_in_evaluation"
+    return {name: Number((1.0, 0.5, 2.0), 1e-3, 1e3)} if is_dropout else None
 
 
-def dropout(case: Case, factor: float) -> np.ndarray:
+def dropout(case: Case, factor: float = 1.0, factor_in_evaluation: float = 1.0) -> np.ndarray:
     """Return the input times a factor where it is kept, which random numbers decide."""
-    return np.where(case.target != 0, case.inputs[0] * factor, 0.0)
+    return np.where(case.target != 0, case.inputs[0] * factor * factor_in_evaluation, 0.0)
 
 
 def spread_options(case: Case) -> Options | None:

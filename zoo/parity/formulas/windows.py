@@ -6,7 +6,7 @@ from itertools import combinations, product
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from zoo.parity.formulas.formula import Case, Formula, Options, is_float, rows
+from zoo.parity.formulas.formula import Case, Formula, Options, is_float, of_difference, rows
 
 STRIDES = (1, 2, 4, 3, 8, 16, 32)
 MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
@@ -188,10 +188,10 @@ def pool_options(case: Case) -> Options | None:
     if any(n > m + 2 for shape in shapes for n, m in zip(shape[2:], x.shape[2:])):
         return None
     return {
+        "ceil_mode": (False, True),
         "padding": (0, 1, 2, 3, "more_after", "more_before"),
         "kernel": (3, 5, 2, 7) if is_same_size else (2, 3, 7, 5, 4, 8),
         "stride": (1,) if is_same_size else (2, 1, 3, 4, 5, 7, 8),
-        "ceil_mode": (False, True),
         "counted": ("with_padding", "without_padding"),
         "mean": (False, True) if "max" in case.kind.lower() else (True, False),
     }
@@ -238,9 +238,9 @@ def pool(
 
 def few_planes(case: Case) -> Case:
     """Return a case with one sample and two channels."""
-    return case._replace(
-        inputs=[case.inputs[0][:1, :2]], reference=case.reference[:1, :2], suspect=case.suspect[:1, :2]
-    )
+    sample, channel = of_difference(case)[:2]
+    some = slice(sample, sample + 1), slice(channel, channel + 2)
+    return case._replace(inputs=[case.inputs[0][some]], reference=case.reference[some], suspect=case.suspect[some])
 
 
 def adaptive_options(case: Case) -> Options | None:
