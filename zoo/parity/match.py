@@ -294,12 +294,26 @@ def _settle(ours: Sequence[Item], theirs: Sequence[Item], scores: np.ndarray, pa
 
 
 def _loops(ours: Sequence[Item], theirs: Sequence[Item], choices: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Return pairs of modules of which one is called several times, such as the cell of a loop: no calls of theirs."""
+    """Return pairs of modules of which one is called several times, such as the cell of a loop: no calls of theirs.
+
+    Several loops, such as those of two directions, are paired in the order of their first calls.
+    """
     found = {}
     for j, candidates in choices.items():
-        others = {theirs[k].module for k, rest in choices.items() if {*rest} & {*candidates}}
-        if len(others) == len({ours[i].module for i in candidates}) == 1:
-            found[j] = candidates[0]
+        rivals = [k for k in sorted(choices) if {*choices[k]} & {*candidates}]
+        rest = sorted({i for k in rivals for i in choices[k]})
+        others, own = _by_module(theirs, rivals), _by_module(ours, rest)
+        if len(others) == len(own) and len(rivals) != len(rest):
+            place = list(others).index((theirs[j].module, theirs[j].part))
+            found[j] = list(own.values())[place]
+    return found
+
+
+def _by_module(items: Sequence[Item], chosen: Sequence[int]) -> dict[tuple[str, str], int]:
+    """Return the first of some items of each module, in their order."""
+    found: dict[tuple[str, str], int] = {}
+    for i in chosen:
+        found.setdefault((items[i].module, items[i].part), i)
     return found
 
 

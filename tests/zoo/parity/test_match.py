@@ -577,3 +577,10 @@ def test_pooling_of_one_input_to_two_sizes_is_one_call():
     ours = net("pool", (2, 8, 8, 8), (2, 8, 4, 4))
     assert match(ours, net("down", (2, 8, 8, 8), (2, 8, 3, 3))).calls[("down", 0)] == ("pool", 0)
     assert ("down", 0) not in match(ours, net("down", (2, 8, 6, 6), (2, 8, 3, 3))).calls
+
+
+def test_two_loops_beside_two_directions():
+    """Each cell is called once per step, all of the first one before the second one."""
+    reference = outline(STEM[0], dense("forward"), dense("backward"))
+    loops = outline(STEM[0], *3 * [dense("a.cell")], *3 * [dense("b.cell")])
+    assert weights(match(reference, loops)) == {"conv": "conv", "a.cell": "forward", "b.cell": "backward"}

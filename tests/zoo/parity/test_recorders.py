@@ -77,9 +77,12 @@ def test_a_fault_in_jax(nets, net, module, said):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("net", ["linen_nets.py:Tokens", "equinox_nets.py:Tokens"])
-def test_layouts_of_jax(nets, net):
-    pytest.importorskip(net.partition("_")[0].replace("linen", "flax"))
+@pytest.mark.parametrize(
+    "library, net",
+    [("flax", "nnx_nets.py:Tokens"), ("flax", "linen_nets.py:Tokens"), ("equinox", "equinox_nets.py:Tokens")],
+)
+def test_layouts_of_jax(nets, library, net):
+    pytest.importorskip(library)
     judged = compare("torch=torch_nets.py:Tokens", f"jax={net}", TOKENS)
     assert agree(judged) and not judged.matched.unused
 

@@ -80,6 +80,8 @@ class Nnx(Program):
         self.modules = {".".join(map(str, path)): each for path, each in nnx.iter_modules(module)}
         for name, each in self.modules.items():
             setattr(each, self.NAME, name)
+            if isinstance(each, nnx.Embed) and each.dtype == each.param_dtype:
+                each.dtype = None  # that of its weights, when they are in another precision, too
         _, trained, rest = nnx.split(module, nnx.Param, ...)
         self.trained, self.rest = nnx.to_pure_dict(trained), nnx.to_pure_dict(rest)
 
