@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.parity.inputs import nested
 from zoo.parity.match import Tensor
 from zoo.parity.probe import Probe
 from zoo.parity.recording import Entry
@@ -32,6 +33,7 @@ ROLES = {
 DROPS = re.compile("drop_?path|drop_?block|stochastic_?depth", re.IGNORECASE)
 RATES = ("p", "prob", "drop_prob", "rate")  # attributes of dropout modules
 KEPT = "keep_prob"
+COUNTER = "num_batches_tracked"
 
 
 class Objective(NamedTuple):
@@ -128,48 +130,137 @@ def _updated(value: Any, changed: Mapping[str, Any]) -> Any:
     return value
 
 
-@contextmanager
-def reporting(
-    probe: Probe | None,
-    modules: Mapping[str, Any],
-    call: Callable,
-    method: str,
-    arrays: Callable[[Any], list[np.ndarray]],
-    through: Callable[[Probe, Entry, str, Any], Any],
-) -> Iterator[Callable]:
-    """Let every module report its calls, by a method of its own, since hooks get keywords in some versions alone.
+class Model:
+    """What models of PyTorch, Paddle and MindSpore share: modules, each of which computes its outputs by a method.
 
-    Args:
-        call: the model as a function, perhaps compiled. The one that the context returns reports the model's calls.
-        method: which computes a module's outputs.
-        arrays: returns the tensors of nested values.
-        through: replaces tensors of nested values by those of an entry, given their part, `in` or `out`.
+    Attributes:
+        TENSOR: class of tensors, whose `array_of` returns one in float64, and `like` makes one of an array.
+        METHOD: by which modules compute.
+        DROPOUT: classes of dropout.
+        reported: (x, value, note) -> x, or the value in its place; what `note` makes of the gradient is that of x.
+        layers: modules by attribute path; "" is the model.
     """
-    if probe is None:
-        yield call
-        return
 
-    def report(name: str, function: Callable) -> Callable:
-        @wraps(function)
-        def reported(*args, **kwargs):
-            entry = probe.enter(name, modules[name], arrays((args, kwargs)))
-            args, kwargs = through(probe, entry, "in", (args, kwargs))
-            outputs = function(*args, **kwargs)
-            return through(probe, probe.leave(arrays(outputs)), "out", outputs)
+    TENSOR: type
+    METHOD = "forward"
+    DROPOUT: tuple[type, ...]
+    array_of: Callable[[Any], np.ndarray]
+    like: Callable[[Any, np.ndarray], Any]
+    reported: Callable[[Any, np.ndarray | None, Callable[[Any], Any]], Any]
+    model: Any
+    layers: dict[str, Any]
+    is_compiled: bool
+    dtype: Any
 
-        return reported
+    def modules(self) -> dict[str, Any]:
+        return {"": self.model} if self.is_compiled else self.layers
 
-    inner = {name: module for name, module in modules.items() if name}
-    before = {name: vars(module).get(method) for name, module in inner.items()}
-    for name, module in inner.items():
-        vars(module)[method] = report(name, getattr(module, method))
-    try:
-        yield report("", call)
-    finally:
+    def tensors(self) -> list[Tensor]:
+        trained = self.trained()
+        found = ((name, self.canonical(name, each).shape, name in trained) for name, each in self.named().items())
+        return tensors_of(found, self.layers)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {name: self.canonical(name, tensor) for name, tensor in self.named().items()}
+
+    def dropout(self) -> dict[str, float]:
+        """Return the rate of each dropout module, which passes leave out."""
+        return dropout_rates(self.layers, self.DROPOUT)
+
+    def named(self) -> dict[str, Any]:
+        """Return parameters and running statistics by name."""
+        persistent = self.model.state_dict().keys()
+        buffers = {name: buffer for name, buffer in self.model.named_buffers() if name in persistent}
+        named = {**dict(self.model.named_parameters()), **buffers}
+        return {name: tensor for name, tensor in named.items() if not name.endswith(COUNTER)}
+
+    def trained(self) -> dict[str, Any]:
+        """Return the parameters that have gradients, by name."""
+        raise NotImplementedError
+
+    def canonical(self, name: str, tensor: Any) -> np.ndarray:
+        """Return a tensor of a name, or its gradient, in the layout of PyTorch."""
+        return self.array_of(tensor)
+
+    def gradients(self) -> dict[str, np.ndarray]:
+        found = {name: tensor.grad for name, tensor in self.trained().items()}
+        return {name: self.canonical(name, gradient) for name, gradient in found.items() if gradient is not None}
+
+    def inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return nested({name: self.input(array) for name, array in inputs.items()})
+
+    def input(self, array: np.ndarray) -> Any:
+        raise NotImplementedError
+
+    def arrays_of(self, values: Any) -> list[np.ndarray]:
+        """Return the tensors of nested values as arrays."""
+        return [self.array_of(tensor) for tensor in flattened(values, self.is_tensor)]
+
+    def total(self, objective: Objective, outputs: Any) -> Any:
+        """Return the number that is derived."""
+        if objective.loss:
+            return objective.loss(outputs, self.inputs(objective.inputs))
+        pairs = zip(flattened(outputs, self.is_tensor), objective.weights(self.arrays_of(outputs)))
+        return sum((x * self.like(x, weight)).sum().to(self.dtype) for x, weight in pairs if x.is_floating_point())
+
+    def is_tensor(self, value: Any) -> bool:
+        return isinstance(value, self.TENSOR)
+
+    def has_gradient(self, tensor: Any) -> bool:
+        raise NotImplementedError
+
+    @contextmanager
+    def reporting(self, probe: Probe | None, call: Callable) -> Iterator[Callable]:
+        """Let every module report its calls: by its method, since hooks get keywords in some frameworks alone.
+
+        Args:
+            call: the model as a function, perhaps compiled. The one that the context returns reports the model's calls.
+        """
+        if probe is None:
+            yield call
+            return
+        modules = self.modules()
+
+        def report(name: str, function: Callable) -> Callable:
+            @wraps(function)
+            def reported(*args, **kwargs):
+                entry = probe.enter(name, modules[name], self.arrays_of((args, kwargs)))
+                args, kwargs = self._through(probe, entry, "in", (args, kwargs))
+                outputs = function(*args, **kwargs)
+                return self._through(probe, probe.leave(self.arrays_of(outputs)), "out", outputs)
+
+            return reported
+
+        inner = {name: module for name, module in modules.items() if name}
+        before = {name: vars(module).get(self.METHOD) for name, module in inner.items()}
         for name, module in inner.items():
-            del vars(module)[method]
-            if before[name] is not None:
-                vars(module)[method] = before[name]
+            vars(module)[self.METHOD] = report(name, getattr(module, self.METHOD))
+        try:
+            yield report("", call)
+        finally:
+            for name, module in inner.items():
+                del vars(module)[self.METHOD]
+                if before[name] is not None:
+                    vars(module)[self.METHOD] = before[name]
+
+    def _through(self, probe: Probe, entry: Entry, part: str, values: Any) -> Any:
+        """Replace tensors of nested values by those of an entry; where gradients are computed, the probe gets theirs.
+
+        Args:
+            part: of a module, `in` or `out`.
+        """
+
+        def replace(index: int, tensor: Any) -> Any:
+            def note(gradient: Any) -> Any:
+                value = probe.gradient(entry.number, part, index, self.array_of(gradient))
+                return gradient if value is None else self.like(gradient, value)
+
+            value = entry.values[index]
+            if self.has_gradient(tensor):
+                return self.reported(tensor, value, note)
+            return tensor if value is None else self.like(tensor, value)
+
+        return replaced(values, self.is_tensor, replace)
 
 
 def optimizers(make: Callable[[Any], Any], parameters: Any, model: Any) -> list[Any]:

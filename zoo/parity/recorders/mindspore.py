@@ -19,28 +19,14 @@ from mindspore import dtype as mstype
 from mindspore.common import _Function
 
 from zoo.data.errors import UserError
-from zoo.parity.inputs import nested
-from zoo.parity.match import Tensor
 from zoo.parity.probe import Probe
-from zoo.parity.recorders.common import (
-    Objective,
-    Pass,
-    arguments,
-    dropout_rates,
-    flattened,
-    is_dropout,
-    optimizers,
-    replaced,
-    reporting,
-    tensors_of,
-)
-from zoo.parity.recording import Entry
+from zoo.parity.recorders import common
+from zoo.parity.recorders.common import Objective, Pass, arguments, is_dropout, optimizers
 
 DTYPES = {"fp64": mstype.float64, "fp32": mstype.float32, "fp16": mstype.float16, "bf16": mstype.bfloat16}
 TARGETS = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "npu": "Ascend", "ascend": "Ascend"}
 VERSION = mindspore.__version__
 HAS_GRADIENTS = True
-DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 ROW = (nn.Conv1d, nn.Conv1dTranspose)  # whose weight is that of a convolution over one row
 
 
@@ -54,9 +40,16 @@ def precisions(device: str) -> tuple[str, ...]:
     return ("fp32",)
 
 
-class _Reported(_Function):
-    """(x, value, note) -> x, or the value in its place; what `note` makes of the gradient is that of x."""
+def array_of(tensor: mindspore.Tensor) -> np.ndarray:
+    return np.array((tensor.astype(mstype.float64) if tensor.is_floating_point() else tensor).asnumpy())
 
+
+def like(tensor: mindspore.Tensor, array: np.ndarray) -> mindspore.Tensor:
+    """Return an array as a tensor of the type and shape of another one."""
+    return mindspore.Tensor(np.asarray(array, order="C").reshape(tensor.shape), tensor.dtype)
+
+
+class _Reported(_Function):
     @staticmethod
     def forward(ctx: Any, x: mindspore.Tensor, value: np.ndarray | None, note: Callable) -> mindspore.Tensor:
         ctx.note = note
@@ -67,13 +60,17 @@ class _Reported(_Function):
         return ctx.note(gradient), None, None
 
 
-class Model:
+class Model(common.Model):
     """A model in one precision on one device.
 
     Args:
         model: what the side's function has returned.
         precision: 16 bits are those of automatic casts.
     """
+
+    TENSOR, METHOD = mindspore.Tensor, "construct"
+    DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+    array_of, like, reported = staticmethod(array_of), staticmethod(like), staticmethod(_Reported.apply)
 
     def __init__(self, model: nn.Cell, precision: str, device: str, is_compiled: bool):
         is_mixed = precision in ("fp16", "bf16")
@@ -82,33 +79,24 @@ class Model:
         self.dtype = DTYPES["fp32" if is_mixed else precision]
         self.model, self.is_compiled = model, is_compiled
         # A BatchNorm3d contains a BatchNorm2d, which the other frameworks do not have.
-        self.cells = {name: cell for name, cell in model.cells_and_names() if name.rpartition(".")[2] != "bn2d"}
-        self.named = {name.replace("bn2d.", ""): parameter for name, parameter in model.parameters_and_names()}
-        self.stored = {name: parameter.name for name, parameter in self.named.items()}  # their names in a checkpoint
-        for name, parameter in self.named.items():
+        self.layers = {name: cell for name, cell in model.cells_and_names() if name.rpartition(".")[2] != "bn2d"}
+        self.parameters = {name.replace("bn2d.", ""): parameter for name, parameter in model.parameters_and_names()}
+        self.stored = {name: each.name for name, each in self.parameters.items()}  # their names in a checkpoint
+        for name, parameter in self.parameters.items():
             parameter.name = name  # an optimizer refuses equal ones
             if parameter.dtype in DTYPES.values():
                 parameter.set_dtype(self.dtype)
         if is_mixed:
             self.model = amp.auto_mixed_precision(model, "auto", DTYPES[precision])
 
-    def modules(self) -> dict[str, nn.Cell]:
-        return {"": self.model} if self.is_compiled else self.cells
-
-    def tensors(self) -> list[Tensor]:
-        found = [(name, self._canonical(name, each).shape, each.requires_grad) for name, each in self.named.items()]
-        return tensors_of(found, self.cells)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {name: self._canonical(name, parameter) for name, parameter in self.named.items()}
-
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
-            ops.assign(self.named[name], like(self.named[name], array))  # a graph would keep what set_data replaces
+            parameter = self.parameters[name]
+            ops.assign(parameter, like(parameter, array))  # a graph would keep what set_data replaces
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the tensors of a checkpoint as MindSpore stores them."""
-        return {self.stored[name]: parameter.asnumpy() for name, parameter in self.named.items()}
+        return {self.stored[name]: parameter.asnumpy() for name, parameter in self.parameters.items()}
 
     def restore(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
         """Load tensors of a checkpoint; return the names of those that lack."""
@@ -118,33 +106,33 @@ class Model:
     def run(self, inputs: Mapping[str, np.ndarray], probe: Probe | None, objective: Objective | None) -> Pass:
         """Run forward in evaluation mode; or in training mode, with an objective, and backward."""
         self.model.set_train(objective is not None)
-        for cell in self.cells.values():
-            if is_dropout(cell, DROPOUT):
+        for cell in self.layers.values():
+            if is_dropout(cell, self.DROPOUT):
                 cell.set_train(False)
-        positional, keywords = arguments(self.model.construct, self._inputs(inputs))
-        trained = self._trained()
+        positional, keywords = arguments(self.model.construct, self.inputs(inputs))
+        trained = self.trained()
 
         total: Any = None
         gradients: Sequence[mindspore.Tensor] = ()
         model = mindspore.jit(self.model) if self.is_compiled else self.model
-        with self._named_error(probe), reporting(probe, self.modules(), model, "construct", arrays_of, through) as call:
+        with self._named_error(probe), self.reporting(probe, model) as call:
 
             def forward() -> tuple[Any, Any]:
                 outputs = call(*positional, **keywords)
-                return objective and self._total(objective, outputs), outputs
+                return objective and self.total(objective, outputs), outputs
 
             if objective and trained:
                 differentiated = mindspore.value_and_grad(forward, None, list(trained.values()), has_aux=True)
                 (total, outputs), gradients = differentiated()
             else:
                 total, outputs = forward()
-        found = {name: self._canonical(name, gradient) for name, gradient in zip(trained, gradients)}
+        found = {name: self.canonical(name, gradient) for name, gradient in zip(trained, gradients)}
         value = None if total is None else float(total.asnumpy())
-        return Pass(arrays_of(outputs), value, found)
+        return Pass(self.arrays_of(outputs), value, found)
 
     def optimizer(self, make: Callable[[Any], Any]) -> Callable[[Mapping[str, np.ndarray]], None]:
         """Return a function that updates the weights along gradients, by the optimizers that `make` returns."""
-        made = optimizers(make, list(self._trained().values()), self.model)
+        made = optimizers(make, list(self.trained().values()), self.model)
 
         def step(gradients: Mapping[str, np.ndarray]) -> None:
             for optimizer in made:
@@ -153,31 +141,22 @@ class Model:
 
         return step
 
-    def dropout(self) -> dict[str, float]:
-        """Return the rate of each dropout cell, which passes leave out."""
-        return dropout_rates(self.cells, DROPOUT)
+    def named(self) -> dict[str, Parameter]:
+        return self.parameters
 
-    def _total(self, objective: Objective, outputs: Any) -> mindspore.Tensor:
-        if objective.loss:
-            return objective.loss(outputs, self._inputs(objective.inputs))
-        tensors = flat(outputs)
-        weights = objective.weights(arrays_of(outputs))
-        pairs = [(tensor, weight) for tensor, weight in zip(tensors, weights) if tensor.is_floating_point()]
-        return ops.addn([(tensor * like(tensor, weight)).sum().astype(self.dtype) for tensor, weight in pairs])
+    def trained(self) -> dict[str, Parameter]:
+        return {name: parameter for name, parameter in self.parameters.items() if parameter.requires_grad}
 
-    def _inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        return nested({name: self._input(array) for name, array in inputs.items()})
-
-    def _input(self, array: np.ndarray) -> mindspore.Tensor:
-        return mindspore.Tensor(array, self.dtype if array.dtype.kind == "f" else None)
-
-    def _trained(self) -> dict[str, Parameter]:
-        return {name: parameter for name, parameter in self.named.items() if parameter.requires_grad}
-
-    def _canonical(self, name: str, tensor: mindspore.Tensor) -> np.ndarray:
+    def canonical(self, name: str, tensor: mindspore.Tensor) -> np.ndarray:
         cell, _, own = name.rpartition(".")
         array = array_of(tensor)
-        return array.squeeze(2) if own == "weight" and isinstance(self.cells[cell], ROW) else array
+        return array.squeeze(2) if own == "weight" and isinstance(self.layers[cell], ROW) else array
+
+    def input(self, array: np.ndarray) -> mindspore.Tensor:
+        return mindspore.Tensor(array, self.dtype if array.dtype.kind == "f" else None)
+
+    def has_gradient(self, tensor: mindspore.Tensor) -> bool:
+        return tensor.is_floating_point()
 
     @contextmanager
     def _named_error(self, probe: Probe | None) -> Iterator[None]:
@@ -195,40 +174,3 @@ def save(path: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Write a checkpoint as MindSpore does."""
     content = [{"name": name, "data": mindspore.Tensor(array)} for name, array in tensors.items()]
     mindspore.save_checkpoint(content, path)
-
-
-def is_tensor(value: Any) -> bool:
-    return isinstance(value, mindspore.Tensor)
-
-
-def flat(values: Any) -> list[mindspore.Tensor]:
-    return flattened(values, is_tensor)
-
-
-def through(probe: Probe, entry: Entry, part: str, values: Any) -> Any:
-    """Replace tensors of nested values by those of an entry; where gradients are computed, the probe gets theirs."""
-
-    def replace(index: int, tensor: mindspore.Tensor) -> mindspore.Tensor:
-        def note(gradient: mindspore.Tensor) -> mindspore.Tensor:
-            value = probe.gradient(entry.number, part, index, array_of(gradient))
-            return gradient if value is None else like(gradient, value)
-
-        value = entry.values[index]
-        if tensor.is_floating_point():
-            return _Reported.apply(tensor, value, note)
-        return tensor if value is None else like(tensor, value)
-
-    return replaced(values, is_tensor, replace)
-
-
-def arrays_of(values: Any) -> list[np.ndarray]:
-    return [array_of(tensor) for tensor in flat(values)]
-
-
-def array_of(tensor: mindspore.Tensor) -> np.ndarray:
-    return np.array((tensor.astype(mstype.float64) if tensor.is_floating_point() else tensor).asnumpy())
-
-
-def like(tensor: mindspore.Tensor, array: np.ndarray) -> mindspore.Tensor:
-    """Return an array as a tensor of the type and shape of another one."""
-    return mindspore.Tensor(np.asarray(array, order="C").reshape(tensor.shape), tensor.dtype)
