@@ -11,6 +11,7 @@ from zoo.data.errors import UserError, parsing
 from zoo.weights import files
 
 MAX_MAPPING = 1 << 24  # characters of a file
+Steps = Sequence[tuple]  # what makes a tensor of another one, in order
 
 
 class Source(NamedTuple):
@@ -50,11 +51,22 @@ class Match(NamedTuple):
 
 def apply(source: Source, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Make a tensor of those of the reference."""
-    value: Any = [arrays[name] for name in source.names]
-    steps = source.steps if len(value) > 1 else (("sum",), *source.steps)
+    values = [arrays[name] for name in source.names]
+    return forward(source.steps, values if len(values) > 1 else values[0])
+
+
+def forward(steps: Steps, value: Any) -> np.ndarray:
+    """Make a tensor, of several if the first step joins them."""
     for name, *arguments in steps:
         value = STEPS[name](value, *arguments)
     return value
+
+
+def backward(steps: Steps, array: np.ndarray) -> np.ndarray:
+    """Undo steps that have an inverse."""
+    for name, *arguments in reversed(steps):
+        array = INVERSE[name](array, *arguments)
+    return array
 
 
 def _blocks(array: np.ndarray, axis: int, order: Sequence[int]) -> np.ndarray:
@@ -69,11 +81,13 @@ STEPS: dict[str, Callable[..., np.ndarray]] = {
     "reshape": lambda array, _, shape: array.reshape(shape),
     "split": lambda array, axis, sizes, index: np.split(array, np.cumsum(sizes)[:-1], axis)[index],
     "blocks": _blocks,
+    "flip": np.flip,
 }
 INVERSE: dict[str, Callable[..., np.ndarray]] = {
     "transpose": lambda array, axes: array.transpose(np.argsort(axes)),
     "reshape": lambda array, shape, _: array.reshape(shape),
     "blocks": lambda array, axis, order: _blocks(array, axis, np.argsort(order).tolist()),
+    "flip": np.flip,
 }
 
 
@@ -118,11 +132,10 @@ def _whole(source: Source) -> Source:
 
 def _invert(source: Source, array: np.ndarray) -> tuple[np.ndarray, Source]:
     """Undo the last steps, as far as one tensor is made of one; return what is left of the source."""
-    steps = list(source.steps)
-    while steps and steps[-1][0] in INVERSE:
-        name, *arguments = steps.pop()
-        array = INVERSE[name](array, *arguments)
-    return array, source._replace(steps=tuple(steps))
+    steps, count = source.steps, len(source.steps)
+    while count and steps[count - 1][0] in INVERSE:
+        count -= 1
+    return backward(steps[count:], array), source._replace(steps=steps[:count])
 
 
 def _to_names(source: Source, array: np.ndarray) -> dict[str, np.ndarray]:

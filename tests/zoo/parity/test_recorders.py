@@ -9,10 +9,9 @@ import pytest
 
 from zoo import parity
 from zoo.data.errors import UserError
-from zoo.parity import side
+from zoo.parity import mapping, side
 from zoo.parity.probe import Archive, Partner, Probe
 from zoo.parity.record import empty
-from zoo.parity.recorders import jax_layouts
 
 IMAGES, TOKENS, ROWS = {"x": "float32:4,3,8,8"}, {"x": "int64:2,7"}, {"x": "float32:4,6"}
 LIBRARIES = {"nnx_nets.py:Images": "flax", "linen_nets.py:Images": "flax", "equinox_nets.py:build_images": "equinox"}
@@ -186,24 +185,29 @@ class DenseGeneral:
     axis = (-2, -1)
 
 
-def flax(kind):
-    """Modules of a program that Flax's belong to."""
-    return {"": type("Net", (), {"__module__": "flax.linen"})(), "layer": kind()}
-
-
-def test_a_flipped_kernel():
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "module, shape, expected",
+    [
+        (ConvTranspose(), (3, 2, 2), lambda kernel: kernel[::-1].transpose(1, 2, 0)),  # width, in, out
+        (DenseGeneral(), (2, 3, 4), lambda kernel: kernel.reshape(6, 4).T),  # heads, features of a head, out
+    ],
+)
+def test_kernels_of_flax(module, shape, expected):
     """PyTorch's transposed convolution is the gradient of one: its kernel runs backwards."""
-    kernel = np.arange(12.0).reshape(3, 2, 2)  # width, in, out
-    layout = jax_layouts.layout_of(flax(ConvTranspose), "layer.kernel", kernel.shape)
-    assert np.array_equal(layout.canonical(kernel)[1, 0], kernel[::-1, 1, 0])
-    assert np.array_equal(layout.own(layout.canonical(kernel)), kernel)
+    pytest.importorskip("flax")
+    kernel = np.arange(float(np.prod(shape))).reshape(shape)
+    steps = importlib.import_module("zoo.parity.recorders.jax_flax").steps(module, "kernel", shape)
+    assert np.array_equal(mapping.forward(steps, kernel), expected(kernel))
+    assert np.array_equal(mapping.backward(steps, mapping.forward(steps, kernel)), kernel)
 
 
-def test_a_kernel_of_heads():
-    kernel = np.arange(24.0).reshape(2, 3, 4)  # heads, features of a head, out
-    layout = jax_layouts.layout_of(flax(DenseGeneral), "layer.kernel", kernel.shape)
-    assert np.array_equal(layout.canonical(kernel), kernel.reshape(6, 4).T)
-    assert np.array_equal(layout.own(layout.canonical(kernel)), kernel)
+def test_steps_have_an_inverse():
+    array = np.arange(24.0).reshape(2, 3, 4)
+    steps = (("transpose", (2, 0, 1)), ("flip", (1,)), ("blocks", 0, (3, 1, 0, 2)), ("reshape", (4, 2, 3), (8, 3)))
+    result = mapping.forward(steps, array)
+    assert result.shape == (8, 3) and np.array_equal(result[0], array[1, :, 3])
+    assert np.array_equal(mapping.backward(steps, result), array)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

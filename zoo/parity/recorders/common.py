@@ -131,50 +131,40 @@ def _updated(value: Any, changed: Mapping[str, Any]) -> Any:
 
 
 class Model:
-    """What models of PyTorch, Paddle and MindSpore share: modules, each of which computes its outputs by a method.
+    """What the models of all frameworks share.
 
     Attributes:
-        TENSOR: class of tensors, whose `array_of` returns one in float64, and `like` makes one of an array.
-        METHOD: by which modules compute.
-        DROPOUT: classes of dropout.
-        reported: (x, value, note) -> x, or the value in its place; what `note` makes of the gradient is that of x.
+        TENSOR: class of tensors.
         layers: modules by attribute path; "" is the model.
+        dtype: of its tensors and inputs.
     """
 
     TENSOR: type
-    METHOD = "forward"
-    DROPOUT: tuple[type, ...]
-    array_of: Callable[[Any], np.ndarray]
-    like: Callable[[Any, np.ndarray], Any]
-    reported: Callable[[Any, np.ndarray | None, Callable[[Any], Any]], Any]
-    model: Any
-    layers: dict[str, Any]
+    layers: Mapping[str, Any]
     is_compiled: bool
     dtype: Any
 
-    def modules(self) -> dict[str, Any]:
-        return {"": self.model} if self.is_compiled else self.layers
+    def modules(self) -> Mapping[str, Any]:
+        return {"": self.layers[""]} if self.is_compiled else self.layers
 
     def tensors(self) -> list[Tensor]:
-        trained = self.trained()
+        trained = self.trained().keys()
         found = ((name, self.canonical(name, each).shape, name in trained) for name, each in self.named().items())
         return tensors_of(found, self.layers)
 
     def arrays(self) -> dict[str, np.ndarray]:
+        """Return parameters and running statistics in the layout of PyTorch."""
         return {name: self.canonical(name, tensor) for name, tensor in self.named().items()}
 
     def dropout(self) -> dict[str, float]:
         """Return the rate of each dropout module, which passes leave out."""
-        return dropout_rates(self.layers, self.DROPOUT)
+        return {}
 
-    def named(self) -> dict[str, Any]:
+    def named(self) -> Mapping[str, Any]:
         """Return parameters and running statistics by name."""
-        persistent = self.model.state_dict().keys()
-        buffers = {name: buffer for name, buffer in self.model.named_buffers() if name in persistent}
-        named = {**dict(self.model.named_parameters()), **buffers}
-        return {name: tensor for name, tensor in named.items() if not name.endswith(COUNTER)}
+        return self.trained()
 
-    def trained(self) -> dict[str, Any]:
+    def trained(self) -> Mapping[str, Any]:
         """Return the parameters that have gradients, by name."""
         raise NotImplementedError
 
@@ -182,19 +172,65 @@ class Model:
         """Return a tensor of a name, or its gradient, in the layout of PyTorch."""
         return self.array_of(tensor)
 
-    def gradients(self) -> dict[str, np.ndarray]:
-        found = {name: tensor.grad for name, tensor in self.trained().items()}
-        return {name: self.canonical(name, gradient) for name, gradient in found.items() if gradient is not None}
-
     def inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Return the inputs as tensors, in dictionaries where their names have dots."""
         return nested({name: self.input(array) for name, array in inputs.items()})
 
     def input(self, array: np.ndarray) -> Any:
         raise NotImplementedError
 
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Set parameters and running statistics of the layout of PyTorch."""
+        raise NotImplementedError
+
+    def restore(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
+        """Load tensors of a checkpoint; return the names of those that lack."""
+        own = self.named().keys()
+        self.load({name: tensors[name] for name in own & tensors.keys()})
+        return [name for name in own if name not in tensors]
+
     def arrays_of(self, values: Any) -> list[np.ndarray]:
         """Return the tensors of nested values as arrays."""
         return [self.array_of(tensor) for tensor in flattened(values, self.is_tensor)]
+
+    @staticmethod
+    def array_of(tensor: Any) -> np.ndarray:
+        """Return a tensor as an array, of float64 if it has fractions."""
+        array = np.asarray(tensor)
+        return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+    def is_tensor(self, value: Any) -> bool:
+        return isinstance(value, self.TENSOR)
+
+
+class Imperative(Model):
+    """What models of PyTorch, Paddle and MindSpore share: modules, each of which computes its outputs by a method.
+
+    Attributes:
+        METHOD: by which modules compute.
+        DROPOUT: classes of dropout.
+        like: makes a tensor like another one of an array.
+        reported: (x, value, note) -> x, or the value in its place; what `note` makes of the gradient is that of x.
+    """
+
+    METHOD = "forward"
+    DROPOUT: tuple[type, ...]
+    like: Callable[[Any, np.ndarray], Any]
+    reported: Callable[[Any, np.ndarray | None, Callable[[Any], Any]], Any]
+    model: Any
+
+    def dropout(self) -> dict[str, float]:
+        return dropout_rates(self.layers, self.DROPOUT)
+
+    def named(self) -> Mapping[str, Any]:
+        persistent = self.model.state_dict().keys()
+        buffers = {name: buffer for name, buffer in self.model.named_buffers() if name in persistent}
+        named = {**dict(self.model.named_parameters()), **buffers}
+        return {name: tensor for name, tensor in named.items() if not name.endswith(COUNTER)}
+
+    def gradients(self) -> dict[str, np.ndarray]:
+        found = {name: tensor.grad for name, tensor in self.trained().items()}
+        return {name: self.canonical(name, gradient) for name, gradient in found.items() if gradient is not None}
 
     def total(self, objective: Objective, outputs: Any) -> Any:
         """Return the number that is derived."""
@@ -202,9 +238,6 @@ class Model:
             return objective.loss(outputs, self.inputs(objective.inputs))
         pairs = zip(flattened(outputs, self.is_tensor), objective.weights(self.arrays_of(outputs)))
         return sum((x * self.like(x, weight)).sum().to(self.dtype) for x, weight in pairs if x.is_floating_point())
-
-    def is_tensor(self, value: Any) -> bool:
-        return isinstance(value, self.TENSOR)
 
     def has_gradient(self, tensor: Any) -> bool:
         raise NotImplementedError

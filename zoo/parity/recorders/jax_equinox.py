@@ -8,7 +8,8 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from zoo.parity.recorders.jax_programs import Program, Report, modes, patched
+from zoo.parity.mapping import Steps
+from zoo.parity.recorders.jax import Program, Report, modes, patched
 
 STATISTICS = ("running_mean", "running_var")
 
@@ -60,6 +61,16 @@ class Equinox(Program):
     def rates(self) -> dict[str, float]:
         return {name: float(each.p) for name, each in self.modules.items() if is_dropout(each)}
 
+    def steps(self, name: str, shape: tuple[int, ...]) -> Steps:
+        path, _, role = name.rpartition(".")
+        module = self.modules.get(path)
+        if role == "bias" and isinstance(module, eqx.nn.Conv | eqx.nn.ConvTranspose):  # (out, 1, 1)
+            return (("reshape", shape, shape[:1]),)
+        if role == "weight" and isinstance(module, eqx.nn.ConvTranspose):  # (out, in, height, width)
+            space = tuple(range(2, len(shape)))
+            return ("transpose", (1, 0, *space)), ("flip", space)
+        return ()
+
     def _indices(self) -> dict[str, Any]:
         """Return where the state has the running mean and variance of each batch normalization."""
         norms = {name: each for name, each in self.modules.items() if isinstance(each, eqx.nn.BatchNorm)}
@@ -81,3 +92,6 @@ def _modules(value: Any, name: str = "") -> dict[str, Any]:
     for key, child in children:
         found |= _modules(child, f"{name}.{key}" if name else str(key))
     return found
+
+
+PROGRAMS = {eqx.Module: Equinox}

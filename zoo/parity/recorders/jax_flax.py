@@ -1,6 +1,7 @@
 """Modules of flax.linen and flax.nnx."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -8,13 +9,20 @@ from typing import Any
 import jax
 from flax import linen, nnx
 
-from zoo.parity.recorders.jax_programs import Program, Report, modes, named, patched, with_named
+from zoo.parity.mapping import Steps
+from zoo.parity.recorders.jax import Program, Report, modes, named, patched, with_named
 
 
-class Linen(Program):
-    """A module of flax.linen."""
-
+class Flax(Program):
     library = "flax"
+
+    def steps(self, name: str, shape: tuple[int, ...]) -> Steps:
+        path, _, role = name.rpartition(".")
+        return steps(self.modules.get(path), role, shape)
+
+
+class Linen(Flax):
+    """A module of flax.linen."""
 
     def __init__(self, module: Any, variables: Mapping[str, Any] | None = None):
         self.module, self.variables, self.function = module, variables, module.__call__
@@ -70,10 +78,10 @@ class Linen(Program):
         return self.dropout
 
 
-class Nnx(Program):
+class Nnx(Flax):
     """A module of flax.nnx. Copies of its modules, which nnx.scan and others make, keep their names as an attribute."""
 
-    library, NAME = "flax", "parity_name"
+    NAME = "parity_name"
 
     def __init__(self, module: Any):
         self.module, self.function = module, module.__call__
@@ -109,3 +117,26 @@ class Nnx(Program):
 
 def without_dropout(x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
+
+
+def steps(module: Any, role: str, shape: tuple[int, ...]) -> Steps:
+    """Return what makes (out, in, ...), as in PyTorch, of (in, out) or (height, width, in, out)."""
+    kind, count = type(module).__name__, len(shape)
+    is_general = kind in ("DenseGeneral", "LinearGeneral")
+    if is_general and role == "bias":  # of several axes, such as heads
+        return (("reshape", shape, (math.prod(shape),)),)
+    if role != "kernel":
+        return ()
+    if is_general:
+        axes = module.in_features if hasattr(module, "in_features") else module.axis
+        inner = len(axes) if isinstance(axes, Sequence) else 1
+        return ("reshape", shape, (math.prod(shape[:inner]), math.prod(shape[inner:]))), ("transpose", (1, 0))
+    space = tuple(range(count - 2))
+    if kind.startswith("ConvTranspose") and not module.transpose_kernel:
+        return ("transpose", (count - 2, count - 1, *space)), ("flip", tuple(range(2, count)))
+    if count == 2 or "Conv" in kind:  # of a transposed one with transpose_kernel, (height, width, out, in)
+        return (("transpose", (count - 1, count - 2, *space)),)
+    return ()
+
+
+PROGRAMS = {linen.Module: Linen, nnx.Module: Nnx}

@@ -20,8 +20,7 @@ from mindspore.common import _Function
 
 from zoo.data.errors import UserError
 from zoo.parity.probe import Probe
-from zoo.parity.recorders import common
-from zoo.parity.recorders.common import Objective, Pass, arguments, is_dropout, optimizers
+from zoo.parity.recorders.common import Imperative, Objective, Pass, arguments, is_dropout, optimizers
 
 DTYPES = {"fp64": mstype.float64, "fp32": mstype.float32, "fp16": mstype.float16, "bf16": mstype.bfloat16}
 TARGETS = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "npu": "Ascend", "ascend": "Ascend"}
@@ -60,7 +59,7 @@ class _Reported(_Function):
         return ctx.note(gradient), None, None
 
 
-class Model(common.Model):
+class Model(Imperative):
     """A model in one precision on one device.
 
     Args:

@@ -15,9 +15,9 @@ from zoo.data.errors import UserError
 from zoo.parity.match import Tensor
 from zoo.parity.probe import Probe
 from zoo.parity.recorders import onnx_graph
+from zoo.parity.recorders.common import Model as Base
 from zoo.parity.recorders.common import Objective, Pass
 from zoo.parity.recorders.onnx_graph import Call, Node
-from zoo.parity.recorders.onnx_weights import weights_of
 from zoo.parity.recording import Entry
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "gpu": "CUDAExecutionProvider"}
@@ -30,7 +30,7 @@ def precisions(device: str) -> tuple[str, ...]:
     return ("fp32",)
 
 
-class Model:
+class Model(Base):
     """A file.
 
     Args:
@@ -41,79 +41,62 @@ class Model:
         if precision != "fp32":
             raise UserError(f"{precision}: an ONNX file has the precision that it was written in; leave it out")
         self.graph, self.is_compiled = onnx_graph.read(source), is_compiled
-        self.weights = weights_of(self.graph)
+        self.weights = {weight.name: weight for weight in onnx_graph.weights_of(self.graph)}
+        # An object per module, of a class of its kind's name, which is not of this file
+        self.layers = {name: type(kind, (), {"__module__": "onnx"})() for name, kind in self.graph.kinds.items()}
         self.provider = PROVIDERS.get(device, device)
         self.sessions: dict[Any, onnxruntime.InferenceSession] = {}
 
-    def modules(self) -> dict[str, Any]:
-        """Return an object per module, of a class of its kind's name."""
-        kinds = {"": self.graph.kinds[""]} if self.is_compiled else self.graph.kinds
-        return {name: type(kind, (), {"__module__": "onnx"})() for name, kind in kinds.items()}  # not of this file
-
     def tensors(self) -> list[Tensor]:
-        kinds, initializers = self.graph.kinds, self.graph.initializers
+        found = ((weight, weight.get(self.graph.initializers).shape) for weight in self.weights.values())
+        kinds = self.graph.kinds
         return [
-            Tensor(
-                w.name, w.get(initializers).shape, w.module, kinds.get(w.module, ""), w.role, "running" not in w.role
-            )
-            for w in self.weights
+            Tensor(w.name, shape, w.module, kinds.get(w.module, ""), w.role, "running" not in w.role)
+            for w, shape in found
         ]
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {weight.name: weight.get(self.graph.initializers).astype(np.float64) for weight in self.weights}
+    def named(self) -> Mapping[str, np.ndarray]:
+        return {name: weight.get(self.graph.initializers) for name, weight in self.weights.items()}
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        for weight in self.weights:
-            if weight.name in arrays:
-                weight.set(self.graph.initializers, arrays[weight.name])
+        for name, array in arrays.items():
+            self.weights[name].set(self.graph.initializers, array)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the tensors of a checkpoint."""
-        return {weight.name: np.array(weight.get(self.graph.initializers)) for weight in self.weights}
-
-    def restore(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
-        """Load tensors of a checkpoint; return the names of those that lack."""
-        own = self.arrays().keys()
-        self.load({name: tensors[name] for name in own & tensors.keys()})
-        return [name for name in own if name not in tensors]
+        return {name: np.array(array) for name, array in self.named().items()}
 
     def run(self, inputs: Mapping[str, np.ndarray], probe: Probe | None, objective: Objective | None) -> Pass:
         """Compute the outputs."""
-        values = {**self.graph.initializers, **self._inputs(inputs)}
-        modules = self.modules()
-        if self.is_compiled:
-            whole = self.graph.call
-            if probe is not None:
-                probe.enter("", modules[""], [exact(values[name]) for name in whole.inputs])
-            values |= self._run_whole(values)
-            if probe is not None:
-                probe.leave([exact(values[name]) for name in whole.outputs])
-        else:
-            self._call(self.graph.call, values, probe, modules)
-        return Pass([exact(values[name]) for name in self.graph.call.outputs], None, {})
+        values = {**self.graph.initializers, **self.inputs(inputs)}
+        self._call(self.graph.call, values, probe)
+        return Pass([self.array_of(values[name]) for name in self.graph.call.outputs], None, {})
 
-    def dropout(self) -> dict[str, float]:
-        return {}
-
-    def _call(self, call: Call, values: dict[str, np.ndarray], probe: Probe | None, modules: Mapping[str, Any]) -> None:
+    def _call(self, call: Call, values: dict[str, np.ndarray], probe: Probe | None) -> None:
         """Compute the nodes of a module; what replaces its inputs does so for them alone."""
         before = {name: values[name] for name in call.inputs}
         if probe is not None:
             names = floats_first(call.inputs, values)
-            entry = probe.enter(call.name, modules[call.name], [exact(values[name]) for name in names])
+            entry = probe.enter(call.name, self.layers[call.name], [self.array_of(values[name]) for name in names])
             replace(values, names, entry)
+        if self.is_compiled:
+            values |= self._run_whole(values)
+        else:
+            self._run_nodes(call, values, probe)
+        values |= before
+        if probe is not None:
+            names = floats_first(call.outputs, values)
+            replace(values, names, probe.leave([self.array_of(values[name]) for name in names]))
+
+    def _run_nodes(self, call: Call, values: dict[str, np.ndarray], probe: Probe | None) -> None:
         position, inner = call.start, {each.start: each for each in call.calls}
         while position < call.end:
             if position in inner:
-                self._call(inner[position], values, probe, modules)
+                self._call(inner[position], values, probe)
                 position = inner[position].end
             else:
                 self._run_node(position, self.graph.nodes[position], values)
                 position += 1
-        values |= before
-        if probe is not None:
-            names = floats_first(call.outputs, values)
-            replace(values, names, probe.leave([exact(values[name]) for name in names]))
 
     def _run_node(self, number: int, node: Node, values: dict[str, np.ndarray]) -> None:
         given = {name: values[name] for name in node.inputs}
@@ -147,7 +130,7 @@ class Model:
         options.log_severity_level = 3  # errors
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[self.provider])
 
-    def _inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the inputs by the file's names, in its types."""
         own = self.graph.inputs
         named = inputs if inputs.keys() == own.keys() else dict(zip(own, inputs.values()))
@@ -166,7 +149,3 @@ def replace(values: dict[str, np.ndarray], names: Sequence[str], entry: Entry) -
     for name, value in zip(names, entry.values):
         if value is not None:
             values[name] = np.asarray(value, values[name].dtype)
-
-
-def exact(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float64) if array.dtype.kind == "f" else array

@@ -14,8 +14,7 @@ from paddle.autograd import PyLayer
 
 from zoo.data.errors import UserError
 from zoo.parity.probe import Probe
-from zoo.parity.recorders import common
-from zoo.parity.recorders.common import Objective, Pass, arguments, is_dropout, optimizers
+from zoo.parity.recorders.common import Imperative, Objective, Pass, arguments, is_dropout, optimizers
 
 DTYPES: dict[str, Any] = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 STATISTICS = ("_mean", "_variance")  # which Paddle lists among the parameters
@@ -58,7 +57,7 @@ class _Reported(PyLayer):
         return ctx.note(gradient)
 
 
-class Model(common.Model):
+class Model(Imperative):
     """A model in one precision on one device.
 
     Args:

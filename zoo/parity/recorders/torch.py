@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from zoo.parity.probe import Probe
-from zoo.parity.recorders import common
-from zoo.parity.recorders.common import Objective, Pass, arguments, is_dropout, optimizers
+from zoo.parity.recorders.common import Imperative, Objective, Pass, arguments, is_dropout, optimizers
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 VERSION = torch.__version__
@@ -45,7 +44,7 @@ class _Reported(torch.autograd.Function):
         return ctx.note(gradient), None, None
 
 
-class Model(common.Model):
+class Model(Imperative):
     """A model in one precision on one device.
 
     Args:
