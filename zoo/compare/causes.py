@@ -7,10 +7,12 @@ import numpy as np
 
 from zoo.compare.formulas import SLIPS
 from zoo.losses.segment import IGNORE_INDEX
-from zoo.parity.causes import named_factor, some
+from zoo.parity.causes import fit_factor, named_factor, some
 from zoo.trainer import numpy_ops
 
 DIGITS = 3  # a setting that someone wrote has no more
+STATISTIC_FIT = 1e-4  # largest relative deviation of running statistics, which may come from fp32
+BATCH_NORM_MOMENTUM = 0.1  # weight of a new batch in the running statistics
 Settings = Mapping[str, Any]
 
 
@@ -85,6 +87,25 @@ def _written(value: float) -> float:
 
 def _same(a: float, b: float) -> bool:
     return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+
+
+def of_statistic(name: str, before: np.ndarray, reference: np.ndarray, suspect: np.ndarray) -> str:
+    """Guess why a running mean or variance differs after an update."""
+    scale = fit_factor(reference - before, suspect - before, STATISTIC_FIT)
+    if scale is not None:
+        return (
+            "it has not changed"
+            if scale == 0
+            else f"the momentum is {round(1 - BATCH_NORM_MOMENTUM * scale, 6) + 0:g} (the old "  # + 0: of -0 it makes 0
+            f"value's weight) instead of {1 - BATCH_NORM_MOMENTUM:g}"
+        )
+    kept = (1 - BATCH_NORM_MOMENTUM) * before
+    scale = fit_factor(reference - kept, suspect - kept, STATISTIC_FIT)
+    if name.endswith("running_var") and scale is not None and 0.4 < scale < 2.5 and scale != 1:
+        count = 1 / (1 - scale) if scale < 1 else scale / (scale - 1)
+        kind = "biased" if scale < 1 else "unbiased"
+        return f"the variance of a batch is the {kind} one: of {count:.6g} values, {scale:.6g} times the others'"
+    return ""
 
 
 def of_update(deviations: Mapping[str, Mapping[str, Any]], momentum: float) -> str:

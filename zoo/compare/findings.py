@@ -7,8 +7,9 @@ import numpy as np
 
 from zoo.compare import causes
 from zoo.compare.formulas import NORM_ROUNDING
-from zoo.parity.causes import of_activation, of_gradient, of_statistic, some
-from zoo.parity.differences import Difference, Event, Records, computed_finer, differences, excess_rounding
+from zoo.compare.rounding import computed_finer, excess_rounding
+from zoo.parity.causes import of_activation, of_gradient, some
+from zoo.parity.differences import Difference, Event, Records, differences
 from zoo.parity.record import CLIPPED, Record
 
 
@@ -216,7 +217,7 @@ def _cause(event: Event, proofs: Records, reference: str, suspect: str) -> str:
     if event.part == "loss":
         return causes.of_loss(float(x), float(y), a.settings)
     if event.part == "statistic":
-        return of_statistic(event.name, a.get(f"initial/{event.name}"), x, y)
+        return causes.of_statistic(event.name, a.get(f"initial/{event.name}"), x, y)
     return of_gradient(np.atleast_1d(x), np.atleast_1d(y), causes.factors(a.settings))
 
 

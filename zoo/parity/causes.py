@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 FIT = 1e-6  # largest relative deviation of numbers that fit a hypothesis
-STATISTIC_FIT = 1e-4  # the same for running statistics, which may come from fp32
 UNEXPLAINED = 1e-2  # largest share of the difference that a hypothesis leaves
 TINY = 1e-300
-BATCH_NORM_MOMENTUM = 0.1  # weight of a new batch in the running statistics
 
 
 def of_activation(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[str, float]) -> str:
@@ -46,27 +44,8 @@ def of_gradient(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[str
     return _factor(reference, suspect, factors)
 
 
-def of_statistic(name: str, before: np.ndarray, reference: np.ndarray, suspect: np.ndarray) -> str:
-    """Guess why a running mean or variance differs after an update."""
-    scale = _fit_factor(reference - before, suspect - before, STATISTIC_FIT)
-    if scale is not None:
-        return (
-            "it has not changed"
-            if scale == 0
-            else f"the momentum is {round(1 - BATCH_NORM_MOMENTUM * scale, 6) + 0:g} (the old "  # + 0: of -0 it makes 0
-            f"value's weight) instead of {1 - BATCH_NORM_MOMENTUM:g}"
-        )
-    kept = (1 - BATCH_NORM_MOMENTUM) * before
-    scale = _fit_factor(reference - kept, suspect - kept, STATISTIC_FIT)
-    if name.endswith("running_var") and scale is not None and 0.4 < scale < 2.5 and scale != 1:
-        count = 1 / (1 - scale) if scale < 1 else scale / (scale - 1)
-        kind = "biased" if scale < 1 else "unbiased"
-        return f"the variance of a batch is the {kind} one: of {count:.6g} values, {scale:.6g} times the others'"
-    return ""
-
-
 def _factor(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[str, float]) -> str:
-    factor = _fit_factor(reference, suspect)
+    factor = fit_factor(reference, suspect)
     if factor is None:
         return ""
     if f"{factor:.6g}" == "1":
@@ -161,7 +140,7 @@ def _normalization(reference: np.ndarray, suspect: np.ndarray) -> str:
     return "each channel has a factor and an offset: statistics, weight or bias of a normalization"
 
 
-def _fit_factor(reference: np.ndarray, suspect: np.ndarray, fit: float = FIT) -> float | None:
+def fit_factor(reference: np.ndarray, suspect: np.ndarray, fit: float = FIT) -> float | None:
     """Return k if the suspect is k times the reference, else None."""
     if reference.shape != suspect.shape:
         return None

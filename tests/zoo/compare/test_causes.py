@@ -1,4 +1,4 @@
-"""zoo/compare/causes.py: every hypothesis on a loss."""
+"""zoo/compare/causes.py: every hypothesis on a loss and on running statistics."""
 
 import numpy as np
 import pytest
@@ -80,3 +80,32 @@ def test_weight_of_the_auxiliary_loss(average, weight):
     )
     guess = guess_at_loss(reference, suspect, [main, auxiliary], labels, aux_weight=0.4)
     assert guess == f"the auxiliary loss has the weight {weight:g} instead of 0.4"
+
+
+def statistics(momentum=0.9, correction=1.0):
+    """Return the values before and after an update, from 32 values of each of 6 channels."""
+    before, batch = np.full(6, 1.0), np.random.default_rng(3).uniform(0.2, 3, 6)
+    return before, momentum * before + (1 - momentum) * correction * batch
+
+
+@pytest.mark.parametrize("name", ["bn.running_mean", "bn.running_var"])
+@pytest.mark.parametrize("momentum", [0.99, 0.1, 0.95, 0.0, 0.899])
+def test_momentum_of_statistics(name, momentum):
+    before, reference = statistics()
+    found = causes.of_statistic(name, before, reference, statistics(momentum)[1])
+    value = float(found.removeprefix("the momentum is ").partition(" ")[0])
+    assert value == pytest.approx(momentum, abs=1e-9)
+    assert found.endswith(" (the old value's weight) instead of 0.9")
+
+
+@pytest.mark.parametrize("count", [2, 4, 32, 3136])
+def test_biased_variance(count):
+    before, reference = statistics(correction=count / (count - 1))
+    biased = statistics()[1]
+    text = "the variance of a batch is the {} one: of {} values, {:.6g} times the others'"
+    scale = (count - 1) / count
+    found = causes.of_statistic("bn.running_var", before, reference, biased)
+    assert found == text.format("biased", count, scale)
+    found = causes.of_statistic("bn.running_var", before, biased, reference)
+    assert found == text.format("unbiased", count, 1 / scale)
+    assert causes.of_statistic("bn.running_mean", before, reference, biased) == ""  # means have no such thing

@@ -1,0 +1,156 @@
+"""Rounding in excess: of values and gradients in fp32 and in 16 bits, and types that have more bits."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import proofs
+from zoo.compare.rounding import computed_finer, excess_rounding
+from zoo.parity.differences import differences
+
+
+@pytest.fixture
+def right():
+    return proofs.make(proofs.RIGHT)
+
+
+def test_rounding_in_excess_is_found():
+    fp64, fp32 = proofs.planted(is_coarse=True)
+    assert not any(d.is_beyond for d in differences(fp64, fp32))
+    found = [d for d in excess_rounding(fp64, fp32) if d.is_beyond]
+    assert (found[0].event.name, found[0].event.part, found[0].apart) == ("stage.conv", "output", ("paddle",))
+    assert 1e-5 < found[0].relative < 1e-2
+
+
+def test_no_rounding_in_excess(right):
+    found = excess_rounding(*right)
+    assert not any(d.is_beyond or d.apart for d in found) and len(found) == 2 * 10 + 1 + 2 + 5  # gradients last
+    stages = {(d.event.stage, d.event.part) for d in found}
+    assert ("update 2", "gradient") not in stages and ("update 2", "loss") not in stages
+
+
+@pytest.mark.parametrize("factor, is_found", [(1.01, False), (1.05, True), (-1.0, True)])
+def test_a_gradient_of_another_length_in_fp32_is_found(right, factor, is_found):
+    fp64, fp32 = right
+    key = next(key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/stage.conv"))
+    changed = {**fp32["torch"].excerpts, key: factor * fp32["torch"].excerpts[key]}
+    fp32 = {**fp32, "torch": fp32["torch"]._replace(excerpts=changed)}
+    found = [d for d in excess_rounding(fp64, fp32) if d.is_beyond]
+    assert [d.apart for d in found] == [("torch",)] * is_found
+
+
+@pytest.mark.parametrize(
+    "factors, apart",
+    [
+        ({"torch": 1.1, "paddle": 1.015, "mindspore": 1.015}, ()),
+        ({"torch": 1.5, "paddle": 1.015, "mindspore": 1.015}, ("torch",)),
+        ({"torch": 1.05, "paddle": 1.05, "mindspore": 1.05}, ("torch", "paddle", "mindspore")),  # a fault of all
+    ],
+)
+def test_a_gradient_that_all_round_much(right, factors, apart):
+    fp64, fp32 = right
+    key = next(key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/stage.conv"))
+    for title, factor in factors.items():
+        fp32 = proofs.edit(fp32, title, key, lambda values, factor=factor: factor * values)
+    found = [d.apart for d in excess_rounding(fp64, fp32) if d.is_beyond]
+    assert [{*titles} for titles in found] == [{*apart}] * bool(apart)
+
+
+def test_the_gradient_of_one_number_may_be_rounded_more(right):
+    fp64, fp32 = right
+    key = next(key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/stage.conv"))
+    for shape, is_found in (((1,), False), ((2,), True)):
+        of_one = {t: r._replace(shapes={**r.shapes, key: shape}) for t, r in fp64.items()}
+        scaled = proofs.edit(fp32, "torch", key, lambda values: 1.05 * values)
+        found = [d.apart for d in excess_rounding(of_one, scaled) if d.is_beyond]
+        assert found == [("torch",)] * is_found
+
+
+@pytest.mark.parametrize("factor, is_found", [(0.95, False), (0.8, True)])
+def test_a_factor_of_all_gradients_in_16_bits_is_found(right, factor, is_found):
+    fp64, fp32 = right
+    keys = [key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/")]
+    scaled = {key: factor * fp32["torch"].excerpts[key] for key in keys}
+    mixed = fp32["torch"]._replace(precision="bf16", excerpts={**fp32["torch"].excerpts, **scaled})
+    found = [d for d in excess_rounding(fp64, {"torch": mixed}, fp32) if d.is_beyond]
+    assert bool(found) == is_found and {d.event.part for d in found} <= {"gradient"}
+
+
+def test_a_gradient_that_fp32_amplifies_may_differ_in_16_bits(right):
+    fp64, fp32 = right
+    key = next(key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/stage.conv"))
+
+    def scaled(factor, precision):
+        record = fp32["torch"]
+        return {
+            "torch": record._replace(
+                precision=precision, excerpts={**record.excerpts, key: factor * fp64["torch"].excerpts[key]}
+            )
+        }
+
+    for excess, is_found in ((1e-7, True), (1e-4, False)):
+        found = excess_rounding(fp64, scaled(3.0, "bf16"), scaled(1 + excess, "fp32"))
+        assert any(d.is_beyond for d in found) == is_found
+
+
+@pytest.mark.parametrize(
+    "rounding, along, is_found", [(1e-6, 1.4, False), (1e-6, 1.8, True), (3e-6, 1.8, False), (3e-6, 5.0, True)]
+)
+def test_a_gradient_of_few_numbers_whose_terms_cancel_may_differ_more_in_16_bits(rounding, along, is_found, right):
+    """All of the rounding lies along them; in fp32, the others are rounded by 1e-6."""
+    fp64, fp32 = right
+    keys = [key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/")]
+    key = "update 1/gradient/stage.bn.weight"
+    assert fp64["torch"].get(key).size < 9
+
+    def scaled(precision, factors):
+        excerpts = {each: (1 + factors.get(each, 0.0)) * fp64["torch"].excerpts[each] for each in keys}
+        return {"torch": fp32["torch"]._replace(precision=precision, excerpts={**fp32["torch"].excerpts, **excerpts})}
+
+    in_fp32 = scaled("fp32", {**dict.fromkeys(keys, 1e-6), key: rounding})
+    found = excess_rounding(fp64, scaled("bf16", {key: along}), in_fp32)
+    assert any(d.is_beyond for d in found) == is_found
+
+
+def in_16_bits(fp64, change):
+    """Return records in fp16 whose values are those of fp64, rounded and changed: change(title, key, values)."""
+    return {
+        title: record._replace(
+            precision="fp16",
+            excerpts={
+                key: change(title, key, values.astype(np.float16).astype(np.float64))
+                for key, values in record.excerpts.items()
+            },
+        )
+        for title, record in fp64.items()
+    }
+
+
+@pytest.mark.parametrize("factors, found", [((1.15, 1.15), ()), ((1.15, 1.0), ("torch", "paddle")), ((1.03, 1.0), ())])
+def test_gradients_in_one_16_bit_type_are_compared_with_each_other(factors, found, right):
+    """Rounding that both frameworks have is that of the type; of two that part, either may be wrong."""
+    of_two = [{title: records[title] for title in ("torch", "paddle")} for records in right]
+    scale = dict(zip(("torch", "paddle"), factors))
+    mixed = in_16_bits(of_two[0], lambda title, key, x: x * scale[title] if key == "update 1/gradient/fc.weight" else x)
+    apart = [d.apart for d in excess_rounding(of_two[0], mixed, of_two[1]) if d.is_beyond]
+    assert apart == [found] * bool(found)
+
+
+def test_outputs_that_are_rounded_by_more_than_in_another_framework(right):
+    fp64, fp32 = right
+
+    def change(title, key, values):
+        is_coarse = title == "torch" and key.startswith("training/3/out")
+        return values + is_coarse * 0.01 * np.abs(values).max()  # 10 units, within what a framework alone may have
+
+    found = [d for d in excess_rounding(fp64, in_16_bits(fp64, change), fp32) if d.is_beyond]
+    assert [d.apart for d in found] == [("torch",)] and found[0].event.name == "stage.bn"
+
+
+def test_a_framework_that_computes_in_more_than_16_bits(right):
+    fp64, fp32 = right
+    mixed = in_16_bits(fp64, lambda title, key, values: values)
+    assert computed_finer(fp64, mixed) == []
+    fine = {**mixed, "paddle": fp32["paddle"]._replace(precision="fp16")}
+    assert computed_finer(fp64, fine) == ["paddle"]
+    other_type = {**mixed, "torch": mixed["torch"]._replace(precision="bf16")}  # fp16 in place of bf16
+    assert computed_finer(fp64, other_type) == ["torch"]

@@ -1,0 +1,165 @@
+"""Rounding of a run's own precision that is in excess: code that no comparison in fp64 reaches."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from zoo.parity.differences import Difference, Event, Records, events, magnitude_of, rounding
+from zoo.parity.record import ACCUMULATED, ROUNDING_UNITS, Record
+
+# What rounding changes little: not gradients, since it opens and closes ReLUs, nor what follows an update.
+STEADY = {
+    ("training", "input"),
+    ("training", "output"),
+    ("evaluation", "input"),
+    ("evaluation", "output"),
+    ("update 1", "loss"),
+    ("update 1", "statistic"),
+    (ACCUMULATED, "loss"),
+    (ACCUMULATED, "statistic"),
+}
+EXCESS = 100.0  # a framework's rounding in fp32 as a multiple of that of the others, to be reported
+EXCESS_FLOOR = {"fp32": 64, "fp16": 32, "bf16": 32}  # units of the largest value: rounding that is never reported
+# Part of a gradient by which it may be longer or shorter than in fp64, and its distance from that: rounding opens and
+# closes ReLUs. In the demos, lengths differ by up to 0.002 in fp32 and 0.2 in bf16.
+GRADIENT_SHARES = {"fp32": (0.02, 0.2), "fp16": (0.1, 0.2), "bf16": (0.75, 1.5)}
+# The same between two frameworks in one 16-bit type, whose rounding is largely common: in resnet50_demo 0.013 in fp16,
+# for a bias 0.07, where both are 0.2 away from fp64. The distance from fp64 may then be COMMON_ROUNDING times as large.
+PAIR_SHARES = {"fp16": (0.05, 0.15), "bf16": (0.3, 0.8)}
+COMMON_ROUNDING = 3.0
+# Outputs in one 16-bit type: units, and a multiple of another framework's rounding, that one may have.
+PAIR_UNITS, PAIR_EXCESS = 2.0, 4.0
+LEAST_UNITS = 0.1  # rounding of the coarsest output of a network: less means that it is computed in more bits
+GRADIENT_EXCESS = 10.0  # a gradient's deviation in fp32 as a multiple of another framework's, to be reported
+SINGLE_SAFETY = 10.0  # the gradient of one number, a sum over whole activations, may deviate so many times as far
+COMMON_SHARE = 0.2  # of these, by which three quarters of all matrices or vectors may be longer, or shorter
+DEVIATIONS = 3.0  # standard deviations of the part of rounding along a gradient, in 16 bits
+GRADIENT_SAFETY = 8.0  # a gradient in 16 bits may differ by so many times what its rounding in fp32 lets expect
+LOSS_UNITS = 8  # units of 16 bits: rounding of a loss, a mean over samples, that is never reported
+NO_GRADIENT = 1e-6  # of the largest gradient: 0 but for rounding
+
+
+def excess_rounding(proofs: Records, rounded: Records, finer: Records | None = None) -> list[Difference]:
+    """Find tensors of the forward passes and gradients that a framework rounds by far more than it should.
+
+    In fp32 that is far more than the other frameworks do, in 16 bits more than the operations of a network explain.
+    Args:
+        proofs: in fp64.
+        rounded: in another precision, by the same titles.
+        finer: in fp32, if the other precision has 16 bits.
+    """
+    found: list[Difference] = []
+    order = [
+        event._replace(keys={title: key for title, key in event.keys.items() if title in rounded})
+        for event in events(proofs)
+    ]
+    gradients = [event for event in order if (event.stage, event.part) == ("update 1", "gradient")]
+    largest_gradient = max((magnitude_of(proofs, event) for event in gradients), default=0.0)
+    gradients = [event for event in gradients if magnitude_of(proofs, event) > NO_GRADIENT * largest_gradient]
+    errors = {title: _gradient_errors(title, gradients, proofs, rounded, finer or {}) for title in rounded}
+    for event in order:
+        titles = [title for title in event.keys if proofs[title].precision == "fp64"]
+        if event.stage == ACCUMULATED:
+            titles = [title for title in titles if event.keys[title] in rounded[title].shapes]
+        magnitude = magnitude_of(proofs, event)
+        is_fp32 = any(rounded[title].precision == "fp32" for title in titles)
+        if (event.stage, event.part) in STEADY and len(titles) > is_fp32:
+            sizes = {title: rounding(proofs[title], rounded[title], event.keys[title]) for title in titles}
+            limits = {title: _value_limit(title, event, sizes, rounded, magnitude) for title in titles}
+        elif event in gradients:
+            units = {title: magnitude * GRADIENT_SHARES[rounded[title].precision][0] for title in titles}
+            sizes = {title: units[title] * errors[title][event.name] for title in titles}
+            limits = {title: _gradient_limit(title, sizes, units) for title in titles} if is_fp32 else units
+        else:
+            continue
+        apart = tuple(title for title in titles if not sizes[title] <= limits[title])
+        found += [Difference(event, sizes[title], limits[title], magnitude, apart) for title in apart[:1] or titles[:1]]
+    return found
+
+
+def computed_finer(proofs: Records, mixed: Records) -> list[str]:
+    """Return the frameworks whose outputs in training are nearer to fp64 than their 16-bit type can be."""
+    outputs = [event for event in events(proofs) if (event.stage, event.part) == ("training", "output")]
+    found = []
+    for title, record in mixed.items():
+        own = [event for event in outputs if title in event.keys and proofs[title].precision == "fp64"]
+        sizes = [
+            rounding(proofs[title], record, event.keys[title]) / magnitude
+            for event in own
+            if (magnitude := magnitude_of(proofs, event))
+        ]
+        if sizes and max(sizes) < LEAST_UNITS * ROUNDING_UNITS[record.precision]:
+            found.append(title)
+    return found
+
+
+def _value_limit(title: str, event: Event, sizes: Mapping[str, float], rounded: Records, magnitude: float) -> float:
+    """Return the rounding of a value that is not reported, given that of every framework."""
+    precision = rounded[title].precision
+    if precision == "fp32":
+        return EXCESS_FLOOR[precision] * ROUNDING_UNITS[precision] * magnitude + EXCESS * min(sizes.values())
+    unit = ROUNDING_UNITS[precision] * magnitude
+    peers = [size for each, size in sizes.items() if each != title and rounded[each].precision == precision]
+    floor = (LOSS_UNITS if event.part == "loss" else EXCESS_FLOOR[precision]) * unit
+    return min(floor, PAIR_UNITS * unit + PAIR_EXCESS * max(peers)) if peers and event.stage == "training" else floor
+
+
+def _gradient_limit(title: str, sizes: Mapping[str, float], units: Mapping[str, float]) -> float:
+    """Return the rounding of a gradient in fp32 that is not reported.
+
+    It is a multiple of that of another framework within the unit: beyond it, all may have the same fault.
+    """
+    others = [size for other, size in sizes.items() if other != title and size <= units[title]]
+    return max(units[title], GRADIENT_EXCESS * max(others, default=0.0))
+
+
+def _gradient_errors(
+    title: str, gradients: Sequence[Event], proofs: Records, rounded: Records, finer: Records
+) -> dict[str, float]:
+    """Return by which multiple of what rounding explains each gradient of a framework differs from that in fp64.
+
+    Or from that of the nearest framework with the same 16 bits, which is more accurate. A gradient whose terms cancel
+    is rounded more, in 16 bits as in fp32. Rounding has no direction: of a few numbers, it may all lie along them.
+    """
+    precision, found, along, apart = rounded[title].precision, {}, {}, {}
+    gradients = [event for event in gradients if title in event.keys]
+    in_fp32: dict[str, np.ndarray] = {}
+    if title in finer:
+        in_fp32 = {
+            event.name: np.abs(_deviations(proofs[title], finer[title], event.keys[title])) for event in gradients
+        }
+    usual = float(np.median([distance for _, distance in in_fp32.values()])) if in_fp32 else 0.0
+    for event in gradients:
+        limits, key = np.array(GRADIENT_SHARES[precision]), event.keys[title]
+        size = math.prod(proofs[title].shapes[key])
+        safety = SINGLE_SAFETY if size == 1 else 1.0
+        if title in finer:
+            safety *= max(1.0, in_fp32[event.name][1] / usual) if usual else 1.0
+        limits *= safety
+        if title in finer:
+            growth = GRADIENT_SAFETY * ROUNDING_UNITS[precision] / ROUNDING_UNITS["fp32"]
+            limits = np.maximum(limits, growth * in_fp32[event.name])
+        peers = [each for each in event.keys if each != title and precision == rounded[each].precision != "fp32"]
+        if peers:
+            limits *= COMMON_ROUNDING
+            pairs = [np.abs(_deviations(proofs[title], rounded[title], key, rounded[peer])) for peer in peers]
+            apart[event.name] = min(float((pair / PAIR_SHARES[precision]).max()) for pair in pairs) / safety
+        deviations = _deviations(proofs[title], rounded[title], key)
+        along[event.name] = float(deviations[0] / limits[0])
+        if title in finer:
+            limits[0] = max(limits[0], limits[1] * min(1.0, DEVIATIONS / math.sqrt(size)))
+        found[event.name] = np.abs(deviations / limits)
+    kinds = {name: len(proofs[title].shapes[f"update 1/gradient/{name}"]) > 1 for name in found}
+    common = {}
+    for kind in set(kinds.values()):
+        lengths = sorted(along[name] for name in along if kinds[name] == kind)
+        common[kind] = max(0.0, lengths[len(lengths) // 4], -lengths[-1 - len(lengths) // 4]) / COMMON_SHARE
+    return {name: float(np.max([*both, common[kinds[name]], apart.get(name, 0.0)])) for name, both in found.items()}
+
+
+def _deviations(proof: Record, rounded: Record, key: str, other: Record | None = None) -> np.ndarray:
+    """Return by which parts of itself in fp64 a gradient is longer than there, or than another, and away from that."""
+    reference, difference = proof.get(key).ravel(), (rounded.get(key) - (other or proof).get(key)).ravel()
+    power = float(reference @ reference)
+    return np.array([float(difference @ reference) / power, math.sqrt(float(difference @ difference) / power)])
