@@ -1,10 +1,13 @@
-"""Alignment of two sequences in order."""
+"""Alignment of two sequences in order, and groups of their elements."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 TOLERANCE = 1e-9  # of a sum of scores
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 class Alignment(NamedTuple):
@@ -41,3 +44,11 @@ def _sums(scores: np.ndarray) -> np.ndarray:
         paired = np.where(row > 0, sums[i, :-1] + row, 0)
         sums[i + 1, 1:] = np.maximum.accumulate(np.maximum(sums[i, 1:], paired))
     return sums
+
+
+def grouped(values: Iterable[T], describe: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return values by what describes them, in their order."""
+    groups: dict[K, list[T]] = {}
+    for value in values:
+        groups.setdefault(describe(value), []).append(value)
+    return groups

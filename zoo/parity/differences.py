@@ -73,10 +73,7 @@ def backward_order(record: Record, names: Iterable[str]) -> list[str]:
 
 def _pass_events(records: Records, title: str) -> Iterator[Event]:
     """Yield inputs and outputs of the modules of a forward pass, as they are computed."""
-    by_name = {
-        record: {(call.name, call.occurrence): call for call in records[record].passes.get(title, [])}
-        for record in records
-    }
+    by_name = {record: {call.identity: call for call in records[record].passes.get(title, [])} for record in records}
     first = next(iter(records.values()))
     ticks: list[tuple[int, Call, str]] = []
     for call in first.passes[title]:
@@ -84,7 +81,7 @@ def _pass_events(records: Records, title: str) -> Iterator[Event]:
     ticks.sort(key=lambda tick: tick[0])
     backward = [(position, call, f"d{kind}") for position, call, kind in reversed(ticks)]
     for _, call, kind in (*ticks, *backward):
-        identity = call.name, call.occurrence
+        identity = call.identity
         calls = {record: same[identity] for record, same in by_name.items() if identity in same}
         for i in range(min(other.inputs if "in" in kind else other.outputs for other in calls.values())):
             keys = {record: f"{other.key}/{kind}{i}" for record, other in calls.items()}

@@ -12,8 +12,7 @@ import numpy as np
 from zoo.data.errors import UserError, known_names
 from zoo.parity import inputs as input_values
 from zoo.parity import losses, mapping, match, nesting, updates
-from zoo.parity.probe import Identity
-from zoo.parity.record import Record
+from zoo.parity.record import Identity, Record
 from zoo.parity.record import load as load_record
 from zoo.parity.session import Session
 from zoo.parity.side import Side, parse, spec_of

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -10,13 +10,9 @@ import numpy as np
 
 from zoo.data.errors import UserError, parsing, similar_name
 from zoo.parity import alignment, layouts, mapping, nesting, packs
+from zoo.parity.alignment import grouped
 from zoo.parity.mapping import Match, Source
-from zoo.parity.mapping import convert as convert
-from zoo.parity.mapping import load as load
-from zoo.parity.mapping import revert as revert
-from zoo.parity.mapping import save as save
-from zoo.parity.nesting import Key
-from zoo.parity.record import Call
+from zoo.parity.record import Call, Identity
 
 DROPOUT, NORMALIZATION, POOLING = "dropout", "normalization", "pooling"
 KINDS = {  # classes of layers, by what their names hold; the first that fits
@@ -88,6 +84,10 @@ class Item(NamedTuple):
     source: tuple[int, ...] = ()
     part: str = ""
 
+    @property
+    def identity(self) -> Identity:
+        return self.module, self.occurrence
+
 
 def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = None) -> Match:
     """Find the source of every tensor of a model, and the counterparts of its calls.
@@ -154,14 +154,14 @@ def require_complete(matched: Match, title: str, option: str) -> None:
         )
 
 
-def _whole(ours: Sequence[Item], theirs: Sequence[Item], pairs: Mapping[int, int]) -> dict[Key, Key]:
+def _whole(ours: Sequence[Item], theirs: Sequence[Item], pairs: Mapping[int, int]) -> dict[Identity, Identity]:
     """Return the calls of paired items that are whole modules on both sides."""
     parts = [
-        {key for key, count in Counter((item.module, item.occurrence) for item in items).items() if count > 1}
-        | {(item.module, item.occurrence) for item in items if any("|" in tensor.name for tensor in item.tensors)}
+        {key for key, count in Counter(item.identity for item in items).items() if count > 1}
+        | {item.identity for item in items if any("|" in tensor.name for tensor in item.tensors)}
         for items in (ours, theirs)
     ]
-    keys = {(theirs[j].module, theirs[j].occurrence): (ours[i].module, ours[i].occurrence) for j, i in pairs.items()}
+    keys = {theirs[j].identity: ours[i].identity for j, i in pairs.items()}
     return {b: a for b, a in keys.items() if a not in parts[0] and b not in parts[1]}
 
 
@@ -179,9 +179,7 @@ def _items(outline: Outline, tensors: Sequence[Tensor]) -> list[Item]:
     Args:
         tensors: those of the outline, some of them packed.
     """
-    owned: dict[str, list[Tensor]] = {}
-    for tensor in tensors:
-        owned.setdefault(tensor.module, []).append(tensor)
+    owned = grouped(tensors, lambda tensor: tensor.module)
     in_packs = {tensor.module for tensor in outline.tensors} - owned.keys()
     items = []
     for call, is_leaf in nesting.with_leaves(outline.calls):
@@ -338,12 +336,13 @@ def _scores(ours: Sequence[Item], theirs: Sequence[Item], anchors: Mapping[str, 
 
 def _by_description(items: Sequence[Item]) -> dict[tuple, list[int]]:
     """Return the indices of the items that are the same but for their names."""
-    groups: dict[tuple, list[int]] = {}
-    for i, item in enumerate(items):
+
+    def described(i: int) -> tuple:
+        item = items[i]
         tensors = tuple(t._replace(name=t.role, module="", kind="") for t in item.tensors)
-        source = () if tensors else item.source
-        groups.setdefault((item.kind, item.shape, source, tensors), []).append(i)
-    return groups
+        return item.kind, item.shape, () if tensors else item.source, tensors
+
+    return grouped(range(len(items)), described)
 
 
 @cache
@@ -403,7 +402,7 @@ def _pair_rest(
         return [_loose(side, found) for side, found in sides]
 
     for describe in (lambda tensor: (tensor.role, tensor.shape), lambda tensor: tensor.shape):
-        groups = [_grouped(side, describe) for side in left()]
+        groups = [grouped(side, describe) for side in left()]
         for key in groups[0].keys() & groups[1].keys():
             if len(groups[0][key]) == len(groups[1][key]):
                 pairs = zip(groups[0][key], groups[1][key], strict=True)
@@ -425,13 +424,6 @@ def _loose(tensors: Sequence[Tensor], found: Collection[str]) -> list[Tensor]:
 
 def _parent(name: str) -> str:
     return name.rpartition(".")[0]
-
-
-def _grouped(tensors: Sequence[Tensor], describe: Callable[[Tensor], Any]) -> dict[Any, list[Tensor]]:
-    groups: dict[Any, list[Tensor]] = {}
-    for tensor in tensors:
-        groups.setdefault(describe(tensor), []).append(tensor)
-    return groups
 
 
 def _tied(reference: Outline, other: Outline, tensors: Mapping[str, Source]) -> dict[str, Source]:
@@ -476,10 +468,10 @@ def _is_channels_last(outline: Outline) -> bool:
 
 
 def _calls(
-    reference: Outline, other: Outline, tensors: Mapping[str, Source], pairs: Mapping[Key, Key]
-) -> dict[Key, Key]:
+    reference: Outline, other: Outline, tensors: Mapping[str, Source], pairs: Mapping[Identity, Identity]
+) -> dict[Identity, Identity]:
     """Return the counterparts of calls: of items, of modules with the same tensors, of dropout, of the model itself."""
-    ours, theirs = ({(call.name, call.occurrence) for call in side.calls} for side in (reference, other))
+    ours, theirs = ({call.identity for call in side.calls} for side in (reference, other))
     found = {b: a for b, a in pairs.items() if a in ours and b in theirs}
     held = {name: frozenset(source.names) for name, source in tensors.items()}
     used = {name: frozenset((name,)) for names in held.values() for name in names}
@@ -489,7 +481,7 @@ def _calls(
     return nodes | found | roots
 
 
-def _nodes(outline: Outline, held: Mapping[str, frozenset[str]], paired: Collection[Key]) -> list[nesting.Node]:
+def _nodes(outline: Outline, held: Mapping[str, frozenset[str]], paired: Collection[Identity]) -> list[nesting.Node]:
     by_module: dict[str, frozenset[str]] = {}
     for tensor in outline.tensors:
         by_module[tensor.module] = by_module.get(tensor.module, frozenset()) | held.get(tensor.name, frozenset())

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from zoo.parity.alignment import grouped
 from zoo.parity.differences import Records, differences
-from zoo.parity.record import Call, Record
+from zoo.parity.record import Call, Identity, Record
 
-Key = tuple[str, int]  # module, occurrence
 EVALUATION = "evaluation"  # title of a pass
 ACTIVATION = 0.01  # of the largest value: an epsilon, or the rounding of many layers, changes less
 ROUNDING = 1e-5  # of fp32, of the largest value of a tensor
@@ -23,36 +23,29 @@ class Node(NamedTuple):
             module and the other a function, a block may end before or behind it.
     """
 
-    key: Key
+    key: Identity
     shape: tuple[int, ...]
     tensors: frozenset[str]
     is_closed: bool
 
 
-def align(reference: Sequence[Node], other: Sequence[Node]) -> dict[Key, Key]:
+def align(reference: Sequence[Node], other: Sequence[Node]) -> dict[Identity, Identity]:
     """Pair the calls that hold the same tensors, as many on both sides, in order: the outer first."""
-    pairs, (ours, theirs) = dict[Key, Key](), map(_by_tensors, (reference, other))
+    pairs = dict[Identity, Identity]()
+    ours, theirs = (grouped(nodes, lambda node: node.tensors) for nodes in (reference, other))
     for tensors in ours.keys() & theirs.keys():
-        if len(ours[tensors]) == len(theirs[tensors]):
+        if tensors and len(ours[tensors]) == len(theirs[tensors]):
             for a, b in zip(ours[tensors], theirs[tensors], strict=True):
                 if a.is_closed and b.is_closed and a.shape == b.shape:
                     pairs[b.key] = a.key
     return pairs
 
 
-def _by_tensors(nodes: Sequence[Node]) -> Mapping[frozenset[str], list[Node]]:
-    groups: dict[frozenset[str], list[Node]] = {}
-    for node in nodes:
-        if node.tensors:
-            groups.setdefault(node.tensors, []).append(node)
-    return groups
-
-
 def nodes(
     calls: Sequence[Call],
     shapes: Sequence[tuple[int, ...]],
     tensors: Mapping[str, frozenset[str]],
-    paired: Collection[Key],
+    paired: Collection[Identity],
     ignored: Collection[str],
 ) -> list[Node]:
     """Return the nodes of the calls that have no counterpart yet.
@@ -64,10 +57,10 @@ def nodes(
     """
     has_leaves = list(with_leaves(calls))
     leaves = [(call.span[0], call) for call, is_leaf in has_leaves if is_leaf and call.name not in ignored]
-    closed = [(call.name, call.occurrence) in paired or bool(tensors.get(call.name)) for _, call in leaves]
+    closed = [call.identity in paired or bool(tensors.get(call.name)) for _, call in leaves]
     found = []
     for (call, is_leaf), shape in zip(has_leaves, shapes, strict=True):
-        key = call.name, call.occurrence
+        key = call.identity
         if key not in paired and (not is_leaf or call.name in tensors):
             inside = [i for i, (start, _) in enumerate(leaves) if call.span[0] <= start < call.span[1]]
             ends = {inside[0] - 1, inside[0], inside[-1], inside[-1] + 1} if inside else set()
@@ -80,10 +73,10 @@ def nodes(
 def between(
     reference: Sequence[Call],
     other: Sequence[Call],
-    pairs: Mapping[Key, Key],
+    pairs: Mapping[Identity, Identity],
     names: Collection[str],
     other_names: Collection[str],
-) -> dict[Key, Key]:
+) -> dict[Identity, Identity]:
     """Pair calls of modules of which two paired calls have as many between them on both sides.
 
     Args:
@@ -100,12 +93,12 @@ def between(
 
 
 def _by_gap(
-    calls: Sequence[Call], pairs: Mapping[Key, Key], names: Collection[str]
-) -> dict[tuple[Key | None, Key | None], list[Key]]:
+    calls: Sequence[Call], pairs: Mapping[Identity, Identity], names: Collection[str]
+) -> dict[tuple[Identity | None, Identity | None], list[Identity]]:
     """Return the calls of some modules by the paired leaves before and behind them."""
-    gaps, waiting, last = dict[tuple[Key | None, Key | None], list[Key]](), list[Key](), None
+    gaps, waiting, last = dict[tuple[Identity | None, Identity | None], list[Identity]](), list[Identity](), None
     for call, is_leaf in with_leaves(calls):
-        key = call.name, call.occurrence
+        key = call.identity
         if is_leaf and call.name in names:
             waiting.append(key)
         elif is_leaf and key in pairs:
@@ -125,7 +118,7 @@ def is_within(name: str, module: str) -> bool:
     return not module or name == module or name.startswith(module + ".")
 
 
-def ending_elsewhere(proofs: Records, rounded: Records) -> set[Key]:
+def ending_elsewhere(proofs: Records, rounded: Records) -> set[Identity]:
     """Return the calls whose outputs differ in evaluation mode although those of the model agree.
 
     One of the two modules ends behind something that follows the other: an activation, the scale of a residual.
@@ -138,15 +131,15 @@ def ending_elsewhere(proofs: Records, rounded: Records) -> set[Key]:
     if any(each.is_beyond for each in found if not each.event.name):
         return set()
     beyond = [each.event.calls for each in found if each.is_beyond and each.relative > ACTIVATION]
-    return {(call.name, call.occurrence) for calls in beyond for call in calls.values()}
+    return {call.identity for calls in beyond for call in calls.values()}
 
 
-def holding_what_follows(reference: Record, other: Record) -> set[Key]:
+def holding_what_follows(reference: Record, other: Record) -> set[Identity]:
     """Return the calls whose outputs are what follows that of the reference, where both have the same inputs."""
-    calls, found = reference.passes[EVALUATION], set[Key]()
-    partners = {(call.name, call.occurrence): call for call in other.passes[EVALUATION]}
+    calls, found = reference.passes[EVALUATION], set[Identity]()
+    partners = {call.identity: call for call in other.passes[EVALUATION]}
     for i, call in enumerate(calls):
-        key = call.name, call.occurrence
+        key = call.identity
         following = next((each for each in calls[i + 1 :] if each.span[0] > call.span[1]), None)
         if call.outputs and key in partners and following and following.inputs:
             own, result = other.get(f"{partners[key].key}/out0"), reference.get(f"{call.key}/out0")
@@ -161,10 +154,8 @@ def _is_close(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and bool(np.abs(a - b).max(initial=0.0) <= ROUNDING * np.abs(b).max(initial=0.0))
 
 
-def only(record: Record, calls: Collection[Key]) -> Record:
+def only(record: Record, calls: Collection[Identity]) -> Record:
     """Return a record with some calls alone."""
     kept = set(calls)
-    passes = {
-        title: [call for call in each if (call.name, call.occurrence) in kept] for title, each in record.passes.items()
-    }
+    passes = {title: [call for call in each if call.identity in kept] for title, each in record.passes.items()}
     return record._replace(passes=passes)

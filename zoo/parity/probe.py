@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.parity.layouts import is_merged
-from zoo.parity.record import Call, Record
+from zoo.parity.record import Call, Identity, Record
 from zoo.parity.recording import Recorder
 
-Identity = tuple[str, int]  # of a call: module, and how many times it was called before
 # Orders of axes in which another framework may hold an activation: with channels last, or with the sequence first.
 ORDERS = {3: ((0, 1, 2), (0, 2, 1), (1, 0, 2)), 4: ((0, 1, 2, 3), (0, 3, 1, 2)), 5: ((0, 1, 2, 3, 4), (0, 4, 1, 2, 3))}
 GRADIENT = {"in": "din", "out": "dout"}
@@ -90,14 +89,14 @@ class Probe(Recorder):
         if self.partner is None:
             self.record.passes[self.title] = self.calls
             return
-        found = {call: self.partner.calls.get((call.name, call.occurrence)) for call in self.calls}
+        found = {call: self.partner.calls.get(call.identity) for call in self.calls}
         self.record.passes[self.title] = [
             call._replace(name=partner[0], occurrence=partner[1]) for call, partner in found.items() if partner
         ]
 
     def _has_equal_inputs(self, call: Call) -> bool:
         """Return whether a call has as many inputs as its partner's; else one gradient may be the sum of others."""
-        identity = self.partner and self.partner.calls.get((call.name, call.occurrence))
+        identity = self.partner and self.partner.calls.get(call.identity)
         if self.partner is None or identity is None or identity not in self.partner.keys:
             return True
         key, archive = self.partner.keys[identity], self.partner.archive
@@ -113,7 +112,7 @@ class Probe(Recorder):
             if self.archive is not None:
                 self.archive.save(name, array)
             return None
-        identity = self.partner.calls.get((call.name, call.occurrence))
+        identity = self.partner.calls.get(call.identity)
         if identity is None or identity not in self.partner.keys:
             return None
         reference = self.partner.archive.load(f"{self.partner.keys[identity]}/{place}")

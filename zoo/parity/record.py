@@ -18,6 +18,9 @@ CLIPPED = "clipped update"  # titles of additional updates, from the initial wei
 ACCUMULATED = "update of two micro-batches"
 
 
+Identity = tuple[str, int]  # of a call: module, and how many times it was called before
+
+
 class Call(NamedTuple):
     """One call of a module in a forward pass.
 
@@ -41,6 +44,10 @@ class Call(NamedTuple):
     inputs: int
     outputs: int
     span: tuple[int, int]
+
+    @property
+    def identity(self) -> Identity:
+        return self.name, self.occurrence
 
 
 class Summary(NamedTuple):

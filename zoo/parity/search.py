@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from zoo.parity import facts, losses, mapping
-from zoo.parity.probe import Archive, Identity
-from zoo.parity.record import Call, Record
+from zoo.parity.probe import Archive
+from zoo.parity.record import Call, Identity, Record
 from zoo.parity.side import Side
 
 TRAINING = "training"
@@ -52,7 +52,7 @@ class Search:
             return
         title = call.key.partition("/")[0]
         calls = self.reference.passes[title]
-        partner = next(c for c in calls if (c.name, c.occurrence) == identity)
+        partner = next(c for c in calls if c.identity == identity)
         if place == "out0":
             key, kinds = f"{title}/{identity[0]}", f"{partner.kind} {call.kind}"
             tensors = self._weights.get(call.name, {})

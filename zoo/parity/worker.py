@@ -19,8 +19,8 @@ import numpy as np
 from zoo.data.errors import UserError
 from zoo.parity import checkpoints, losses, mapping, updates
 from zoo.parity.nesting import EVALUATION
-from zoo.parity.probe import Archive, Identity, Partner, Probe, axes
-from zoo.parity.record import Record, empty
+from zoo.parity.probe import Archive, Partner, Probe, axes
+from zoo.parity.record import Identity, Record, empty
 from zoo.parity.record import load as load_record
 from zoo.parity.recorders.common import Objective
 from zoo.parity.recording import relative
@@ -295,7 +295,7 @@ class _Passes:
         if self.reference is None:
             return Probe(modules, self.record, title, self.archive if order.keeps else None)
         assert self.matched is not None and self.search is not None
-        keys = {(call.name, call.occurrence): call.key for call in self.reference.passes.get(title, [])}
+        keys = {call.identity: call.key for call in self.reference.passes.get(title, [])}
         partner = Partner(self.archive, keys, self.matched.calls, frozenset(order.forced), self.search.module)
         return Probe(modules, self.record, title, None, partner)
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from zoo.data.errors import UserError
-from zoo.parity.match import Match, Outline, Source, Tensor, convert, load, match, revert, save
+from zoo.parity.mapping import Match, Source, convert, load, revert, save
+from zoo.parity.match import Outline, Tensor, match
 from zoo.parity.record import Call
 
 
@@ -398,7 +399,7 @@ def test_a_mapping_that_is_saved_and_edited(tmp_path):
             "conv.weight (axes don't match array); correct its steps",
         ),
         ({"conv.weight": 3}, "conv.weight: give the name of a tensor of the reference, or {from"),
-        ({"conv.weight": {"from": "conv.weight", "steps": [["flip", 0]]}}, "conv.weight: give the name"),
+        ({"conv.weight": {"from": "conv.weight", "steps": [["rotate", 0]]}}, "conv.weight: give the name"),
     ],
 )
 def test_mappings_that_are_refused(given, message):
