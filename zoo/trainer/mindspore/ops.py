@@ -10,6 +10,7 @@ from mindspore import dtype as mstype
 
 from zoo.trainer.mindspore import parallel
 
+ROW = 1024  # elements of a long vector that are added first
 exp, log, sqrt, square, abs = ops.exp, ops.log, ops.sqrt, ops.square, ops.abs
 sin, cos, arctan2, maximum = ops.sin, ops.cos, ops.atan2, ops.maximum
 all_gather, sum_over_ranks, concat, stack = parallel.all_gather, parallel.all_reduce, ops.concat, ops.stack
@@ -158,8 +159,22 @@ def largest(x: Tensor) -> Tensor:
     return ops.abs(x).max()
 
 
+def sum_of_squares(x: Tensor) -> Tensor:
+    """Return the sum of the squares of all elements, ().
+
+    The kernel of a CPU that adds more than 200,000 numbers to a single one tries other numbers of threads in the first
+    updates of a process, keeps the fastest, and so rounds otherwise after a resume. The one that adds rows does not.
+    """
+    squares, rest = ops.square(x).reshape(-1), x.size % ROW
+    if rest == x.size or not _on_cpu():
+        return squares.sum()
+    if rest == 0:  # empty slices are errors
+        return squares.reshape(-1, ROW).sum(1).sum()
+    return squares[:-rest].reshape(-1, ROW).sum(1).sum() + squares[-rest:].sum()
+
+
 def norm(x: Tensor, ranks: int) -> Tensor:
-    return ops.sqrt(parallel.all_reduce(ops.square(x).sum(), ranks))
+    return ops.sqrt(parallel.all_reduce(sum_of_squares(x), ranks))
 
 
 def bias_correction(log_beta: Any, applied: Tensor, dtype: Any) -> Tensor:

@@ -188,11 +188,11 @@ class Update(nn.Cell):
             gradients, shard_gradient = self.round_gradients(gradients, shard_gradient)
         scale = self.scaler.scale + 0.0  # a copy: the scaler changes it below
         flat = self.concat(self.map(flatten, gradients))
-        model_norm = mint.sqrt(mint.square(flat).sum()) / scale  # of one long tensor: half the time of many
+        model_norm = mint.sqrt(self.ops.sum_of_squares(flat)) / scale  # of one long tensor: half the time of many
         norm = model_norm
         if self.parameter_shard is not None:
             # Depends on the mean of gradients, because all ranks must run their collectives in the same order.
-            squares = all_reduce(mint.depend(mint.square(shard_gradient).sum(), model_norm), self.world_size)
+            squares = all_reduce(mint.depend(self.ops.sum_of_squares(shard_gradient), model_norm), self.world_size)
             norm = mint.sqrt(mint.square(model_norm) + squares / mint.square(scale))
         finite = mint.isfinite(norm)
         multiplier = clipping_multiplier = 1 / scale

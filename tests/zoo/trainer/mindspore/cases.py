@@ -26,6 +26,7 @@ from zoo.models.tsm_mobilenet_v2 import mindspore as mobilenet
 from zoo.models.tsm_mobilenet_v2 import spec as mobilenet_spec
 from zoo.tasks import classify
 from zoo.trainer.mindspore import layers, world
+from zoo.trainer.mindspore import ops as trainer_ops
 from zoo.trainer.mindspore import trainer as trainer_module
 from zoo.trainer.mindspore import update as update_cells
 from zoo.trainer.mindspore.parallel import AllReduceMean, split_into_buckets
@@ -195,6 +196,15 @@ def case_the_gradient_of_prelu_is_the_same_in_every_run(backend):
     np.testing.assert_array_equal(to_x.asnumpy(), np.where(x > 0, 1, np.float32(0.25)) * of_output)
     exact = np.where(x > 0, 0, x.astype(np.float64) * of_output).sum((0, 2, 3))
     np.testing.assert_allclose(slopes.asnumpy(), exact, atol=1e-3)  # of sums of 50,000 products
+
+
+def case_the_norm_of_a_long_vector_rounds_alike_in_every_update(backend):
+    """MindSpore's own sum gives another number from the sixth launch on for a third of these vectors."""
+    for seed, length in enumerate([300_001] * 7 + [300 * trainer_ops.ROW]):
+        x = np.random.default_rng(seed).standard_normal(length).astype(np.float32)
+        total, tensor = mindspore.jit(trainer_ops.sum_of_squares), Tensor(x)
+        found = {total(tensor).asnumpy().item() for _ in range(12)}
+        assert len(found) == 1 and found.pop() == pytest.approx(np.square(x.astype(np.float64)).sum(), rel=1e-6)
 
 
 def case_relu6_in_fp64(backend):
