@@ -186,20 +186,25 @@ def test_the_others_are_compared_when_one_fails(
 
 def test_an_error_raised_in_one_framework_is_a_difference(recorded, no_training, tmp_path, monkeypatch, capsys):
     """Where anything else was computed: by another framework, or by the same one in another precision."""
-    raised = ["ValueError: a size is wrong", ["zoo/models/tsm/paddle.py:40", "zoo/trainer/paddle/trainer.py:9"]]
+    raised = [
+        "the proof in fp32",
+        "ValueError: a size is wrong",
+        ["zoo/models/tsm/paddle.py:40", "zoo/trainer/paddle/trainer.py:9"],
+    ]
 
     def run_worker(framework, arguments, folder):
         if framework != "paddle":
             return copy_results(recorded[0], framework, folder)
-        Path(folder, "paddle.crash").write_text(json.dumps(raised))
-        if "seed=3" in arguments.override:
+        in_training = "seed=4" in arguments.override
+        Path(folder, "paddle.crash").write_text(json.dumps([worker.TRAINING, *raised[1:]] if in_training else raised))
+        if arguments.override:
             shutil.copy(recorded[0] / "paddle-fp64.safetensors", folder)
         return "paddle exited with code 1; the end of x.log:\nTraceback"
 
     monkeypatch.setattr(compare, "run_worker", run_worker)
     assert compare_with(tmp_path / "one", frameworks="torch,paddle,mindspore") == 1
     out, err = capsys.readouterr()
-    assert "they do not agree: paddle: stops with ValueError: a size is wrong; the traceback is in " in out
+    assert "they do not agree: paddle: the proof in fp32 stops with ValueError: a size is wrong; the traceback" in out
     assert "look in: zoo/models/tsm/paddle.py:40, zoo/trainer/paddle/trainer.py:9" in out
     assert "they agree" not in out and err == ""
     assert "a size is wrong" in (tmp_path / "one/new/report.html").read_text()
@@ -207,7 +212,10 @@ def test_an_error_raised_in_one_framework_is_a_difference(recorded, no_training,
     assert capsys.readouterr().err == "error: paddle exited with code 1; the end of x.log:\nTraceback\n"
     assert compare_with(tmp_path / "three", "-o", "seed=3", frameworks="paddle") == 1
     out = capsys.readouterr().out
-    assert "\npaddle: stops with ValueError" in out and "trainer.py:9, paddle/precision.py" in out
+    assert "\npaddle: the proof in fp32 stops with ValueError" in out and "trainer.py:9, paddle/precision.py" in out
+    assert compare_with(tmp_path / "four", "-o", "seed=4", frameworks="paddle") == 2
+    assert compare_with(tmp_path / "five", "-o", "seed=4", frameworks="torch,paddle") == 1
+    assert "they do not agree: paddle: training stops with ValueError" in capsys.readouterr().out
 
 
 def test_a_worker_notes_where_it_stopped(tmp_path, monkeypatch):
@@ -220,7 +228,7 @@ def test_a_worker_notes_where_it_stopped(tmp_path, monkeypatch):
     assert worker.crashes(str(tmp_path), has_results=False) == {}
     (found,) = worker.crashes(str(tmp_path), has_results=True).values()
     assert found.titles == ("torch",) and found.what.startswith(
-        "stops with TypeError: 'NoneType' object is not callable"
+        "the proof in fp64 stops with TypeError: 'NoneType' object is not callable"
     )
     path, line = found.places[0].split(":")
     assert (
@@ -231,17 +239,19 @@ def test_a_worker_notes_where_it_stopped(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("error", [UserError("data.root: no such folder"), MemoryError(), KeyboardInterrupt()])
 def test_what_is_no_slip_of_a_framework_is_not_noted(error, tmp_path):
-    with pytest.raises(type(error)), worker.crash_noted(str(tmp_path / "torch")):
+    with pytest.raises(type(error)), worker.crash_noted(str(tmp_path / "torch"), "training"):
         raise error
     assert worker.crashes(str(tmp_path), has_results=True) == {}
 
 
 def test_the_first_of_two_processes_to_stop_is_shown(tmp_path):
     for reason in ("a slip", "the other process is gone"):
-        with pytest.raises(ValueError), worker.crash_noted(f"{tmp_path}/torch-ranks"):
+        with pytest.raises(ValueError), worker.crash_noted(f"{tmp_path}/torch-ranks", "the proof with 2 processes"):
             raise ValueError(reason)
     (found,) = worker.crashes(str(tmp_path), has_results=True).values()
-    assert found.titles == ("torch",) and found.what.startswith("with 2 processes, it stops with ValueError: a slip;")
+    assert found.titles == ("torch",) and found.what.startswith(
+        "the proof with 2 processes stops with ValueError: a slip;"
+    )
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ RUN = "-run"  # suffix of the folder with the checkpoint of a framework
 RANKS = "-ranks"  # suffix of what two processes write
 REFUSAL = ".refusal"  # suffix of the message of a framework that has no such precision
 CRASH = ".crash"  # suffix of what was raised in a framework, and where
+TRAINING = "training"  # what is no part of the proof
 MAX_MESSAGE = 300  # characters of it
 QUOTED_FRAME = re.compile(r'([^\s"(]+\.py)(?:\(|:|", line )(\d+)')  # in a message of a framework's C++, innermost first
 PASSES = os.path.dirname(os.path.abspath(__file__)) + os.sep  # in front of their frames lies what is compared
@@ -54,9 +55,9 @@ def run_rank(request: Request, environment: Mapping[str, str], steps: int, stem:
     try:
         job = assemble(request, join(request, environment))
         restore(request.config, job, None, print)
-        with crash_noted(stem):
-            if with_proof:
-                write_proofs(job, request.config, stem)
+        if with_proof:
+            write_proofs(job, request.config, stem)
+        with crash_noted(stem, TRAINING):
             train(job, request.config.seed, steps, stem + ".jsonl")
     except UnsupportedPrecision as error:
         Path(stem + REFUSAL).write_text(str(error), encoding="utf-8")
@@ -73,7 +74,7 @@ def refusal(stem: str) -> str:
 
 
 @contextmanager
-def crash_noted(stem: str) -> Generator[None, None, None]:
+def crash_noted(stem: str, title: str) -> Generator[None, None, None]:
     """Note what a computation raises, but for what the user can fix; of several ranks, what the first one raises."""
     try:
         yield
@@ -82,7 +83,7 @@ def crash_noted(stem: str) -> Generator[None, None, None]:
     except Exception as error:
         what = f"{type(error).__name__}: {textwrap.shorten(str(error), MAX_MESSAGE)}"
         with suppress(FileExistsError), open(stem + CRASH, "x", encoding="utf-8") as file:
-            json.dump([what, crash_sites(error)], file)
+            json.dump([title, what, crash_sites(error)], file)
         raise
 
 
@@ -101,20 +102,22 @@ def crash_sites(error: Exception) -> list[str]:
 def crashes(folder: str, has_results: bool) -> dict[str, Finding]:
     """Return what was raised, by framework; with two processes by `<framework>-ranks`.
 
-    Nothing where nobody has computed anything: the error may be that of the recipe. What stops a framework that has
-    recorded a proof is behind what that did not reach.
+    Where no framework has results, the error may be that of the recipe, unless the same batches were computed in
+    another precision. What stops a framework that has recorded a proof is behind what that did not reach.
+
+    Args:
+        has_results: whether a framework has.
     """
-    if not has_results and not any(Path(folder).glob("*.safetensors")):
-        return {}
     found = {}
     for path in sorted(Path(folder).glob(f"*{CRASH}")):
-        what, places = json.loads(path.read_text(encoding="utf-8"))
+        title, what, places = json.loads(path.read_text(encoding="utf-8"))
         log, framework = str(path.with_suffix(".log")), path.stem.removesuffix(RANKS)
-        has_two = framework != path.stem
-        for recorded in sorted(Path(folder).glob(f"{framework}-*.safetensors"))[:1]:
-            places += record.load(str(recorded)).files["ranks" if has_two else "precision"]
-        what = f"stops with {what}; the traceback is in {log}"
-        what = f"with {ranks.COUNT} processes, it {what}" if has_two else what
+        recorded = sorted(Path(folder).glob(f"{framework}-*.safetensors"))
+        if not has_results and (title == TRAINING or not recorded):
+            continue
+        for proof_path in recorded[:1]:
+            places += record.load(str(proof_path)).files["precision" if framework == path.stem else "ranks"]
+        what = f"{title} stops with {what}; the traceback is in {log}"
         found[path.stem] = Finding((framework,), what, tuple(places) or (log,), "")
     return found
 
@@ -128,7 +131,7 @@ def run_one_of_two(request: Request, environment: Mapping[str, str], stem: str, 
     compute = "fp64" if has_fp64(job) else "fp32"
     batches = proof.batches(job, request.config.seed)
     runs = stem + RUN, other and other + RUN
-    with crash_noted(stem + RANKS):
+    with crash_noted(stem + RANKS, f"the proof with {ranks.COUNT} processes"):
         result = ranks.record(job, request.config, compute, weights, batches, *runs)
     if job.group.rank == 0:
         result.save(f"{stem}{RANKS}.safetensors")
@@ -145,7 +148,8 @@ def write_proofs(job: Job, config: Config, stem: str) -> None:
     precisions = [("fp64", "fp64")] if has_fp64(job) else []
     precisions += [("fp32", "rounded"), *([(job.plan.mode.compute, "mixed")] if job.plan.mode.is_mixed else [])]
     for compute, suffix in precisions:
-        result = proof.record(job, config, compute, weights, batches)
+        with crash_noted(stem, f"the proof in {compute}"):
+            result = proof.record(job, config, compute, weights, batches)
         if job.group.rank == 0:
             result.save(f"{stem}-{suffix}.safetensors")
 
