@@ -45,9 +45,13 @@ class Search:
         self.reference, self.matched, self.archive = reference, matched, archive
         self.guesses: dict[str, list[str]] = {}
         self.failures: dict[tuple[str, str], int] = {}  # by class of module and place
+        self.is_apart = False  # whether the last tensor had another shape
 
     def module(self, call: Call, identity: Identity, place: str, reference: np.ndarray, own: np.ndarray) -> None:
         """Search the cause if a module's output differs from that of its partner, whose inputs it got, or its input."""
+        was_apart, self.is_apart = self.is_apart, own.shape != reference.shape
+        if was_apart and self.is_apart:  # since the one before has
+            return
         if close(reference, own) or self.failures.get((call.kind, place), 0) >= MAX_FAILURES:
             return
         title = call.key.partition("/")[0]

@@ -106,6 +106,23 @@ def test_all_faults_of_a_port_are_found_at_once(tmp_path):
         parity.assert_same(sides, {"x": INPUTS["x"]})
 
 
+POOLED = """
+from torch import nn
+
+def build(ceil_mode=False):
+    first = [nn.Conv2d(3, 8, 3, padding=1), nn.MaxPool2d(3, 2, ceil_mode=ceil_mode), nn.Conv2d(8, 8, 3, padding=1)]
+    return nn.Sequential(*first, nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1), nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 5, 1))
+"""
+
+
+@pytest.mark.slow
+def test_pooling_to_another_size_is_the_only_finding(tmp_path):
+    (tmp_path / "net.py").write_text(POOLED)
+    net = f"{tmp_path / 'net.py'}:build"
+    (judged,) = parity.compare({"torch": net, "torch@port": f"{net}(ceil_mode=True)"}, {"x": "float32:2,3,8,10"}).sides
+    assert [(each.modules, each.cause) for each in judged.findings] == [(("1",), "ceil_mode is True instead of False")]
+
+
 @pytest.mark.slow
 def test_equal_models_agree_but_for_known_differences():
     frameworks = ("torch", "paddle")
