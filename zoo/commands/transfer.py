@@ -6,7 +6,7 @@ from zoo.parity.engine import request_of
 from zoo.parity.transfer import transfer
 
 EPILOG = """\
-SIDE is FRAMEWORK[@LABEL][:DEVICE] of torch, paddle, mindspore and jax; MODEL is FILE.py:FUNCTION or MODULE:FUNCTION,
+SIDE is FRAMEWORK[@LABEL][:DEVICE] of torch, paddle, mindspore, jax and onnx; MODEL is FILE.py:FUNCTION or MODULE:FUNCTION,
 perhaps with (ARGUMENTS), which returns the model. The weights find each other as in `zoo parity`: by names, or by the
 order, shapes and classes of the modules that have them. What is ambiguous is named with its candidates: with
 --save-map, the pairs that are certain are written to a file, to which you add the others for --map.
@@ -42,7 +42,11 @@ def main(argv: list[str]) -> int:
 def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
-    add("checkpoint", metavar="IN", help=".safetensors, .pth, .pt, .bin, .pdparams or .ckpt; no code is run from it")
+    add(
+        "checkpoint",
+        metavar="IN",
+        help=".safetensors, .pth, .pt, .bin, .pdparams, .ckpt or, of onnx=IN, .onnx; no code is run from it",
+    )
     add("--from", dest="source", required=True, metavar="SIDE=MODEL", help="the model that the file is of")
     add("--to", dest="target", required=True, metavar="SIDE=MODEL", help="the model that gets the weights")
     add(

@@ -18,6 +18,7 @@ from zoo.parity.formulas import images, losses, normalization, optimizers, point
 from zoo.parity.formulas.formula import FIT, Case, Change, Formula, changes, with_known
 
 FRAMEWORKS = ("torch", "paddle", "mindspore", "flax", "equinox", "jax", "optax")  # and libraries
+OF_JAX = ("flax", "equinox")  # whose users call functions of JAX, too
 LAYERS = (
     *normalization.FORMULAS,
     *pointwise.FORMULAS,
@@ -282,8 +283,9 @@ def _said(change: Change, framework: str) -> tuple[str, str, str]:
     if own == other:  # numbers that differ in their last digits
         own, other = str(b), str(a)
     cause = f"{fact.what} is {own} instead of {other}"
-    cells = fact.cells if not framework else {name: fact.cells[name] for name in (framework,) if name in fact.cells}
-    return fact.name, cause, ", ".join(code for cell in cells.values() if (code := cell.expression(a)))
+    names = (framework, "jax") if framework in OF_JAX else (framework,)
+    cells = [fact.cells[name] for name in names if name in fact.cells][:1] if framework else fact.cells.values()
+    return fact.name, cause, ", ".join(code for cell in cells if (code := cell.expression(a)))
 
 
 def _of_precision(reference: np.ndarray, suspect: np.ndarray) -> Guess | None:

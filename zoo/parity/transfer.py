@@ -61,7 +61,7 @@ def transfer(
     """Move a checkpoint from the first side to the second one, and compare their outputs.
 
     Args:
-        checkpoint: file of the first side's framework, or .safetensors.
+        checkpoint: file of the first side's framework, or .safetensors; the .onnx file that it is.
         request: its two sides and the inputs by which they are compared.
         out: file in the format of the second side's framework, or .safetensors.
         given: file of a mapping: names in the first model by those in the second one.
@@ -75,7 +75,8 @@ def transfer(
     for path in filter(None, (out, kept)):
         files.refuse_existing(path)
     names = None if given is None else mapping.load(given)
-    tensors, _ = files.read(checkpoint)
+    is_model = source.framework == "onnx" and checkpoint == source.model  # which has its weights
+    tensors = None if is_model else files.read(checkpoint)[0]
     with tempfile.TemporaryDirectory(prefix="transfer-") as temporary, ExitStack() as stack:
         folder = Path(temporary)
         engine.write_inputs(request, folder)
@@ -112,10 +113,11 @@ def _require_usable(request: Request, out: str) -> None:
         raise UserError(f"--out {out}: for {target}, the name must end in {' or '.join(formats)}")
 
 
-def _restore(opened: Opened, tensors: Mapping[str, np.ndarray], label: str) -> list[str]:
-    """Let a side load a checkpoint; return what of it the model has not."""
-    path = str(opened.session.folder / COPY)
-    files.write(path, tensors)
+def _restore(opened: Opened, tensors: Mapping[str, np.ndarray] | None, label: str) -> list[str]:
+    """Let a side load a checkpoint, or None for the weights that it has; return what of it the model has not."""
+    path = None
+    if tensors is not None:
+        files.write(path := str(opened.session.folder / COPY), tensors)
     return opened.session.ask({"do": "restore", "path": path, "label": label})["left_out"]
 
 

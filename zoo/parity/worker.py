@@ -135,15 +135,16 @@ class Worker:
         record.save(str(path))
         return {}
 
-    def restore(self, path: str, label: str) -> dict[str, Any]:
+    def restore(self, path: str | None, label: str) -> dict[str, Any]:
         """Load a checkpoint of the side's framework, and write the weights that the model then has.
 
         Args:
-            path: of tensors as the framework stores them, .safetensors.
+            path: of tensors as the framework stores them, .safetensors; None for those that the model has.
             label: of the file that they are from, for messages.
         """
         model = self.build("fp32")
-        tensors, left_out = checkpoints.fit(label, files.read(path)[0], model.state())
+        own = model.state()
+        tensors, left_out = checkpoints.fit(label, own if path is None else files.read(path)[0], own)
         if missing := model.restore(tensors):
             raise UserError(checkpoints.lacks(label, missing, left_out))
         _rewrite(self.folder / WEIGHTS, model.arrays())

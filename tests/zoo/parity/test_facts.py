@@ -67,6 +67,14 @@ def test_the_remedy_is_the_code_of_the_suspects_framework():
         assert guess is not None and guess.remedy == code
 
 
+def test_the_remedy_of_a_library_of_jax_may_be_a_function_of_jax():
+    fact = fact_of("gelu")
+    made = example(fact)
+    reference, suspect = (output(fact, made, value) for value in ("gelu", "gelu_tanh"))
+    guess = facts.explain("GELU", made.inputs, {}, reference, suspect, framework="flax")
+    assert guess is not None and guess.remedy == "jax.nn.gelu(x, approximate=False)"
+
+
 def fact_of(name: str) -> facts.Fact:
     return next(fact for fact in facts.facts() if fact.name == name)
 

@@ -188,3 +188,56 @@ def test_files_and_models_that_do_not_fit(content, source, message, place, capsy
     files.write("other.safetensors", {name: np.ones(shape, np.float32) for name, shape in kept.items()})
     assert transfer("other.safetensors", "--out", "out.pdparams", source=source) == 2
     assert message in capsys.readouterr().err and not (place / "out.pdparams").exists()
+
+
+JAX = """
+import jax
+from flax import nnx
+
+class Net(nnx.Module):
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.conv = nnx.Conv(3, 8, (3, 3), padding="VALID", rngs=rngs)
+        self.norm = nnx.BatchNorm(8, rngs=rngs)
+        self.hidden, self.out = nnx.Linear(8, 8, rngs=rngs), nnx.Linear(8, 5, rngs=rngs)
+
+    def __call__(self, x):
+        x = jax.nn.relu(self.norm(self.conv(x.transpose(0, 2, 3, 1)))).mean((1, 2))
+        return self.out(jax.nn.relu(self.hidden(x)))
+"""
+
+
+@pytest.mark.slow
+def test_to_jax_and_back(place):
+    pytest.importorskip("flax")
+    (place / "mine_jax.py").write_text(JAX)
+    assert transfer("in.safetensors", "--out", "jax.safetensors", target="jax=mine_jax.py:Net") == 0
+    expected, moved = weights(), files.read("jax.safetensors")[0]
+    np.testing.assert_array_equal(moved["conv.kernel"], expected["conv.weight"].transpose(2, 3, 1, 0))
+    np.testing.assert_array_equal(moved["norm.var"], expected["bn.running_var"])
+    assert (
+        transfer("jax.safetensors", "--out", "out.pth", source="jax=mine_jax.py:Net", target="torch=mine.py:build") == 0
+    )
+    back = files.read("out.pth")[0]
+    for key, value in expected.items():
+        np.testing.assert_array_equal(back[key], value)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_weights_of_an_onnx_file(place, monkeypatch):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.syspath_prepend(place)
+    import mine
+
+    net, x = mine.build().eval(), torch.zeros(2, 3, 8, 8)
+    net.load_state_dict({name: torch.from_numpy(array) for name, array in weights().items()}, strict=False)
+    torch.onnx.export(net, (x,), "net.onnx", dynamo=False, training=torch.onnx.TrainingMode.PRESERVE)
+    assert transfer("net.onnx", "--out", "out.pdparams", source="onnx=net.onnx") == 0
+    np.testing.assert_array_equal(files.read("out.pdparams")[0]["hidden.weight"], weights()["fc.weight"].T)
+    assert (
+        transfer("out.pdparams", "--out", "b.safetensors", source="paddle=mine_paddle.py:build", target="onnx=net.onnx")
+        == 0
+    )
+    np.testing.assert_array_equal(files.read("b.safetensors")[0]["fc.weight"], weights()["fc.weight"])
