@@ -6,10 +6,10 @@ from zoo.parity.engine import request_of
 from zoo.parity.transfer import transfer
 
 EPILOG = """\
-SIDE is FRAMEWORK[@LABEL][:DEVICE] of torch, paddle, mindspore, jax and onnx; MODEL is FILE.py:FUNCTION or MODULE:FUNCTION,
-perhaps with (ARGUMENTS), which returns the model. The weights find each other as in `zoo parity`: by names, or by the
-order, shapes and classes of the modules that have them. What is ambiguous is named with its candidates: with
---save-map, the pairs that are certain are written to a file, to which you add the others for --map.
+SIDE is FRAMEWORK[@LABEL][:DEVICE] of torch, paddle, mindspore, jax and onnx; MODEL is FILE.py:FUNCTION or
+MODULE:FUNCTION, perhaps with (ARGUMENTS), which returns the model. The weights find each other as in `zoo parity`: by
+names, or by the order, shapes and classes of the modules that have them. What is ambiguous is named with its
+candidates: with --save-map, the pairs that are certain are written to a file, to which you add the others for --map.
 
 Both models are built, each in a process of its own; the first one loads the file, the second one the file that was
 written. Their outputs for the inputs are compared in evaluation mode, in fp64 where both have it, and in fp32.
