@@ -28,6 +28,7 @@ KINDS = {  # classes of layers, by what their names hold; the first that fits
     "activation": "relu|gelu|elu|silu|swish|mish|sigmoid|tanh|activation|^act",
     "flatten": "flatten",
 }
+PACKED_BIASES = {"q_bias": 0, "v_bias": 2}  # places among those of query, key and value
 IGNORED = ("identity", DROPOUT)  # classes of calls that change nothing in evaluation
 ANCHOR, WEIGHTED, SAME_KIND, SAME_SHAPE, BARE = 1e5, 16.0, 2.0, 2.0, 1.0  # scores of a pair
 BEHIND = 8.0  # of normalizations behind layers that can be a pair, too
@@ -116,7 +117,7 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
     )
     _unflatten(reference, other, ours, {i: theirs[j] for j, i in pairs.items()}, tensors)
     tensors = packs.unpack(tensors, our_packs, their_packs) | fixed
-    tensors = _tied(reference, other, tensors) | tensors
+    tensors = _tied(reference, other, tensors) | _without_key(reference, other, tensors) | tensors
     used = {name for source in tensors.values() for name in source.names}
     for j, candidates in choices.items():
         for tensor in theirs[j].tensors:
@@ -434,6 +435,19 @@ def _tied(reference: Outline, other: Outline, tensors: Mapping[str, Source]) -> 
             same = [t for t in reference.tensors if t.shape == tensor.shape]
             if len(same) == 1 and kind_class(same[0].kind) == "embedding" and same[0].name in used:
                 found[tensor.name] = Source((same[0].name,), (), "tied")
+    return found
+
+
+def _without_key(reference: Outline, other: Outline, tensors: Mapping[str, Source]) -> dict[str, Source]:
+    """Return the sources of the biases of query and value, as Swin V2 has them, in one that has the key's, too."""
+    shapes, found = {tensor.name: tensor.shape for tensor in reference.tensors}, dict[str, Source]()
+    for tensor in other.tensors:
+        weight = tensors.get(f"{tensor.module}.qkv.weight")
+        if tensor.name not in tensors and tensor.role in PACKED_BIASES and weight is not None:
+            bias, size = f"{_parent(weight.names[0])}.bias", tensor.shape[0]
+            if shapes.get(bias) == (3 * size,):
+                steps = (("split", 0, [size] * 3, PACKED_BIASES[tensor.role]),)
+                found[tensor.name] = Source((bias,), steps, "split")
     return found
 
 

@@ -585,3 +585,14 @@ def test_two_loops_beside_two_directions():
     reference = outline(STEM[0], dense("forward"), dense("backward"))
     loops = outline(STEM[0], *3 * [dense("a.cell")], *3 * [dense("b.cell")])
     assert weights(match(reference, loops)) == {"conv": "conv", "a.cell": "forward", "b.cell": "backward"}
+
+
+def test_biases_of_query_and_value_alone():
+    """The key's is 0, or does nothing, since it adds the same to all scores of a query."""
+    reference = outline(layer("a.attn.qkv", "Linear", (24, 8)), dense("a.attn.out"))
+    parts = layer("b.attn", "Attention", q_bias=(8,), v_bias=(8,))
+    other = outline(parts, layer("b.attn.qkv", "Linear", (24, 8), bias=None), dense("b.attn.proj"))
+    result, arrays = match(reference, other), values(reference)
+    made = convert(result, arrays)
+    assert not result.missing and np.array_equal(made["b.attn.q_bias"], arrays["a.attn.qkv.bias"][:8])
+    assert np.array_equal(made["b.attn.v_bias"], arrays["a.attn.qkv.bias"][16:])
