@@ -7,26 +7,29 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tests.test_architecture import NAMES, imports
 from tests.zoo.trainer import loss_cases, margin_cases
+from tests.zoo.trainer.tiny_reference import CLASSES, random_batch
 from tests.zoo.trainer.torch import adapter
-from tests.zoo.trainer.trainer_setup import copied_state
+from tests.zoo.trainer.trainer_setup import IMAGE, copied_state
 from zoo.compare import opinions
 from zoo.compare.reference import losses
 from zoo.config.schema import Duration, GroupRule, Train
 from zoo.data import order
+from zoo.data.batch import LABEL
 from zoo.distributed.group import Group
 from zoo.losses import LOSSES, load_loss
 from zoo.models import load_spec
 from zoo.optim import load_settings, schedules
 from zoo.run import dataset, schedule
 from zoo.run.job import param_groups
-from zoo.tasks import load_task
+from zoo.tasks import classify, load_task
 from zoo.trainer import numpy_ops
 from zoo.trainer.objectives import Classification
 from zoo.trainer.pixels import resize_bilinear
-from zoo.trainer.plan import Mode
+from zoo.trainer.plan import Mode, ParamGroup, Plan
 
 GROUP = Group(SimpleNamespace(rank=0, size=1), {}, None)
 FP64 = adapter.FP64_MODES[0]
@@ -97,6 +100,25 @@ def test_the_definition_knows_better_than_all_frameworks():
     assert "does not fit the loss" in gradient
     trainer.objective.total = scaled(0.0)  # no gradient at all is a finding on every parameter, and not on the loss
     assert of_loss(trainer, [loss_cases.samples(False)], loss()) == []
+
+
+class Kink(nn.Module):
+    """A classifier with a ReLU that is about to close: (N, 3, H, W) -> logits."""
+
+    def __init__(self, arch):
+        super().__init__()
+        self.fc, self.shift = nn.Linear(3, CLASSES), nn.Parameter(torch.zeros(1))
+
+    def forward(self, image):
+        return self.fc(image.mean((2, 3))) + torch.relu(self.shift) * torch.arange(CLASSES)
+
+
+def test_a_relu_that_is_about_to_close_does_not_hide_a_right_gradient():
+    plan = Plan((IMAGE, LABEL), (), lambda name: ParamGroup(1.0, 0.0), FP64)
+    trainer = adapter.Trainer(Kink, None, classify.Settings(), plan, adapter.WORLD)
+    weights = np.random.default_rng(0).standard_normal((CLASSES, 3))
+    trainer.load_state_dict({"fc.weight": weights, "fc.bias": np.zeros(CLASSES), "shift": np.array([1e-10])})
+    assert of_loss(trainer, [random_batch()], load_loss("classify", "cross_entropy")()) == []
 
 
 def test_a_loss_in_16_bits_is_that_of_its_outputs():
