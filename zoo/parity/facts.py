@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.parity.formulas import images, losses, normalization, optimizers, pointwise, sequences, windows
-from zoo.parity.formulas.formula import FIT, Case, Change, Formula, changes, with_known
+from zoo.parity.formulas import images, normalization, optimizers, pointwise, sequences, windows
+from zoo.parity.formulas.formula import Case, Change, Formula, changes
 
 FRAMEWORKS = ("torch", "paddle", "mindspore", "flax", "equinox", "jax", "optax")  # and libraries
 OF_JAX = ("flax", "equinox")  # whose users call functions of JAX, too
@@ -30,7 +30,6 @@ LAYERS = (
 IN_FP32 = "@fp32"  # suffix of an option whose values differ by rounding to fp32 only
 ARGUMENT = re.compile(r"(, )?\w+=\{(1-)?value\}")  # of a call, with the comma before it
 MANY = 1 << 16  # elements of an output that is computed by formulas of its kind alone
-FITS = {"fp32": 2e-5}  # deviations of numbers that fit, by the precision of both sides
 PRECISIONS = {"bf16": 8, "fp16": 11, "fp32": 24}  # bits of a number, the narrowest first
 
 
@@ -125,120 +124,29 @@ def facts() -> tuple[Fact, ...]:
     return tuple(found)
 
 
-def explain(
-    kind: str,
-    inputs: Sequence[np.ndarray],
-    params: Mapping[str, np.ndarray],
-    reference: np.ndarray,
-    suspect: np.ndarray,
-    training: bool = False,
-    framework: str = "",
-    precision: str = "fp64",
-) -> Guess | None:
+def explain(case: Case, framework: str = "") -> Guess | None:
     """Find the options of a layer that make the difference between two of its outputs.
 
     Args:
-        kind: names of its classes, in any order; the more usual of several explanations is found by them.
-        inputs: as the layer was called, images as (N, C, H, W).
-        params: its parameters and running statistics by role (weight, bias, running_mean, running_var), as in PyTorch.
+        case: its kind names classes, in any order; the more usual of several explanations is found by them.
         framework: of the suspect; its code is the remedy.
 
     Returns:
         None if no options of any formula give all numbers of both outputs.
     """
-    if np.array_equal(reference, suspect, equal_nan=True):
+    if np.array_equal(case.reference, case.suspect, equal_nan=True):
         return None
-    case = _case(kind, inputs, params, reference, suspect, training, precision)
-    return _guess(LAYERS, case, framework) or _of_precision(reference, suspect)
+    return explain_by(LAYERS, case, framework) or _of_precision(_wide(case.reference), _wide(case.suspect))
 
 
-def explain_loss(
-    kind: str,
-    inputs: Sequence[np.ndarray],
-    reference: np.ndarray,
-    suspect: np.ndarray,
-    known: Mapping[str, Any] = {},
-    framework: str = "",
-    precision: str = "fp64",
-) -> Guess | None:
-    """Find the options of a loss that make the difference.
-
-    Args:
-        inputs: logits (N, K, ...), labels (N, ...) and weights of classes or none; or two arrays of the same shape.
-        known: settings of the reference by name of the option (smoothing, ignore_index, delta ...), as far as known.
-    """
-    case = _case(kind, inputs, {}, np.asarray(reference), np.asarray(suspect), True, precision)
-    return _guess([with_known(formula, known) for formula in losses.FORMULAS], case, framework)
-
-
-def explain_update(
-    kind: str,
-    before: np.ndarray,
-    gradients: Sequence[np.ndarray],
-    reference: Sequence[np.ndarray],
-    suspect: Sequence[np.ndarray],
-    known: Mapping[str, Any] = {},
-    rates: Sequence[float] = (),
-    framework: str = "",
-    precision: str = "fp64",
-) -> Guess | None:
-    """Find the options of an optimizer, whose state is new, that make the difference between two series of updates.
-
-    Args:
-        gradients: of each update; those at the reference's weights.
-        reference, suspect: the parameter after each update.
-        known: settings of the reference by name of the option (lr, momentum, decay, eps, beta1 ...), as far as known.
-        rates: of the learning rate, by which `lr` is multiplied in each update; 1 if not given.
-    """
-    steps = [np.diff(np.stack([before, *after]), axis=0) for after in (reference, suspect)]
-    params = {"rates": np.asarray(rates, np.float64)} if len(rates) else {}
-    case = _case(kind, [before, *gradients], params, steps[0], steps[1], True, precision)
-    return _guess([with_known(formula, known) for formula in optimizers.UPDATES], case, framework)
-
-
-def explain_statistics(
-    x: np.ndarray,
-    before: Sequence[np.ndarray],
-    reference: Sequence[np.ndarray],
-    suspect: Sequence[np.ndarray],
-    framework: str = "",
-    precision: str = "fp64",
-) -> Guess | None:
-    """Find why running statistics differ after a batch x.
-
-    Args:
-        before, reference, suspect: (running mean, running variance).
-    """
-    case = _case("", [x, np.stack(before)], {}, np.stack(reference), np.stack(suspect), True, precision)
-    return _guess([optimizers.STATISTICS], case, framework)
-
-
-def _case(
-    kind: str,
-    inputs: Sequence[np.ndarray],
-    params: Mapping[str, np.ndarray],
-    reference: np.ndarray,
-    suspect: np.ndarray,
-    training: bool,
-    precision: str,
-) -> Case:
-    return Case(
-        kind,
-        [_wide(x) for x in inputs],
-        {role: _wide(values) for role, values in params.items()},
-        _wide(reference),
-        _wide(suspect),
-        training,
-        fit=FITS.get(precision, FIT),
-    )
-
-
-def _wide(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.float64) if x.dtype.kind == "f" else x
-
-
-def _guess(formulas: Sequence[Formula], case: Case, framework: str) -> Guess | None:
+def explain_by(formulas: Sequence[Formula], case: Case, framework: str = "") -> Guess | None:
     """Return the guess with the fewest changes, by the formulas of its kind first."""
+    case = case._replace(
+        inputs=[_wide(x) for x in case.inputs],
+        params={role: _wide(values) for role, values in case.params.items()},
+        reference=_wide(case.reference),
+        suspect=_wide(case.suspect),
+    )
     likely = [formula for formula in formulas if re.search(formula.kinds, case.kind.lower())]
     others = [formula for formula in formulas if formula not in likely]
     if likely and case.reference.size > MANY:
@@ -255,6 +163,10 @@ def _guess(formulas: Sequence[Formula], case: Case, framework: str) -> Guess | N
     said = [_said(change, framework) for change in best]
     names, causes, remedies = ([part for part in parts if part] for parts in zip(*said))
     return Guess(", ".join(names), " and ".join(causes), "; ".join(remedies))
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64) if x.dtype.kind == "f" else x
 
 
 def fact_of(change: Change) -> Fact | None:

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 from zoo.parity import facts, losses, mapping
+from zoo.parity.formulas import losses as loss_formulas
+from zoo.parity.formulas import optimizers
+from zoo.parity.formulas.formula import FIT, FITS, Case
 from zoo.parity.probe import Archive
 from zoo.parity.record import Call, Identity, Record
 from zoo.parity.side import Side
@@ -25,6 +28,7 @@ class Search:
 
     Args:
         library: of the side's optimizers and losses.
+        precision: of both sides.
         archive: whole tensors of the reference.
 
     Attributes:
@@ -41,7 +45,8 @@ class Search:
         matched: mapping.Match,
         archive: Archive,
     ):
-        self.model, self.side, self.library, self.precision = model, side, library, precision
+        self.model, self.side, self.library, self.fit = model, side, library, FITS.get(precision, FIT)
+        self.framework = getattr(model, "library", side.framework)  # of the model's modules
         self.reference, self.matched, self.archive = reference, matched, archive
         self.guesses: dict[str, list[str]] = {}
         self.failures: dict[tuple[str, str], int] = {}  # by class of module and place
@@ -70,9 +75,10 @@ class Search:
             loaded = [np.asarray(array) for name in names if (array := self.archive.load(name)) is not None]
             for part in parts(loaded, reference, own) if names not in sources else [slice(None)]:
                 sides = np.asarray(reference)[part], own[part]
-                guess = guess or facts.explain(kinds, loaded, tensors, *sides, title == TRAINING, **self._of_model())
+                case = Case(kinds, loaded, tensors, *sides, title == TRAINING, fit=self.fit)
+                guess = guess or facts.explain(case, self.framework)
         terms = {name: self.archive.load(key) for key, name in list(before.items())[-FEW:]}
-        guess = guess or of_sum(np.asarray(reference), own, terms, self.precision)
+        guess = guess or of_sum(np.asarray(reference), own, terms, self.fit)
         self._note(key, guess)
         if guess is None:
             self.failures[call.kind, place] = self.failures.get((call.kind, place), 0) + 1
@@ -86,10 +92,8 @@ class Search:
             return
         if label.dtype.kind in "iu" and label.shape == output.shape[:-1]:  # classes on the last axis
             output, label = output.reshape(-1, output.shape[-1]), label.ravel()
-        guess = facts.explain_loss(
-            spec, [np.asarray(output), label], np.array(reference), np.array(own), **self._of_optimizers()
-        )
-        self._note("loss", guess)
+        case = Case(spec, [np.asarray(output), label], {}, np.array(reference), np.array(own), True, fit=self.fit)
+        self._note("loss", facts.explain_by(loss_formulas.FORMULAS, case, self.library))
 
     def statistics(self, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
         """Search the cause of running statistics that differ."""
@@ -108,9 +112,9 @@ class Search:
                 continue
             own, expected = [after[name] for name in names], [np.asarray(value) for value in reference]
             if not all(close(a, b) for a, b in zip(expected, own)):
-                batch, old = np.asarray(batch), [before[name] for name in names]
-                guess = facts.explain_statistics(batch, old, expected, own, **self._of_model())
-                self._note(f"statistic/{module}", guess)
+                given = [np.asarray(batch), np.stack([before[name] for name in names])]
+                case = Case("", given, {}, np.stack(expected), np.stack(own), True, fit=self.fit)
+                self._note(f"statistic/{module}", facts.explain_by([optimizers.STATISTICS], case, self.framework))
 
     def updates(
         self,
@@ -127,19 +131,14 @@ class Search:
             if len(expected) == len(own) == len(history) and not all(close(a, b) for a, b in zip(expected, own)):
                 loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
                 gradients = [np.asarray(value) for value in loaded if value is not None]
+                steps = [np.diff(np.stack([start[name], *after]), axis=0) for after in (expected, own)]
                 kind = self.side.optimizer or ""
-                guess = facts.explain_update(kind, start[name], gradients, expected, own, **self._of_optimizers())
+                case = Case(kind, [start[name], *gradients], {}, *steps, True, fit=self.fit)
+                guess = facts.explain_by(optimizers.UPDATES, case, self.library)
                 self._note("optimizer", guess)
                 tries += 1
                 if guess or tries == MAX_TENSORS:
                     return
-
-    def _of_model(self) -> dict[str, Any]:
-        framework = getattr(self.model, "library", self.side.framework)
-        return {"framework": framework, "precision": self.precision}
-
-    def _of_optimizers(self) -> dict[str, Any]:
-        return {"framework": self.library, "precision": self.precision}
 
     def _note(self, key: str, guess: facts.Guess | None) -> None:
         if guess is not None:
@@ -166,10 +165,10 @@ def _before(calls: Sequence[Call], position: int, start: int = -1) -> dict[str, 
 
 
 def of_sum(
-    reference: np.ndarray, own: np.ndarray, terms: Mapping[str, np.ndarray | None], precision: str
+    reference: np.ndarray, own: np.ndarray, terms: Mapping[str, np.ndarray | None], fit: float
 ) -> facts.Guess | None:
     """Find that two arrays differ by a tensor, which is a term of one of them alone."""
-    tolerance = facts.FITS.get(precision, facts.FIT) * np.abs(reference).max(initial=0.0)
+    tolerance = fit * np.abs(reference).max(initial=0.0)
     for name, term in terms.items():
         if own.shape == reference.shape and term is not None and term.shape == own.shape:
             for sign, cause in ((1, f"{name} is added, too"), (-1, f"{name} is not added")):

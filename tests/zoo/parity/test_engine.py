@@ -144,7 +144,7 @@ def test_a_framework_without_fp64_agrees_in_fp32():
 def test_a_term_that_is_left_out_is_named():
     a, b, c = np.random.default_rng(0).normal(size=(3, 4, 5))
     terms = {"the output of a": a, "the output of b": b, "the input of c": None}
-    assert search.of_sum(a + b, b, terms, "fp64").cause == "the output of a is not added"
-    assert search.of_sum(a, a + b, terms, "fp64").cause == "the output of b is added, too"
-    assert search.of_sum(a + c, c, {"the output of b": b}, "fp64") is None
-    assert search.of_sum(a, 2 * b, terms, "fp64") is None
+    assert search.of_sum(a + b, b, terms, 1e-6).cause == "the output of a is not added"
+    assert search.of_sum(a, a + b, terms, 1e-6).cause == "the output of b is added, too"
+    assert search.of_sum(a + c, c, {"the output of b": b}, 1e-6) is None
+    assert search.of_sum(a, 2 * b, terms, 1e-6) is None

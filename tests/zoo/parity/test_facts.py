@@ -1,28 +1,44 @@
 """Differences whose cause is known by arithmetic."""
 
 from itertools import permutations, product
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.zoo.parity.fact_cases import EXAMPLES, Example, example, normal, output, values
 from zoo.parity import facts
+from zoo.parity.formulas import losses, optimizers
+from zoo.parity.formulas.formula import Case, Formula, Number, Options, Settings
 
 COMPUTED = [fact for fact in facts.facts() if fact.formula]
 
 
 def explained(fact: facts.Fact, made: Example, reference: np.ndarray, suspect: np.ndarray) -> facts.Guess | None:
-    """Return what is found for two outputs of a fact's formula, through the function that is for it."""
-    if fact.subject == "loss":
-        return facts.explain_loss(made.kind, made.inputs, reference, suspect, made.settings)
-    if fact.formula == "running_statistics":
-        return facts.explain_statistics(made.inputs[0], list(made.inputs[1]), list(reference), list(suspect))
-    if fact.formula in ("sgd", "adam", "by_squares"):
-        weight, *gradients = made.inputs
-        after = [weight + np.cumsum(changes, 0) for changes in (reference, suspect)]
-        rates = made.params.get("rates", ())
-        return facts.explain_update(made.kind, weight, gradients, *after, known=made.settings, rates=rates)
-    return facts.explain(made.kind, made.inputs, made.params, reference, suspect, made.training)
+    """Return what is found for two outputs of a fact's formula, by the formulas of its kind."""
+    case = Case(made.kind, made.inputs, made.params, reference, suspect, made.training)
+    for formulas in (losses.FORMULAS, optimizers.UPDATES, [optimizers.STATISTICS]):
+        if fact.formula in {formula.name for formula in formulas}:
+            return facts.explain_by([beginning_with(made.settings, formula) for formula in formulas], case)
+    return facts.explain(case)
+
+
+def beginning_with(settings: Settings, formula: Formula) -> Formula:
+    """Return a formula whose options begin with some settings, which several explanations are then told apart by."""
+
+    def options(case: Case) -> Options | None:
+        return {
+            name: values if name not in settings else first(settings[name], values)
+            for name, values in (formula.options(case) or {}).items()
+        } or None
+
+    return formula._replace(options=options)
+
+
+def first(value: Any, values: Any) -> Any:
+    if isinstance(values, Number):
+        return values._replace(starts=tuple(dict.fromkeys((value, *values.starts))))
+    return tuple(dict.fromkeys((value, *values)))
 
 
 @pytest.mark.parametrize("fact", COMPUTED, ids=lambda fact: fact.name)
@@ -63,7 +79,7 @@ def test_the_remedy_is_the_code_of_the_suspects_framework():
         "torch": "nn.LayerNorm(n, eps=1e-05)",
         "mindspore": "nn.LayerNorm((n,), epsilon=1e-05)",
     }.items():
-        guess = facts.explain("LayerNorm", made.inputs, made.params, reference, suspect, framework=framework)
+        guess = facts.explain(Case("LayerNorm", made.inputs, made.params, reference, suspect), framework)
         assert guess is not None and guess.remedy == code
 
 
@@ -99,7 +115,7 @@ def test_what_no_option_gives_is_not_explained(name, spoil):
 
 def test_numbers_of_a_narrower_type_are_seen():
     x = normal(4, 6)
-    guess = facts.explain("Linear", [x], {}, x**3, (x**3).astype(np.float32))
+    guess = facts.explain(Case("Linear", [x], {}, x**3, (x**3).astype(np.float32)))
     assert guess == ("precision", "the precision of all numbers of an output is that of fp32", "")
 
 
@@ -107,7 +123,7 @@ def test_a_difference_in_few_elements_is_explained():
     """The search looks at a part of a tensor, which holds the difference."""
     x = np.minimum(normal(3, 8, 40, 40), 5.0)
     x[2, 7, 39, 39] = 7.0
-    guess = facts.explain("ReLU6 ReLU", [x], {}, x.clip(0, 6), x.clip(0))
+    guess = facts.explain(Case("ReLU6 ReLU", [x], {}, x.clip(0, 6), x.clip(0)))
     assert guess is not None and guess.cause == "the activation is ReLU instead of ReLU6"
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 FIT = 1e-6  # largest deviation of numbers that fit, relative to the largest of them
+FITS = {"fp32": 2e-5}  # the same where both sides have another precision
 UNEXPLAINED = 0.05  # largest share of the difference that options leave
 CHANGES = 2  # number of options in which the suspect differs from the reference, at most
 FEW = 8  # numbers that some value of an option always gives
@@ -280,24 +281,6 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 def _equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
-
-
-def with_known(formula: Formula, known: Mapping[str, Any]) -> Formula:
-    """Return a formula whose options begin with known values."""
-
-    def options(case: Case) -> Options | None:
-        found = formula.options(case)
-        return found and {name: _first(values, known.get(name)) for name, values in found.items()}
-
-    return formula._replace(options=options)
-
-
-def _first(values: Any, known: Any) -> Any:
-    if known is None:
-        return values
-    if isinstance(values, Number):
-        return values._replace(starts=(known, *(start for start in values.starts if start != known)))
-    return (known, *(value for value in values if value != known))
 
 
 def rows(case: Case) -> Case:
