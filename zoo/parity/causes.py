@@ -8,6 +8,7 @@ import numpy as np
 FIT = 1e-6  # largest relative deviation of numbers that fit a hypothesis
 UNEXPLAINED = 1e-2  # largest share of the difference that a hypothesis leaves
 TINY = 1e-300
+MAX_NAMES = 3  # that a sentence has
 
 
 def of_activation(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[str, float]) -> str:
@@ -167,4 +168,6 @@ def close(a: float, b: float) -> bool:
 
 
 def some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    """Return the first names of a list, and how many more there are; "" is the model."""
+    more = len(names) - MAX_NAMES
+    return ", ".join(name or "the model" for name in names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -15,9 +15,8 @@ from zoo.parity import losses, mapping, match, nesting, updates
 from zoo.parity.record import Identity, Record
 from zoo.parity.record import load as load_record
 from zoo.parity.session import Session
-from zoo.parity.side import Side, parse, spec_of
+from zoo.parity.side import INPUTS, MATCH, NAMES, OUTLINE, Order, Side, parse, spec_of
 from zoo.parity.verdict import Judged, Result, judge
-from zoo.parity.worker import INPUTS, MATCH, NAMES, OUTLINE, Order
 from zoo.weights import files
 
 NATURAL, ALONE, EXPLAINED = "natural", "alone", "explained"

@@ -28,7 +28,6 @@ LAYERS = (
     optimizers.CLIP,
 )
 IN_FP32 = "@fp32"  # suffix of an option whose values differ by rounding to fp32 only
-ARGUMENT = re.compile(r"(, )?\w+=\{(1-)?value\}")  # of a call, with the comma before it
 MANY = 1 << 16  # elements of an output that is computed by formulas of its kind alone
 PRECISIONS = {"bf16": 8, "fp16": 11, "fp32": 24}  # bits of a number, the narrowest first
 
@@ -60,14 +59,6 @@ class Cell(NamedTuple):
             return ""
         code = self.code.replace("{value}", self.literals.get(key, key))
         return code.replace("{1-value}", f"{1 - value:g}") if "{1-value}" in code else code
-
-    @property
-    def plain(self) -> str:
-        """The code that has the default, without the argument; "" if there is none."""
-        if self.default is None or str(self.default) in self.others:
-            return self.others.get(str(self.default), "")
-        code = ARGUMENT.sub("", self.code)
-        return "" if "{" in code else code  # of an argument that has no name, nor so a default
 
 
 class Fact(NamedTuple):

@@ -48,6 +48,13 @@ class Match(NamedTuple):
     ambiguous: dict[str, tuple[str, ...]]
     kept: tuple[str, ...] = ()
 
+    @property
+    def found(self) -> str:
+        """How many tensors were found, and by which rules."""
+        rules = Counter(source.rule for source in self.tensors.values()).most_common()
+        by = ", ".join(f"{rule} ({count})" for rule, count in rules) or "nothing: it has none"
+        return f"{len(self.tensors)} tensors found by {by}"
+
 
 def apply(source: Source, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Make a tensor of those of the reference."""

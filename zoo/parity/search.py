@@ -131,9 +131,9 @@ class Search:
             if len(expected) == len(own) == len(history) and not all(close(a, b) for a, b in zip(expected, own)):
                 loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
                 gradients = [np.asarray(value) for value in loaded if value is not None]
-                steps = [np.diff(np.stack([start[name], *after]), axis=0) for after in (expected, own)]
+                changes, others = (np.diff(np.stack([start[name], *after]), axis=0) for after in (own, expected))
                 kind = self.side.optimizer or ""
-                case = Case(kind, [start[name], *gradients], {}, *steps, True, fit=self.fit)
+                case = Case(kind, [start[name], *gradients], {}, others, changes, True, fit=self.fit)
                 guess = facts.explain_by(optimizers.UPDATES, case, self.library)
                 self._note("optimizer", guess)
                 tries += 1

@@ -1,4 +1,4 @@
-"""A side of a comparison: where its model comes from, and the Python, device and precision that run it."""
+"""A side of a comparison: where its model comes from, the Python, device and precision that run it, what it records."""
 
 import ast
 import importlib
@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.data.errors import UserError, known_names
+from zoo.parity.record import Identity
 
 FRAMEWORKS = ("torch", "paddle", "mindspore", "jax", "onnx", "numpy")
 PRECISIONS = ("fp64", "fp32", "fp16", "bf16")
 COMPILE = "compile"
+# Files of a side, or beside all of them
+WEIGHTS, OUTLINE, MATCH, INPUTS = "weights.safetensors", "outline.safetensors", "match.json", "inputs.safetensors"
+NAMES = "names"  # metadata of the inputs: their order, which the file does not keep
 SPEC = re.compile(r"(?P<place>.+?):(?P<name>[A-Za-z_][\w.]*)(?:\((?P<arguments>.*)\))?", re.DOTALL)
 
 
@@ -42,6 +46,32 @@ class Side(NamedTuple):
     optimizer: str | None = None
     loss: str | None = None
     channels_last: bool = False
+
+
+class Order(NamedTuple):
+    """A request for a record.
+
+    Attributes:
+        name: of the record, a file in the side's folder.
+        partner: folder of the reference; None for the reference itself.
+        reference: name of the reference's record.
+        forced: the reference's calls whose tensors replace those of the model.
+        loss: name of one of zoo/parity/losses.py; None for random weights of the outputs, or the side's own.
+        optimizer: name of one of zoo/parity/updates.py with its settings; None for none, or the side's own.
+        trains: whether a pass with gradients follows that in evaluation mode.
+        keeps: whether the reference keeps whole tensors, which others are compared with.
+    """
+
+    name: str
+    precision: str
+    partner: str | None = None
+    reference: str = ""
+    forced: tuple[Identity, ...] = ()
+    loss: str | None = None
+    optimizer: str | None = None
+    updates: int = 0
+    trains: bool = True
+    keeps: bool = True
 
 
 def parse(title: str, model: str) -> Side:

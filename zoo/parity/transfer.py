@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,11 +12,12 @@ import numpy as np
 
 from zoo.data.errors import UserError
 from zoo.parity import checkpoints, engine, mapping, match
+from zoo.parity.causes import some
 from zoo.parity.differences import FP64_SHARE, SAFETY, Difference, Records, differences
 from zoo.parity.engine import Opened, Request
 from zoo.parity.nesting import EVALUATION
-from zoo.parity.verdict import Finding, first_beyond, some
-from zoo.parity.worker import WEIGHTS, Order
+from zoo.parity.side import WEIGHTS, Order
+from zoo.parity.verdict import Finding, first_beyond
 from zoo.weights import files
 
 COPY, SAVED = "checkpoint.safetensors", "saved"
@@ -42,9 +42,7 @@ class Transferred(NamedTuple):
 
     def __str__(self) -> str:
         source, target = self.titles
-        rules = Counter(each.rule for each in self.matched.tensors.values())
-        found = ", ".join(f"{rule} ({count})" for rule, count in rules.most_common())
-        lines = [f"{target} from {source}: {len(self.matched.tensors)} tensors found by {found or 'nothing'}"]
+        lines = [f"{target} from {source}: {self.matched.found}"]
         lines += [f"left out of the file, since {source} has not got them: {some(self.left_out)}"] * bool(self.left_out)
         lines += [f"left out, since {target} has not got them: {some(self.matched.unused)}"] * bool(self.matched.unused)
         if self.finding is None:

@@ -1,14 +1,13 @@
 """Judgement of two records: which modules differ by themselves, why, and whether that explains the end result."""
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from zoo.parity.causes import of_activation, of_gradient
+from zoo.parity.causes import MAX_NAMES, of_activation, of_gradient, some
 from zoo.parity.differences import Difference, Event, Records, differences, rounding
-from zoo.parity.match import Match
+from zoo.parity.mapping import Match
 from zoo.parity.record import ROUNDING_UNITS, Call, Record
 
 OPTIMIZER, LOSS = "optimizer", "loss"
@@ -31,13 +30,6 @@ WORDS = {  # for a report, by the part that differs first
     "change": "the update of its weights",
     "loss": "its value, or its gradient,",
 }
-MAX_NAMES = 3  # of modules with one cause that a report shows
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the first names of a list, and how many more there are."""
-    more = len(names) - MAX_NAMES
-    return ", ".join(name or "the model" for name in names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 class Finding(NamedTuple):
@@ -109,11 +101,7 @@ class Judged(NamedTuple):
     def __str__(self) -> str:
         """Return the report."""
         reference, side = self.titles
-        rules = Counter(source.rule for source in self.matched.tensors.values())
-        lines = [
-            f"{side} beside {reference}: {len(self.matched.tensors)} tensors found by "
-            f"{', '.join(f'{rule} ({count})' for rule, count in rules.most_common()) or 'nothing: it has none'}"
-        ]
+        lines = [f"{side} beside {reference}: {self.matched.found}"]
         if self.matched.unused:
             lines.append(f"not in {side}: {some(self.matched.unused)}")
         for name, (rate, other) in self.dropout.items():

@@ -12,7 +12,7 @@ import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,45 +20,17 @@ from zoo.data.errors import UserError
 from zoo.parity import checkpoints, losses, mapping, updates
 from zoo.parity.nesting import EVALUATION
 from zoo.parity.probe import Archive, Partner, Probe, axes
-from zoo.parity.record import Identity, Record, empty
+from zoo.parity.record import Record, empty
 from zoo.parity.record import load as load_record
 from zoo.parity.recorders.common import Objective
 from zoo.parity.recording import relative
 from zoo.parity.search import TRAINING, Search, small
-from zoo.parity.side import Side, load
+from zoo.parity.side import INPUTS, MATCH, NAMES, OUTLINE, WEIGHTS, Order, Side, load
 from zoo.weights import files
 
 VARIATION = 0.1  # of the elements of initial weights that are all the same
 FRAMES = 6  # lines of a traceback that an error shows
-ARCHIVE, MATCH = "tensors", "match.json"
-WEIGHTS, OUTLINE, INPUTS = "weights.safetensors", "outline.safetensors", "inputs.safetensors"
-NAMES = "names"  # metadata of the inputs: their order, which the file does not keep
-
-
-class Order(NamedTuple):
-    """A request for a record.
-
-    Attributes:
-        name: of the record, a file in the side's folder.
-        partner: folder of the reference; None for the reference itself.
-        reference: name of the reference's record.
-        forced: the reference's calls whose tensors replace those of the model.
-        loss: name of one of zoo/parity/losses.py; None for random weights of the outputs, or the side's own.
-        optimizer: name of one of zoo/parity/updates.py with its settings; None for none, or the side's own.
-        trains: whether a pass with gradients follows that in evaluation mode.
-        keeps: whether the reference keeps whole tensors, which others are compared with.
-    """
-
-    name: str
-    precision: str
-    partner: str | None = None
-    reference: str = ""
-    forced: tuple[Identity, ...] = ()
-    loss: str | None = None
-    optimizer: str | None = None
-    updates: int = 0
-    trains: bool = True
-    keeps: bool = True
+ARCHIVE = "tensors"  # folder
 
 
 class Worker:
@@ -147,7 +119,8 @@ class Worker:
         tensors, left_out = checkpoints.fit(label, own if path is None else files.read(path)[0], own)
         if missing := model.restore(tensors):
             raise UserError(checkpoints.lacks(label, missing, left_out))
-        _rewrite(self.folder / WEIGHTS, model.arrays())
+        (self.folder / WEIGHTS).unlink(missing_ok=True)
+        files.write(str(self.folder / WEIGHTS), model.arrays())
         return {"left_out": left_out}
 
     def save(self, partner: str, path: str) -> dict[str, Any]:
@@ -341,8 +314,3 @@ def main(words: list[str]) -> None:
             answer = {"error": f"{type(error).__name__}: {error}", "traceback": lines}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
-
-
-def _rewrite(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    path.unlink(missing_ok=True)
-    files.write(str(path), arrays)

@@ -5,6 +5,7 @@ numbers of the formula or, of a check, is true.
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from itertools import combinations
@@ -21,6 +22,7 @@ UPDATES = ("sgd", "adam", "by_squares")  # formulas of optimizers
 CLIP, STATISTICS = "clip", "running_statistics"
 TOLERANCE, IN_FP32_UPDATES = 2e-6, 3e-4  # of the largest value; changes of weights that are 1000 times as large
 CHANNELS_LAST = ("flax", "equinox")  # whose layers take other layouts than the formulas: their code is run alone
+ARGUMENT = re.compile(r"(, )?\w+=\{(1-)?value\}")  # of a call, with the comma before it
 CHECKED = normal(4, 6)  # input of checks
 # Settings that code implies: of facts, and of formulas in a library.
 FURTHER = {"adam-decay": {"decay_kind": "decoupled"}, "mindspore by_squares": {"initial": 1.0}}
@@ -31,9 +33,17 @@ def codes(fact: Fact, cell: Cell) -> dict[str, Any]:
     found = {}
     if fact.formula:
         found = {code: value for value in values(fact, example(fact))[:4] if (code := cell.expression(value))}
-    if cell.default is not None and cell.plain:
-        found.setdefault(cell.plain, actual(fact, cell.default))
+    if cell.default is not None and (code := plain(cell)):
+        found.setdefault(code, actual(fact, cell.default))
     return found
+
+
+def plain(cell: Cell) -> str:
+    """Return the code that has the default, without the argument; "" if there is none."""
+    if str(cell.default) in cell.others:
+        return cell.others[str(cell.default)]
+    code = ARGUMENT.sub("", cell.code)
+    return "" if "{" in code else code  # of an argument that has no name, nor so a default
 
 
 def actual(fact: Fact, value: Any) -> Any:

@@ -87,11 +87,3 @@ def test_files_of_the_project_are_relative():
     assert recording.relative(os.path.join(ROOT, "zoo", "..", "zoo", "a.py")) == "zoo/a.py"
     assert recording.relative(f"{ROOT}-other/a.py") == f"{ROOT}-other/a.py"
     assert recording.class_file(np.random.default_rng()) == ""
-
-
-def test_tensors_of_nested_values():
-    a, b, c = np.zeros(1), np.zeros(2), np.zeros(3)
-    assert list(recording.flatten(a)) == [a]
-    found = list(recording.flatten((a, [{"x": b, "y": None}, 5], {"z": (c, "text")}, True)))
-    assert [array.shape for array in found] == [(1,), (2,), (3,)]
-    assert list(recording.flatten(None)) == []

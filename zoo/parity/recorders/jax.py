@@ -34,7 +34,6 @@ DTYPES: dict[str, Any] = {"fp64": "float64", "fp32": "float32", "fp16": "float16
 VERSION = jax.__version__
 HAS_GRADIENTS = True
 OPTIMIZERS = "optax"  # the library of optimizers and losses
-NO_GRADIENT = jax.dtypes.float0  # the type of an integer's
 LIBRARIES = ("flax", "equinox")  # of modules, with a file for each
 # Parameters that say whether a program is trained (True) or evaluated (False).
 TRAINS = {"train": True, "training": True, "is_training": True}
@@ -140,17 +139,13 @@ class Model(Base):
 
     def _derived(self, objective: Objective, outputs: Any) -> tuple[float, list[Any]]:
         """Return the total that is derived, and its gradients by the outputs."""
-        tensors = flat(outputs)
-        if objective.loss is None:
-            weights = [jnp.asarray(w, t.dtype) for w, t in zip(objective.weights(arrays_of(tensors)), tensors)]
-            is_float = [jnp.issubdtype(tensor.dtype, jnp.floating) for tensor in tensors]
-            total = sum(float((t * w).sum()) for t, w, used in zip(tensors, weights, is_float) if used)
-            empty = [np.zeros(tensor.shape, NO_GRADIENT) for tensor in tensors]
-            return total, [w if used else none for w, used, none in zip(weights, is_float, empty)]
-        loss, inputs = objective.loss, self.inputs(objective.inputs)
+        tensors, inputs = flat(outputs), self.inputs(objective.inputs)
+        weights = [] if objective.loss else objective.weights(arrays_of(tensors))
 
         def of(values: list[Any]) -> Any:
-            return loss(replaced(outputs, is_tensor, lambda index, _: values[index]), inputs)
+            if objective.loss:
+                return objective.loss(replaced(outputs, is_tensor, lambda index, _: values[index]), inputs)
+            return sum((x * jnp.asarray(w, x.dtype)).sum() for x, w in zip(values, weights) if is_float(x))
 
         total, backward = jax.vjp(of, tensors)
         return float(total), backward(jnp.ones_like(total))[0]
@@ -269,7 +264,7 @@ class _Report:
 
         passed.defvjp(lambda *tensors: (_seen(noted, tensors), None), backward)
         tensors = flat(values)
-        floats = [index for index, tensor in enumerate(tensors) if jnp.issubdtype(tensor.dtype, jnp.floating)]
+        floats = [index for index, tensor in enumerate(tensors) if is_float(tensor)]
         new = passed(*tensors)
         return replaced(values, is_tensor, lambda index, _: new[index])
 
@@ -378,4 +373,4 @@ def arrays_of(values: Any) -> list[np.ndarray]:
 
 def array_of(tensor: jax.Array) -> np.ndarray:
     array = np.asarray(tensor)
-    return array.astype(np.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
+    return array.astype(np.float64) if is_float(array) else array

@@ -336,7 +336,7 @@ def record_forward(
         training: in training mode with the batch's dropout masks, else in evaluation mode.
         title, keep: see Recorder in zoo/parity/recording.py; tensors are float64 arrays.
     """
-    from zoo.parity.recording import record  # for comparisons alone
+    from zoo.trainer.recording import record  # for comparisons alone
 
     def register(cell: nn.Cell, enter: Callable, leave: Callable) -> list[Any]:
         return [cell.register_forward_pre_hook(enter), cell.register_forward_hook(leave)]

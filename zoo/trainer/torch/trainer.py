@@ -334,14 +334,14 @@ def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = 
 def record_forward(
     trainer: Trainer, batch: DeviceBatch, training: bool, title: str, keep: Callable[[str, np.ndarray], None]
 ) -> Any:
-    """Run the model on a micro-batch and record every module; see zoo/parity/recording.py.
+    """Run the model on a micro-batch and record every module; see zoo/trainer/recording.py.
 
     Args:
         trainer: its running statistics are unchanged afterwards.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
-        title, keep: see Recorder there; tensors are float64 arrays.
+        title, keep: see Recorder in zoo/parity/recording.py; tensors are float64 arrays.
     """
-    from zoo.parity.recording import record  # for comparisons alone
+    from zoo.trainer.recording import record  # for comparisons alone
 
     def register(module: nn.Module, enter: Callable, leave: Callable) -> list[Any]:
         return [module.register_forward_pre_hook(enter, with_kwargs=True), module.register_forward_hook(leave)]
