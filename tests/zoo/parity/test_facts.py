@@ -87,7 +87,7 @@ def test_the_remedy_of_a_library_of_jax_may_be_a_function_of_jax():
     fact = fact_of("gelu")
     made = example(fact)
     reference, suspect = (output(fact, made, value) for value in ("gelu", "gelu_tanh"))
-    guess = facts.explain("GELU", made.inputs, {}, reference, suspect, framework="flax")
+    guess = facts.explain(Case("GELU", made.inputs, {}, reference, suspect), "flax")
     assert guess is not None and guess.remedy == "jax.nn.gelu(x, approximate=False)"
 
 
