@@ -50,18 +50,6 @@ class Call(NamedTuple):
         return self.name, self.occurrence
 
 
-class Summary(NamedTuple):
-    """What is kept of a tensor.
-
-    Attributes:
-        channels: mean and root mean square of each channel, (2, C); None if the excerpt is the whole tensor.
-    """
-
-    shape: tuple[int, ...]
-    excerpt: np.ndarray
-    channels: np.ndarray | None
-
-
 class Record(NamedTuple):
     """Result of a proof in one framework and precision.
 
@@ -85,14 +73,13 @@ class Record(NamedTuple):
     settings: dict[str, Any]
 
     def add(self, key: str, tensor: np.ndarray) -> None:
-        self.add_summary(key, summarize(tensor))
-
-    def add_summary(self, key: str, summary: Summary) -> None:
-        """Add what is kept of a tensor."""
-        self.shapes[key] = summary.shape
-        self.excerpts[key] = summary.excerpt
-        if summary.channels is not None:
-            self.excerpts[key + CHANNELS] = summary.channels
+        """Add an excerpt of a tensor (N, C, ...), and what is kept of its channels."""
+        values = np.asarray(tensor, np.float64, order="C")  # sums depend on the order in memory
+        self.shapes[key] = values.shape
+        part = self.excerpts[key] = excerpt(values).copy()  # a view would keep the whole tensor
+        if values.ndim > 1 and part.size < values.size:
+            axes = tuple(axis for axis in range(values.ndim) if axis != 1)
+            self.excerpts[key + CHANNELS] = np.stack([values.mean(axes), np.sqrt(np.square(values).mean(axes))])
 
     def get(self, key: str) -> np.ndarray:
         return self.excerpts[key]
@@ -103,16 +90,7 @@ class Record(NamedTuple):
 
     def save(self, path: str) -> None:
         """Write a safetensors file. Raises UserError if it exists or cannot be written."""
-        rest = {
-            "version": VERSION,
-            "framework": self.framework,
-            "precision": self.precision,
-            "shapes": self.shapes,
-            "passes": {name: [list(call) for call in calls] for name, calls in self.passes.items()},
-            "steps": self.steps,
-            "files": self.files,
-            "settings": self.settings,
-        }
+        rest = {**self._asdict(), "excerpts": {}, "version": VERSION}
         files.write(path, self.excerpts, {"record": json.dumps(rest)})
 
 
@@ -120,8 +98,8 @@ def load(path: str) -> Record:
     excerpts, metadata = files.read(path)
     with parsing(f"{path} is not a record of zoo compare", "compare again"):
         rest = json.loads(metadata["record"])
-        if rest["version"] != VERSION:
-            raise ValueError(f"version {rest['version']}, not {VERSION}")
+        if (version := rest.pop("version")) != VERSION:
+            raise ValueError(f"version {version}, not {VERSION}")
         passes = {
             name: [
                 Call(*call)._replace(files=tuple(call[4]), call_sites=tuple(call[5]), span=tuple(call[8]))
@@ -130,30 +108,11 @@ def load(path: str) -> Record:
             for name, calls in rest["passes"].items()
         }
         shapes = {key: tuple(shape) for key, shape in rest["shapes"].items()}
-        return Record(
-            rest["framework"],
-            rest["precision"],
-            excerpts,
-            shapes,
-            passes,
-            rest["steps"],
-            rest["files"],
-            rest["settings"],
-        )
+        return Record(**{**rest, "excerpts": excerpts, "shapes": shapes, "passes": passes})
 
 
 def empty(framework: str, precision: str, settings: Mapping[str, Any]) -> Record:
     return Record(framework, precision, {}, {}, {}, [], {}, dict(settings))
-
-
-def summarize(tensor: np.ndarray) -> Summary:
-    """Return what is kept of a tensor (N, C, ...)."""
-    values = np.asarray(tensor, np.float64, order="C")  # sums depend on the order in memory
-    part = excerpt(values).copy()  # a view would keep the whole tensor
-    if values.ndim < 2 or part.size == values.size:
-        return Summary(values.shape, part, None)
-    axes = tuple(axis for axis in range(values.ndim) if axis != 1)
-    return Summary(values.shape, part, np.stack([values.mean(axes), np.sqrt(np.square(values).mean(axes))]))
 
 
 def excerpt(values: np.ndarray) -> np.ndarray:
