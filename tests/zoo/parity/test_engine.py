@@ -148,3 +148,16 @@ def test_a_term_that_is_left_out_is_named():
     assert search.of_sum(a, a + b, terms, 1e-6).cause == "the output of b is added, too"
     assert search.of_sum(a + c, c, {"the output of b": b}, 1e-6) is None
     assert search.of_sum(a, 2 * b, terms, 1e-6) is None
+
+
+@pytest.mark.slow
+def test_the_dropout_of_an_attention_is_left_out_and_its_rate_compared(tmp_path):
+    net = tmp_path / "net.py"
+    net.write_text(
+        "from torch import nn\n\n\ndef build(rate=0.1):\n"
+        "    return nn.TransformerEncoderLayer(8, 2, 16, dropout=rate, batch_first=True)\n"
+    )
+    inputs = {"src": "float32:4,6,8"}
+    parity.assert_same({"torch": f"{net}:build", "torch@same": f"{net}:build"}, inputs)
+    (judged,) = parity.compare({"torch": f"{net}:build", "torch@other": f"{net}:build(0.2)"}, inputs).sides
+    assert not judged.findings and judged.dropout.pop("self_attn") == (0.1, 0.2) and len(judged.dropout) == 3

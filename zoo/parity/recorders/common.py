@@ -31,7 +31,7 @@ ROLES = {
     "var": "running_var",
 }
 DROPS = re.compile("drop_?path|drop_?block|stochastic_?depth", re.IGNORECASE)
-RATES = ("p", "prob", "drop_prob", "rate")  # attributes of dropout modules
+RATES = ("p", "prob", "drop_prob", "rate", "dropout")  # attributes of dropout modules
 KEPT = "keep_prob"
 COUNTER = "num_batches_tracked"
 
@@ -208,7 +208,7 @@ class Imperative(Model):
 
     Attributes:
         METHOD: by which modules compute.
-        DROPOUT: classes of dropout.
+        DROPOUT: classes of dropout, and of attention, which in evaluation mode differs by its dropout alone.
         like: makes a tensor like another one of an array.
         reported: (x, value, note) -> x, or the value in its place; what `note` makes of the gradient is that of x.
     """

@@ -68,7 +68,7 @@ class Model(Imperative):
     """
 
     TENSOR, METHOD = mindspore.Tensor, "construct"
-    DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+    DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.MultiheadAttention)
     array_of, like, reported = staticmethod(array_of), staticmethod(like), staticmethod(_Reported.apply)
 
     def __init__(self, model: nn.Cell, precision: str, device: str, is_compiled: bool):

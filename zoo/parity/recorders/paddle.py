@@ -68,7 +68,7 @@ class Model(Imperative):
     TENSOR = paddle.Tensor
     DROPOUT = tuple(
         getattr(nn, name)
-        for name in ("Dropout", "Dropout2D", "Dropout3D", "AlphaDropout", "FeatureAlphaDropout")
+        for name in ("Dropout", "Dropout2D", "Dropout3D", "AlphaDropout", "MultiHeadAttention", "FeatureAlphaDropout")
         if hasattr(nn, name)  # the last one is younger than Paddle 2.6
     )
     array_of, like, reported = staticmethod(array_of), staticmethod(like), staticmethod(_Reported.apply)

@@ -53,7 +53,10 @@ class Model(Imperative):
     """
 
     TENSOR = torch.Tensor
-    DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+    DROPOUT = (
+        *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
+        nn.MultiheadAttention,
+    )
     array_of, like, reported = staticmethod(array_of), staticmethod(like), staticmethod(_Reported.apply)
 
     def __init__(self, model: nn.Module, precision: str, device: str, is_compiled: bool):
