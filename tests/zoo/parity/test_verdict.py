@@ -3,8 +3,9 @@
 import numpy as np
 
 from zoo.parity.differences import Difference, Event
+from zoo.parity.mapping import Match, Source
 from zoo.parity.record import Call, empty
-from zoo.parity.verdict import Finding, _excess, _is_accepted, group
+from zoo.parity.verdict import Finding, _excess, _is_accepted, _is_of_biases, group
 
 
 def beyond(name: str, part: str, largest: float = 1.0) -> Difference:
@@ -40,6 +41,16 @@ def test_another_shape_is_reported_once():
     ]
     found += [beyond("b.weight", "gradient"), beyond("a.weight", "gradient"), beyond("b.running_mean", "statistic")]
     assert list(group(found)) == [("a", ""), ("d", "input")]
+
+
+def test_two_biases_beside_one_differ_from_the_second_update_on():
+    one = Source(("bias_ih", "bias_hh"), (("sum",),), "gates")
+    matched = Match({"bias": one}, {}, (), (), {})
+    late, early = (
+        Difference(Event({}, stage, "", "loss", {}), 1.0, 0.1, 1.0, ()) for stage in ("update 2", "update 1")
+    )
+    assert _is_of_biases([late], matched) and not _is_of_biases([late], matched._replace(tensors={}))
+    assert not _is_of_biases([early, late], matched) and not _is_of_biases([], matched)
 
 
 def test_what_is_accepted():
