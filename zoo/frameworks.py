@@ -10,8 +10,9 @@ from typing import Literal, get_args
 from zoo.data import extras
 from zoo.data.errors import UserError
 
-Framework = Literal["torch", "paddle", "mindspore"]  # names of their Python packages
-FRAMEWORKS: tuple[str, ...] = get_args(Framework)
+Framework = Literal["torch", "paddle", "mindspore", "jax"]  # names of their Python packages
+PREVIEW = ("jax",)  # trains by -o framework=jax, and is not among the choices of the other commands yet
+FRAMEWORKS: tuple[str, ...] = tuple(name for name in get_args(Framework) if name not in PREVIEW)
 
 
 def prepare(framework: str) -> None:

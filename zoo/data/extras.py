@@ -38,6 +38,8 @@ EXTRAS = {  # package -> the extra that installs it
     "torch": "torch",
     "paddle": "paddle",
     "mindspore": "mindspore",
+    "jax": "jax",
+    "flax": "jax",
     "onnxruntime": "onnx",
     "onnx": "export",
     "pynvml": "gpu",

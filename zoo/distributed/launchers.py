@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from zoo.data.errors import UserError, natural, parsing
+from zoo.data.errors import Option, UserError, natural, parsing
 
 # A name or IPv6 address, and slots as for MPICH or Open MPI.
 HOST = re.compile(
@@ -88,7 +88,10 @@ def build(layout: Layout, framework: str, device: str, script: list[str]) -> lis
         return [(layout.hosts[0], [sys.executable, *script])]
     if layout.launcher == "mpirun":
         return [(layout.hosts[0], [*_mpirun(layout), sys.executable, *script])]
-    launcher = {"torch": _torchrun, "paddle": _paddle, "mindspore": _msrun}[framework]
+    native = {"torch": _torchrun, "paddle": _paddle, "mindspore": _msrun}
+    if framework not in native:
+        raise UserError(f"--by native: {framework} has no launcher of its own; use ", Option("--by", "mpirun"))
+    launcher = native[framework]
     return [(host, launcher(layout, host_rank, device) + script) for host_rank, host in enumerate(layout.hosts)]
 
 

@@ -1,0 +1,172 @@
+"""JAX behind what the common cases need beside the trainer interface; see tests/zoo/trainer/torch/adapter.py."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from tests.zoo.trainer.jax.tiny import Identity, Linear, Tiny
+from zoo.trainer.jax import Trainer, ops, start
+from zoo.trainer.jax import model as names
+from zoo.trainer.jax.layers import BatchNorm
+from zoo.trainer.jax.parallel import local
+from zoo.trainer.jax.partial_fc import Margin
+from zoo.trainer.jax.trainer import build_objective
+from zoo.trainer.plan import Mode, ParamGroup, Plan
+from zoo.trainer.world import Launch
+
+__all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
+
+FRAMEWORK = "jax"
+WORLD = start(Launch(), "cpu")
+FP32_MODES = (Mode("fp32", None, True, True),)
+FP64_MODES = (Mode("fp64", None, True, True),)
+SIXTEEN_BIT_MODES = (Mode("bf16", "O1", True, True), Mode("fp16", "O1", True, True))
+CHECKPOINTED_MODES = FP32_MODES
+GRADIENT_ATOL = 1e-7
+PRODUCT_RTOL = 1e-5  # of a sum of products in 16 bits, over chunks
+RECOMPUTED_RTOL = 1e-6  # of an update with checkpointed activations, which is compiled to other code
+DEVICE = r"cpu \(\d+ threads\)"
+RESOLVED_MODES = {
+    Mode("fp32"): Mode("fp32", None, True, True),
+    Mode("fp64"): Mode("fp64", None, True, True),
+    Mode("exact", None, True): Mode("fp64", None, True, True, True),
+    Mode("fp32", "O1", None, True): Mode("fp32", None, True, True),
+    Mode("amp"): Mode("bf16", "O1", True, True),
+    Mode("fp16", "O1"): Mode("fp16", "O1", True, True),
+}
+REFUSED_MODES = {
+    Mode("amp", "O2"): "there is no O2",
+    Mode("fp32", None, False): "channels_last",
+    Mode("fp32", None, None, False): "train.compile: JAX compiles",
+    Mode("fp32", None, None, "reduce-overhead"): "train.compile: reduce-overhead is a mode of torch.compile",
+}
+REFUSED_DEVICES = ("gpu", "cuda:x", "npu:0", "cuda:99", "cuda", "tpu")
+
+
+def make_loss_scale_dynamic(trainer, initial: float) -> None:
+    """Do nothing: a CPU has fp16, with which the loss scale is dynamic."""
+
+
+def make_loss_scale_static(trainer, initial: float) -> None:
+    """Do nothing: a CPU has fp16, so the plan's loss scale counts."""
+
+
+class ChannelsFirst(nnx.Module):
+    """A normalization of (N, C, ...) in the layout of the cases."""
+
+    def __init__(self, channels: int):
+        norm = nnx.BatchNorm(channels, momentum=0.9, rngs=nnx.Rngs(0))
+        norm.__class__ = BatchNorm
+        self.layers = [norm]
+
+    def __call__(self, x):
+        return jnp.moveaxis(self.layers[0](jnp.moveaxis(x, 1, -1)), -1, 1)
+
+
+def batch_norm(dimensions: int, channels: int):
+    return ChannelsFirst(channels)
+
+
+def _variables(model):
+    return {
+        names.canonical_name(path): (path, variable)
+        for path, variable in nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
+    }
+
+
+def load_tensors(model, arrays: dict[str, np.ndarray]) -> None:
+    found = _variables(model)
+    for name, array in arrays.items():
+        path, variable = found[name]
+        variable.value = jnp.asarray(names.from_canonical(array, path))
+
+
+def shapes(model) -> dict[str, tuple[int, ...]]:
+    found = {name: names.to_canonical(np.asarray(v.value), path).shape for name, (path, v) in _variables(model).items()}
+    return dict(sorted(found.items(), key=lambda item: ".running_" in item[0]))
+
+
+def submodules(model) -> list[str]:
+    return [names.module_name(path) for path, _ in model.iter_modules()]
+
+
+def saved_bytes(trainer, batch: dict[str, np.ndarray]) -> None:
+    """JAX does not say."""
+
+
+def statistics(model) -> dict[str, np.ndarray]:
+    return {name: np.asarray(v.value) for name, (_, v) in _variables(model).items() if ".running_" in name}
+
+
+def run(function, *arrays: np.ndarray) -> np.ndarray:
+    return np.asarray(function(*map(jnp.asarray, arrays)))
+
+
+def set_train(model, train: bool):
+    model.train() if train else model.eval()
+    return model
+
+
+def to_array(tensor) -> np.ndarray:
+    return np.asarray(tensor)
+
+
+def to_tensor(array: np.ndarray):
+    if array.dtype == np.float64:
+        jax.config.update("jax_enable_x64", True)
+    return jnp.asarray(array)
+
+
+def forward(trainer, batch: dict[str, np.ndarray], train: bool) -> list[np.ndarray]:
+    device_batch, network = trainer.to_device(batch), trainer.network if train else trainer.eval_network
+    masks = [local(device_batch[name]) for name in trainer.plan.dropout_masks] if train else []
+    outputs = network.bind(trainer._tensors())(trainer.preprocess(local(device_batch[trainer.input_name])), *masks)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    return [np.asarray(names.channels_first(output)) for output in outputs]
+
+
+def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray, mode: Mode | None = None) -> tuple:
+    mode = mode or FP32_MODES[0]
+    jax.config.update("jax_enable_x64", mode.is_fp64)
+    plan = Plan((), (), lambda name: ParamGroup(1.0, 0.0), mode)
+    objective, batch = build_objective(objective, None, plan), {"label": jnp.asarray(label)}
+    total, gradients = jax.value_and_grad(lambda tensors: objective.total(tensors, batch["label"]))(
+        tuple(map(jnp.asarray, logits))
+    )
+    return float(total), float(objective.count(batch)), *map(np.asarray, gradients)
+
+
+def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def weighted_sum(x):
+        y = function(x)
+        return (y * weight).sum(), y
+
+    (_, y), to_x = jax.value_and_grad(weighted_sum, has_aux=True)(jnp.asarray(x))
+    return np.asarray(y), np.asarray(to_x)
+
+
+def margin_loss(x, weight, labels, settings, mode) -> tuple[float, np.ndarray, np.ndarray]:
+    jax.config.update("jax_enable_x64", mode.is_fp64)
+    arch = SimpleNamespace(num_classes=len(weight), embedding=weight.shape[1])
+    objective = Margin(settings, arch, SimpleNamespace(seed=1, mode=mode), WORLD)
+    averages = {name: jnp.asarray(value) for name, value in settings.statistics.items()}
+
+    def total(x, weight):
+        return objective.total(x, jnp.asarray(labels), weight, None, averages)[0]
+
+    loss, gradients = jax.value_and_grad(total, (0, 1))(jnp.asarray(x), jnp.asarray(weight))
+    return float(loss), *map(np.asarray, gradients)
+
+
+def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    averages = tuple(nnx.Variable(jnp.asarray(value)) for value in settings.statistics.values())
+    quality = settings.quality(ops, jnp.asarray(norms), averages)
+    value, slope = settings.margin(ops, jnp.asarray(cosines), quality)
+    return np.asarray(value), np.asarray(slope)
+
+
+def choose_rows(classes, count, width, rate, seed, rank, size, step):
+    raise NotImplementedError

@@ -1,0 +1,62 @@
+"""Ranks as the axis of a mesh, one device of each process, and the collectives within functions compiled for it.
+
+Tensors of a state are global arrays: replicated, or divided along their first axis, so that each rank has its own part.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.experimental.shard_map import shard_map
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+AXIS = "ranks"
+REPLICATED, OWN = PartitionSpec(), PartitionSpec(AXIS)
+
+
+def to_global(mesh: Mesh, specs: Any, arrays: Any) -> Any:
+    """Return arrays of this rank as global ones; specs: REPLICATED or OWN for each of them, or for a whole subtree."""
+
+    def put(spec: PartitionSpec, subtree: Any) -> Any:
+        sharding = NamedSharding(mesh, spec)
+        return jax.tree.map(lambda array: jax.make_array_from_process_local_data(sharding, array), subtree)
+
+    return jax.tree.map(put, specs, arrays, is_leaf=lambda each: isinstance(each, PartitionSpec))
+
+
+def local(tree: Any) -> Any:
+    """Return this rank's parts of global arrays, as arrays of its device."""
+    return jax.tree.map(lambda array: array.addressable_data(0), tree)
+
+
+def compiled(function: Callable, mesh: Mesh, inputs: Any, outputs: Any, **options: Any) -> Callable:
+    """Compile a function of this rank's parts for all ranks.
+
+    Args:
+        inputs, outputs: REPLICATED or OWN for each argument and result, or for parts of them.
+        options: of jax.jit.
+    """
+    return jax.jit(shard_map(function, mesh, inputs, outputs, check_rep=False), **options)
+
+
+def sum_over_ranks(x: jax.Array, ranks: int) -> jax.Array:
+    return lax.psum(x, AXIS) if ranks > 1 else x
+
+
+def max_over_ranks(x: jax.Array, ranks: int) -> jax.Array:
+    return lax.pmax(x, AXIS) if ranks > 1 else x
+
+
+def all_gather(x: jax.Array, ranks: int) -> jax.Array:
+    """Concatenate x of all ranks along the first axis: (n, ...) -> (ranks * n, ...)."""
+    return lax.all_gather(x, AXIS, tiled=True) if ranks > 1 else x
+
+
+def gather_on_host(x: np.ndarray, mesh: Mesh) -> np.ndarray:
+    """Concatenate arrays of all ranks along the first axis, on the host of each. Called by all ranks."""
+    if mesh.size == 1:
+        return x
+    gathered = compiled(lambda part: all_gather(part, mesh.size), mesh, OWN, REPLICATED)(to_global(mesh, OWN, x))
+    return np.asarray(local(gathered))

@@ -1,0 +1,133 @@
+"""The device of this process and JAX's process group."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from zoo.data.errors import UserError
+from zoo.trainer.device import select_device
+from zoo.trainer.jax.parallel import AXIS
+from zoo.trainer.plan import Arithmetic, Mode
+from zoo.trainer.world import Launch, Profiler, UnsupportedPrecision
+
+PLATFORMS = {"cuda": "gpu", "tpu": "tpu", "cpu": "cpu"}
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those of the run; collectives are part of the compiled functions."""
+
+    rank: int
+    size: int
+    mesh: Mesh  # of one device of each process
+
+    @property
+    def jax_device(self) -> jax.Device:
+        return self.mesh.local_devices[0]
+
+    @property
+    def device(self) -> str:
+        if self.jax_device.platform == "cpu":
+            return f"cpu ({os.cpu_count()} threads)"
+        return f"{self.jax_device.platform}:{self.jax_device.local_hardware_id} ({self.jax_device.device_kind})"
+
+    @property
+    def cuda_index(self) -> int | None:
+        return self.jax_device.local_hardware_id if self.jax_device.platform == "gpu" else None
+
+    @property
+    def version(self) -> str:
+        return jax.__version__
+
+    def libraries(self) -> dict[str, str | None]:
+        return dict.fromkeys(("cuda", "cudnn", "nccl", "cann"))
+
+    def accelerator(self) -> dict[str, Any] | None:
+        if self.jax_device.platform == "cpu":
+            return None
+        limit = (self.jax_device.memory_stats() or {}).get("bytes_limit")
+        return {"name": self.jax_device.device_kind, "memory_bytes": limit, "peak_flops": None}
+
+    def peak_memory(self) -> int | None:
+        return (self.jax_device.memory_stats() or {}).get("peak_bytes_in_use")
+
+    def record_event(self) -> Any:
+        return None
+
+    def profiler(self) -> Profiler:
+        from zoo.trainer.jax import profiling  # which most runs do without
+
+        return profiling.Profiler()
+
+    def resolve_mode(self, requested: Mode) -> Mode:
+        """See World in zoo/trainer/world.py. `amp` is fp16 on a GPU and bf16 elsewhere; it is of level O1."""
+        compute, is_gpu = requested.compute, self.jax_device.platform == "gpu"
+        if compute == "amp":
+            compute = "fp16" if is_gpu else "bf16"
+        if requested.level not in (None, "O1"):
+            raise UnsupportedPrecision(
+                f"train.amp_level: JAX has O1 alone, there is no {requested.level}; leave it out"
+            )
+        if requested.channels_last is False:
+            raise UserError(
+                "train.channels_last: the models are channels last, and XLA chooses the layouts; leave it out"
+            )
+        if requested.compile not in (None, True):
+            is_mode = isinstance(requested.compile, str)
+            reason = f"{requested.compile} is a mode of torch.compile" if is_mode else "JAX compiles every update"
+            raise UserError(f"train.compile: {reason}; leave it out")
+        is_exact = compute == "exact"
+        if is_exact:
+            compute = "fp64"
+        level = None if compute in ("fp32", "fp64") else "O1"
+        return Mode(compute, level, True, True, is_exact)
+
+    def set_arithmetic(self, arithmetic: Arithmetic) -> None:
+        jax.config.update("jax_default_matmul_precision", "tensorfloat32" if arithmetic.tf32 else "float32")
+
+    def arithmetic(self) -> dict[str, Any]:
+        return {"jax_default_matmul_precision": jax.config.values["jax_default_matmul_precision"]}
+
+    def close(self) -> None:
+        if self.size > 1:
+            jax.distributed.shutdown()
+
+    def exit_process(self, code: int) -> None:
+        """Return: JAX shuts down by itself."""
+
+
+def start(launch: Launch, device: str, port: int = 0) -> World:
+    """Select the device of this process and join the process group.
+
+    Args:
+        launch: this process among those of the run.
+        device: auto, cpu, cuda, cuda:N, tpu or tpu:N.
+        port: a free port of the machine of rank 0, if there are several processes.
+    """
+    if launch.size > 1:  # before the devices are counted, which starts the back ends
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        own = [launch.local_rank] if _sees_all_gpus() else None
+        jax.distributed.initialize(f"{launch.address}:{port}", launch.size, launch.rank, local_device_ids=own)
+    selected = select_device(device, launch, ("cuda", "tpu"), _device_count, "JAX")
+    platform = PLATFORMS[selected.type]
+    if launch.size > 1:  # one device of each process, in the order of ranks
+        devices = sorted(jax.devices(platform), key=lambda each: each.process_index)
+    else:
+        devices = [jax.local_devices(backend=platform)[selected.index]]
+    return World(launch.rank, launch.size, Mesh(np.array(devices), (AXIS,)))
+
+
+def _sees_all_gpus() -> bool:
+    """Return whether a launcher has left it to the processes to choose their GPUs."""
+    return "," in os.environ.get("CUDA_VISIBLE_DEVICES", ",")
+
+
+def _device_count(kind: str) -> int:
+    try:
+        return len(jax.local_devices(backend=PLATFORMS[kind]))
+    except RuntimeError:  # no such platform
+        return 0
