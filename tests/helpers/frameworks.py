@@ -20,7 +20,7 @@ from types import ModuleType
 
 import pytest
 
-from zoo.frameworks import FRAMEWORKS
+from zoo.frameworks import FRAMEWORKS, PREVIEW
 from zoo.trainer import load_backend
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -44,7 +44,7 @@ def parameters(*modules: str) -> list:
             id=f"{framework}-{case.removeprefix('case_')}",
             marks=[] if framework == "torch" else [pytest.mark.slow],
         )
-        for framework in FRAMEWORKS
+        for framework in (*FRAMEWORKS, *PREVIEW)
         for module in modules
         for case in names(module)
     ]

@@ -7,7 +7,9 @@ from zoo.trainer.plan import Arithmetic
 
 
 def expected_settings(framework: str, arithmetic: Arithmetic) -> dict[str, bool]:
-    """Return settings that World.arithmetic() reports; only PyTorch has them without a GPU."""
+    """Return settings that World.arithmetic() reports; only PyTorch and JAX have them without a GPU."""
+    if framework == "jax":
+        return {"jax_default_matmul_precision": "tensorfloat32" if arithmetic.tf32 else "float32"}
     if framework != "torch":
         return {}
     return {

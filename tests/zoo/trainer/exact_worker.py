@@ -73,7 +73,7 @@ def build(framework: str, case: Case, compile: bool = False):
     """Return a trainer and its batches."""
     backend, task = frameworks.adapter(framework), load_task(load_spec(case.model).TASK)
     classes = 60 if case.model == "arcface" else CLASSES
-    mode = backend.WORLD.resolve_mode(Mode("fp64", compile=compile))
+    mode = backend.WORLD.resolve_mode(Mode("fp64", compile=None if framework == "jax" else compile))
     plan = {"clip_norm": 0.3, "output": task.output(task.Settings(**case.task)), **case.plan}
     trainer, _ = make_model(backend, case.model, case.options, case.shape, classes, case.task, mode, **plan)
     trainer.load_state_dict({param.name: drawn(param.name, param.shape) for param in trainer.params})

@@ -62,7 +62,7 @@ def build(framework: str, world: Any, case: Case) -> Any:
     else:
         label = Field("label", SIZE, "uint8", missing=segment.IGNORE_INDEX)
         name, fields = "Pixels", (Field("x", (INPUTS, *SIZE), "float32"), label)
-    mode = world.resolve_mode(Mode("fp32", compile=False))
+    mode = world.resolve_mode(Mode("fp32", compile=None if framework == "jax" else False))
     plan = Plan(fields, (), lambda name: ParamGroup(1.0, 0.0), mode, accumulate=ACCUMULATE)
     model = getattr(importlib.import_module(f"tests.zoo.trainer.{framework}.tiny"), name)
     objective = load_loss(case.task.Settings.task, case.loss)(**case.options)

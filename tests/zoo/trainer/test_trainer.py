@@ -9,7 +9,7 @@ COMMON = (
     *("update", "state", "device_image", "arithmetic", "checkpointing", "clip", "evaluation", "rank"),
     *("ops", "optimizer", "loss", "objective", "margin", "head", "recording"),
 )
-OWN = {"paddle": ("paddle.cases", "paddle.cpu_cases"), "mindspore": ("mindspore.cases",)}
+OWN = {"paddle": ("paddle.cases", "paddle.cpu_cases"), "mindspore": ("mindspore.cases",), "jax": ("jax.cases",)}
 
 
 @pytest.mark.parametrize(

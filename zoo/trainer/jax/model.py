@@ -5,7 +5,7 @@ function's arguments. They stay in nnx's layouts, kernels (H, W, inputs / groups
 canonical ones have the outputs first.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -57,8 +57,8 @@ def from_canonical(array: np.ndarray, path: Path) -> np.ndarray:
 
 
 def channels_first(x: Array) -> Array:
-    """Return maps (N, ..., C) as (N, C, ...), as losses and outputs have them."""
-    return jnp.moveaxis(x, -1, 1) if x.ndim > 2 else x
+    """Return maps (..., H, W, C) as (..., C, H, W), as losses and outputs have them; other tensors as they are."""
+    return jnp.moveaxis(x, -1, -3) if x.ndim > 3 else x
 
 
 class Network:
@@ -70,12 +70,18 @@ class Network:
     """
 
     def __init__(self, Model: Any, arch: Any, plan: Plan, training: bool, ranks: int = 1):
-        model: Any = nnx.eval_shape(lambda: Model(arch))
+        places: dict[str, tuple[Path, Any]] = {}
+
+        def build() -> Any:
+            model = Model(arch)
+            places.update((canonical_name(path), (path, variable)) for path, variable in variables_of(model))
+            return model
+
+        model: Any = nnx.eval_shape(build)  # which sorts by name
         _set_mode(model, plan, training)
         _convert_layers(model, plan, training, ranks)
-        self.structure, state = nnx.split(model)
-        places = {canonical_name(path): (path, variable) for path, variable in nnx.to_flat_state(state)}
-        self.places = dict(sorted(places.items(), key=lambda item: _is_statistic(item[1][1])))
+        self.structure, _ = nnx.split(model)
+        self.places = dict(sorted(places.items(), key=lambda item: _is_statistic(item[1][1])))  # keeps their order
         self.statistics = [name for name, (_, variable) in self.places.items() if _is_statistic(variable)]
         self.trained = [name for name in self.places if name not in self.statistics and not plan.is_frozen(name)]
 
@@ -99,6 +105,16 @@ class Network:
 
     def from_canonical(self, name: str, array: np.ndarray) -> np.ndarray:
         return from_canonical(array, self.places[name][0])
+
+
+def variables_of(module: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield the path and variable of each tensor, in the order in which the model defines them."""
+    children = enumerate(module) if isinstance(module, Sequence) else vars(module).items()
+    for key, value in children:
+        if isinstance(value, nnx.Param | nnx.BatchStat):
+            yield (*path, key), value
+        elif isinstance(value, nnx.Module | Sequence) and not isinstance(value, str):
+            yield from variables_of(value, (*path, key))
 
 
 def _is_statistic(variable: Any) -> bool:
@@ -161,9 +177,7 @@ class Hook:
         is_3d = getattr(module, "kernel_size", None) is not None and len(module.kernel_size) == 3
 
         def canonical(x: Any) -> Any:
-            if not hasattr(x, "ndim") or x.ndim < 4:
-                return x
-            return jnp.moveaxis(x, -1, 1 if is_3d else -3)
+            return jnp.moveaxis(x, -1, 1) if is_3d and x.ndim == 5 else channels_first(x)
 
         def call(module: Any, *inputs: Any) -> Any:
             enter(module, *jax.tree.map(canonical, inputs))

@@ -108,7 +108,7 @@ def norm(x: Array, ranks: int) -> Array:
 
 
 def bias_correction(log_beta: float, applied: Array, dtype: Any) -> Array:
-    return -jnp.expm1(log_beta * applied)
+    return -jnp.expm1(log_beta * applied.astype(dtype))
 
 
 def round_to_fp32(x: Array) -> Array:

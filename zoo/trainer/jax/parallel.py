@@ -4,6 +4,7 @@ Tensors of a state are global arrays: replicated, or divided along their first a
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +24,11 @@ def to_global(mesh: Mesh, specs: Any, arrays: Any) -> Any:
         sharding = NamedSharding(mesh, spec)
         return jax.tree.map(lambda array: jax.make_array_from_process_local_data(sharding, array), subtree)
 
-    return jax.tree.map(put, specs, arrays, is_leaf=lambda each: isinstance(each, PartitionSpec))
+    return jax.tree.map(put, specs, arrays, is_leaf=_is_spec)
+
+
+def _is_spec(each: Any) -> bool:
+    return isinstance(each, PartitionSpec)
 
 
 def local(tree: Any) -> Any:
@@ -38,7 +43,8 @@ def compiled(function: Callable, mesh: Mesh, inputs: Any, outputs: Any, **option
         inputs, outputs: REPLICATED or OWN for each argument and result, or for parts of them.
         options: of jax.jit.
     """
-    return jax.jit(shard_map(function, mesh, inputs, outputs, check_rep=False), **options)
+    shardings = jax.tree.map(partial(NamedSharding, mesh), outputs, is_leaf=_is_spec)  # else XLA may name others
+    return jax.jit(shard_map(function, mesh, inputs, outputs, check_rep=False), out_shardings=shardings, **options)
 
 
 def sum_over_ranks(x: jax.Array, ranks: int) -> jax.Array:

@@ -37,6 +37,26 @@ class ParameterShard:
         self.first, self.last = sharding.row_range(num_rows, world.rank, world.size)
         self.shape = -(-num_rows // world.size), width
 
+    def sample_rows(self, classes: np.ndarray, sample_rate: float, seed: int, rank: int, step: int) -> np.ndarray:
+        """Sample the rows of an update: int32 (k,), sorted; classes: of all samples of the update, on all ranks."""
+        is_local = (classes >= self.first) & (classes < self.last)
+        rows, count = np.where(is_local, classes - self.first, -1), self.last - self.first
+        return sharding.choose_active_rows(rows, count, sample_rate, seed, rank, step).astype(np.int32)
+
+    def rows_of(self, classes: Array, index: Array | None, ranks: int) -> Array:
+        """Return the active row of each class within a compiled function; -1 for a class of another rank.
+
+        Args:
+            index: which rows are active, sorted; None for all.
+        """
+        rank = lax.axis_index(AXIS) if ranks > 1 else 0
+        per_rank, remainder = divmod(self.num_rows, ranks)
+        rows = classes - (rank * per_rank + jnp.minimum(rank, remainder))
+        if index is None:
+            return jnp.where((rows >= 0) & (rows < per_rank + (rank < remainder)), rows, -1)
+        places = jnp.searchsorted(index, rows)
+        return jnp.where(index[jnp.minimum(places, len(index) - 1)] == rows, places, -1)
+
 
 class RankedSoftmax(MarginSoftmax):
     """Margin softmax within a function that is compiled for all ranks, whose number it knows only when it runs."""
@@ -62,7 +82,8 @@ class Margin:
     def __init__(self, settings: face.Settings, arch: Any, plan: Plan, world: World):
         kind = RankedSoftmax if world.size > 1 else MarginSoftmax
         self.softmax = kind(ops, settings, world.rank, world.size, mixed_dtype(plan.mode))
-        self.settings, self.world, self.seed, self.dtype = settings, world, plan.seed, wide_dtype(plan.mode)
+        self.settings, self.world, self.ranks, self.seed = settings, world, world.size, plan.seed
+        self.dtype = wide_dtype(plan.mode)
         self.shard = ParameterShard(arch.num_classes, arch.embedding, world)
         self.shards = {HEAD_WEIGHT: self.shard}
         self.statistics = settings.statistics
@@ -73,10 +94,7 @@ class Margin:
             return None
         own = np.stack([np.asarray(batch["label"].addressable_data(0)) for batch in micro_batches], 1)
         classes = gather_on_host(own, self.world.mesh)
-        is_local = (classes >= self.shard.first) & (classes < self.shard.last)
-        rows, count = np.where(is_local, classes - self.shard.first, -1), self.shard.last - self.shard.first
-        index = sharding.choose_active_rows(rows, count, self.settings.sample_rate, self.seed, self.world.rank, step)
-        return index.astype(np.int32)
+        return self.shard.sample_rows(classes, self.settings.sample_rate, self.seed, self.world.rank, step)
 
     def count(self, batch: Batch) -> int:
         return len(batch["label"])
@@ -90,29 +108,8 @@ class Margin:
             rows: of the class matrix that the update uses.
             index: which rows these are; None for all.
         """
-        classes = all_gather(labels, self.world.size)
-        targets = classes - self._first_row()
-        if index is None:
-            is_local = (targets >= 0) & (targets < self._row_count())
-            targets = jnp.where(is_local, targets, -1)
-        else:
-            places = jnp.searchsorted(index, targets)
-            is_local = index[jnp.clip(places, 0, len(index) - 1)] == targets
-            targets = jnp.where(is_local, places, -1)
+        targets = self.shard.rows_of(all_gather(labels, self.ranks), index, self.ranks)
         return margin_loss(self.softmax, embeddings.astype(self.dtype), rows, targets, dict(statistics))
-
-    def _first_row(self) -> Any:
-        if self.world.size == 1:
-            return 0
-        per_rank, remainder = divmod(self.shard.num_rows, self.world.size)
-        rank = lax.axis_index(AXIS)
-        return rank * per_rank + jnp.minimum(rank, remainder)
-
-    def _row_count(self) -> Any:
-        if self.world.size == 1:
-            return self.shard.num_rows
-        per_rank, remainder = divmod(self.shard.num_rows, self.world.size)
-        return per_rank + (lax.axis_index(AXIS) < remainder)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -30,8 +30,11 @@ from zoo.trainer.state import ema_key, slot_key
 
 DeviceBatch = dict[str, Array]
 Tensors = dict[str, Array]  # by canonical name
-# Without the fused multiply-add, whose one rounding other frameworks do not have, an exact update has their bits.
-EXACT = {"xla_cpu_max_isa": "AVX"}
+Rates = dict[float, Array]  # learning rates, by the factor of their parameters
+# Options of XLA: without the fused multiply-add, which rounds once, and without simplifications, such as of a / b / c, a
+# formula has the bits of other frameworks; where no excess digits are kept, every operation in 16 bits is rounded.
+EXACT = {"xla_cpu_max_isa": "AVX", "xla_disable_hlo_passes": "algsimp"}
+ROUNDED = {"xla_allow_excess_precision": False}
 
 
 class State(NamedTuple):
@@ -84,6 +87,7 @@ class Trainer:
         self.statistics = tuple(state.describe(name, (), True, None) for name in self.objective.statistics)
         self.gathers_state = False
         self.state_specs, first = self._specs(), self._first_state()
+        self.lr_scales = {plan.param_group(name).lr_scale for name in first.weights}
         self.state: State = parallel.to_global(self.mesh, self.state_specs, first)
         self.last_gradients: tuple[Tensors, Any] = ({}, 1.0)  # those of the last step, and their loss scale
         outputs = (
@@ -91,13 +95,22 @@ class Trainer:
             REPLICATED,
             {name: OWN if name in self.shards else REPLICATED for name in first.weights},
         )
+        options = {**(EXACT if self.mode.rounds_gradients else {}), **(ROUNDED if self.mode.is_mixed else {})}
         self._step = parallel.compiled(
             self._stepped,
             self.mesh,
             (self.state_specs, REPLICATED, REPLICATED, OWN, OWN),
             outputs,
             donate_argnums=0,
-            compiler_options=EXACT if self.mode.rounds_gradients else None,
+            compiler_options={**options, **world.compiler_options},
+        )
+        self._average = parallel.compiled(
+            self._averaged,
+            self.mesh,
+            (self.state_specs, REPLICATED),
+            self.state_specs,
+            donate_argnums=0,
+            compiler_options=EXACT,
         )
         self._evaluate = jax.jit(self._evaluation, static_argnames="method")
         self._evaluate_frame = jax.jit(self._frame_evaluation)
@@ -131,13 +144,16 @@ class Trainer:
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         index = self.objective.begin(micro_batches, step) if self.shards else None
-        names = {self.input_name, *self.plan.dropout_masks, *self.objective.targets}
-        batches = [{name: batch[name] for name in names} for batch in micro_batches]
-        rate, number = np.asarray(lr, self.dtype), np.float32(step + 1)
+        names = {field.name for field in self.plan.fields}
+        batches = [{name: batch[name] for name in names if name in batch} for batch in micro_batches]
+        rates = {scale: np.asarray(lr * scale, self.dtype) for scale in self.lr_scales}
+        number = np.float32(step + 1)
         rows = parallel.to_global(self.mesh, OWN, index)
-        self.state, output, gradients = self._step(self.state, rate, number, batches, rows)
+        self.state, output, gradients = self._step(self.state, rates, number, batches, rows)
         output = StepOutput(*local(tuple(output)))
-        self.last_gradients = gradients, output.scale
+        self.last_gradients = {name: gradients[name] for name in self.state_specs.weights}, output.scale
+        if self.plan.ema:
+            self.state = self._average(self.state, number)
         return output
 
     def read(self, output: StepOutput) -> dict[str, float]:
@@ -205,9 +221,9 @@ class Trainer:
         return {name: np.ascontiguousarray(self._canonical(name, array) / scale) for name, array in gradients.items()}
 
     def nonfinite_report(self) -> str:
-        tensors = self._tensors()
+        gradients, _ = self.last_gradients
         return state.nonfinite_report(
-            self.params, tensors, local(self.last_gradients[0]), lambda tensor: bool(jnp.isfinite(tensor).all())
+            self.params, self._tensors(), gradients, lambda tensor: bool(jnp.isfinite(local(tensor)).all())
         )
 
     def preprocess(self, x: Array) -> Array:
@@ -254,12 +270,12 @@ class Trainer:
         return logits.astype(self.dtype), state
 
     def _stepped(
-        self, now: State, lr: Array, number: Array, batches: Sequence[DeviceBatch], index: Array | None
+        self, now: State, rates: Rates, number: Array, batches: Sequence[DeviceBatch], index: Array | None
     ) -> tuple[State, StepOutput, Tensors]:
         """Return the next state, the result of the update, and its gradients times the loss scale."""
         active = {name: rows_of(now.weights[name], index) for name in self.shards}
         loss, gradients, statistics, objective = self._loss_and_gradients(now, active, batches, index)
-        return self._updated(now, lr, number, loss, gradients, (statistics, objective), index)
+        return self._updated(now, rates, number, loss, gradients, (statistics, objective), index)
 
     def _loss_and_gradients(
         self, now: State, active: Tensors, batches: Sequence[DeviceBatch], index: Array | None
@@ -321,7 +337,7 @@ class Trainer:
     def _updated(
         self,
         now: State,
-        lr: Array,
+        rates: Rates,
         number: Array,
         loss: Array,
         gradients: Tensors,
@@ -346,24 +362,28 @@ class Trainer:
             old = rows_of(now.weights[name], rows), *(rows_of(slot, rows) for slot in now.slots[name])
             lr_scale, decay = plan.param_group(name)
             direction, moved_slots = plan.optimizer.direction(math, old[0], gradient, old[1:], decay, applied)
-            new = old[0] - lr * lr_scale * direction, *moved_slots
+            new = old[0] - rates[lr_scale] * direction, *moved_slots
             kept = (jnp.where(finite, value, before) for value, before in zip(new, old))
             targets = now.weights[name], *now.slots[name]
             weights[name], *of_slots = (with_rows(*each, rows) for each in zip(targets, kept))
             slots[name] = tuple(of_slots)
         statistics, objective = moves
         objective = {name: jnp.where(finite, value, now.objective[name]) for name, value in objective.items()}
-        averages = now.averages
-        if plan.ema:
-            rate = plan.ema.rate(ops, applied.astype(self.dtype))
-            sources = {**weights, **now.frozen, **statistics}
-            averages = {
-                name: jnp.where(finite, moved(average, sources[name], rate), average)
-                for name, average in averages.items()
-            }
         scaler = update.updated(ops, now.scaler, finite, plan.adapts_scale)
-        new_state = State(weights, now.frozen, statistics, slots, averages, objective, scaler)
+        new_state = State(weights, now.frozen, statistics, slots, now.averages, objective, scaler)
         return new_state, StepOutput(loss, norm, scale, scaler[2], scaler[3]), gradients
+
+    def _averaged(self, now: State, number: Array) -> State:
+        """Return the state after update `number` with the moving averages of its tensors, unless it was skipped."""
+        assert self.plan.ema
+        _, _, skipped, consecutive_skips = now.scaler
+        rate = self.plan.ema.rate(ops, (number - skipped).astype(self.dtype))
+        sources = {**now.weights, **now.frozen, **now.statistics}
+        averages = {
+            name: jnp.where(consecutive_skips == 0, moved(average, sources[name], rate), average)
+            for name, average in now.averages.items()
+        }
+        return now._replace(averages=averages)
 
     def _norm_and_divisors(self, gradients: Tensors, scale: Array) -> tuple[Array, Tensors]:
         """Return the norm of the gradient, and what each gradient is divided by, for loss scale and clipping."""

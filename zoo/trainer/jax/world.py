@@ -1,7 +1,7 @@
 """The device of this process and JAX's process group."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -17,13 +17,19 @@ from zoo.trainer.world import Launch, Profiler, UnsupportedPrecision
 PLATFORMS = {"cuda": "gpu", "tpu": "tpu", "cpu": "cpu"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class World:
-    """This process among those of the run; collectives are part of the compiled functions."""
+    """This process among those of the run; collectives are part of the compiled functions.
+
+    Attributes:
+        mesh: one device of each process.
+        compiler_options: of XLA, for updates.
+    """
 
     rank: int
     size: int
-    mesh: Mesh  # of one device of each process
+    mesh: Mesh
+    compiler_options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def jax_device(self) -> jax.Device:
@@ -88,9 +94,11 @@ class World:
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
         jax.config.update("jax_default_matmul_precision", "tensorfloat32" if arithmetic.tf32 else "float32")
+        self.compiler_options = {"xla_gpu_deterministic_ops": True} if arithmetic.deterministic else {}
 
     def arithmetic(self) -> dict[str, Any]:
-        return {"jax_default_matmul_precision": jax.config.values["jax_default_matmul_precision"]}
+        precision = jax.config.values["jax_default_matmul_precision"]
+        return {"jax_default_matmul_precision": precision, **self.compiler_options}
 
     def close(self) -> None:
         if self.size > 1:

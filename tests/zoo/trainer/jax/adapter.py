@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+import zoo.trainer.jax as backend
 from tests.zoo.trainer.jax.tiny import Identity, Linear, Tiny
-from zoo.trainer.jax import Trainer, ops, start
 from zoo.trainer.jax import model as names
+from zoo.trainer.jax import ops, start
 from zoo.trainer.jax.layers import BatchNorm
-from zoo.trainer.jax.parallel import local
-from zoo.trainer.jax.partial_fc import Margin
+from zoo.trainer.jax.parallel import AXIS, local
+from zoo.trainer.jax.partial_fc import Margin, ParameterShard
 from zoo.trainer.jax.trainer import build_objective
 from zoo.trainer.plan import Mode, ParamGroup, Plan
 from zoo.trainer.world import Launch
@@ -44,6 +45,15 @@ REFUSED_MODES = {
     Mode("fp32", None, None, "reduce-overhead"): "train.compile: reduce-overhead is a mode of torch.compile",
 }
 REFUSED_DEVICES = ("gpu", "cuda:x", "npu:0", "cuda:99", "cuda", "tpu")
+
+
+class Trainer(backend.Trainer):
+    """A trainer among others of another mode: a run has one trainer, these cases have many."""
+
+    def __getattribute__(self, name):
+        if not name.startswith("_") and name != "mode":
+            jax.config.update("jax_enable_x64", self.mode.is_fp64)
+        return super().__getattribute__(name)
 
 
 def make_loss_scale_dynamic(trainer, initial: float) -> None:
@@ -169,4 +179,10 @@ def target_logits(cosines: np.ndarray, settings, norms: np.ndarray) -> tuple[np.
 
 
 def choose_rows(classes, count, width, rate, seed, rank, size, step):
-    raise NotImplementedError
+    shard = ParameterShard(count, width, SimpleNamespace(rank=rank, size=size))
+    index = None if rate == 1 else shard.sample_rows(classes, rate, seed, rank, step)
+    rows_of = jax.vmap(
+        lambda _: shard.rows_of(jnp.asarray(classes), index if index is None else jnp.asarray(index), size),
+        axis_name=AXIS,
+    )
+    return (shard.last - shard.first, width), np.asarray(rows_of(jnp.arange(size)))[rank], index

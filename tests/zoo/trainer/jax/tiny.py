@@ -33,13 +33,13 @@ class Linear(nnx.Module):
 
 
 class Pixels(nnx.Module):
-    """Two classifiers of pixels: (N, H, W, arch.inputs) -> logits and auxiliary logits (N, H, W, arch.embedding)."""
+    """Two classifiers of pixels: (N, arch.inputs, H, W) -> logits and auxiliary logits (N, H, W, arch.embedding)."""
 
     def __init__(self, arch):
         self.classes, self.conv = arch.embedding, conv(arch.inputs, 2 * arch.embedding, 1, 1, 0)
 
     def __call__(self, x):
-        logits = self.conv(x)
+        logits = self.conv(jnp.moveaxis(x, 1, -1))
         return logits[..., : self.classes], logits[..., self.classes :]
 
 
