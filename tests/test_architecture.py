@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from zoo.data import extras
-from zoo.frameworks import FRAMEWORKS
+from zoo.frameworks import FRAMEWORKS, PREVIEW
 
 FOLDERS = ("zoo", "tools", "evidence", "tests")
 NAMES = [path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -135,7 +135,7 @@ def module_of(name: str) -> str:
 def framework_of(name: str) -> str:
     """torch for zoo/models/tsm/torch.py and zoo/trainer/torch/world.py, "" for neutral files."""
     parts = Path(name).with_suffix("").parts
-    return next((part for part in parts[2:] if part in FRAMEWORKS), "")
+    return next((part for part in parts[2:] if part in (*FRAMEWORKS, *PREVIEW)), "")
 
 
 def below(module: str, *roots: str) -> bool:
@@ -243,7 +243,7 @@ def test_a_model_imports_its_framework_and_specs(model):
             ["zoo.data.batch", "zoo.data.fields"]
             + [f"zoo.models.{file}" for file in ("defaults", "flops", "initializers")]
             if not framework
-            else [framework]
+            else [framework, *(["flax"] if framework == "jax" else [])]
         )
         if name.endswith("/onnx.py"):
             neutral = ["zoo.models.onnx_graph", *(f"zoo.models.{other}.onnx" for other in MODELS)]

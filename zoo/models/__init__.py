@@ -1,9 +1,9 @@
 """Models: a folder zoo/models/<name>/ each, with a framework-neutral spec.py and one implementation per framework.
 
 spec.py has Arch and shapes, and those names of the protocol `Spec` whose default in zoo/models/defaults.py does not
-suit. torch.py, paddle.py and mindspore.py each define a class
+suit. torch.py, paddle.py, mindspore.py and jax.py each define a class
 `Model(arch)`, a module of that framework. The attribute names of its submodules are the canonical tensor names, so they
-are the same in the three files and in all checkpoints. A fourth file, onnx.py, is optional: its build(graph, arch, x)
+are the same in these files and in all checkpoints. Another file, onnx.py, is optional: its build(graph, arch, x)
 adds the same layers, for inference, to the graph of an exported model (zoo/models/onnx_graph.py). docs/extending.md
 describes how to add a model.
 

@@ -1,4 +1,4 @@
-"""The common trainer interface (protocol.py) and its three implementations, a folder per framework.
+"""The common trainer interface (protocol.py) and its implementations, a folder per framework.
 
 A fourth folder, onnx/, implements the half that predicts, for exported models.
 """

@@ -31,7 +31,7 @@ from zoo.trainer.state import ema_key, slot_key
 DeviceBatch = dict[str, Array]
 Tensors = dict[str, Array]  # by canonical name
 Rates = dict[float, Array]  # learning rates, by the factor of their parameters
-# Options of XLA: without the fused multiply-add, which rounds once, and without simplifications, such as of a / b / c, a
+# Options of XLA: without the fused multiply-add, which rounds once, and without simplifications, as of a / b / c, a
 # formula has the bits of other frameworks; where no excess digits are kept, every operation in 16 bits is rounded.
 EXACT = {"xla_cpu_max_isa": "AVX", "xla_disable_hlo_passes": "algsimp"}
 ROUNDED = {"xla_allow_excess_precision": False}
