@@ -18,7 +18,7 @@ from zoo.data.errors import UserError
 WHEEL = "vision_zoo-0.2.0-py3-none-any.whl"
 # Packages that are named with a command of their own, and those that only developers use.
 NO_EXTRA = {"optuna", "wandb", "mlflow", "swanlab", "trackio", "torchvision", "torch_npu"}
-NO_EXTRA |= {"jax", "flax", "equinox"}  # which the interpreter of a side of zoo parity has
+NO_EXTRA |= {"equinox"}  # which the interpreter of a side of zoo parity has
 
 
 @pytest.fixture
