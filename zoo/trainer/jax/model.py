@@ -170,7 +170,7 @@ def load_arrays(model: nnx.Module, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 class Hook:
-    """Calls in front of a module and behind it, with its tensors channels first; see zoo.parity.recording.record."""
+    """Calls in front of a module and behind it, with its tensors channels first; see zoo.trainer.recording.record."""
 
     def __init__(self, module: Any, enter: Callable, leave: Callable):
         self.module, self.kind = module, type(module)

@@ -424,14 +424,14 @@ def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = 
 def record_forward(
     trainer: Trainer, batch: DeviceBatch, training: bool, title: str, keep: Callable[[str, np.ndarray], None]
 ) -> Any:
-    """Run the model on a micro-batch, uncompiled, and record every module; see zoo/parity/recording.py.
+    """Run the model on a micro-batch, uncompiled, and record every module; see zoo/trainer/recording.py.
 
     Args:
         trainer: its running statistics are unchanged afterwards.
         training: in training mode with the batch's dropout masks, else in evaluation mode.
         title, keep: see Recorder there; tensors are float64 arrays, channels first.
     """
-    from zoo.parity.recording import record  # for comparisons alone
+    from zoo.trainer.recording import record  # for comparisons alone
 
     network = trainer.network if training else trainer.eval_network
     model = network.bind(trainer._tensors())
