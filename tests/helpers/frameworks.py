@@ -20,7 +20,7 @@ from types import ModuleType
 
 import pytest
 
-from zoo.frameworks import FRAMEWORKS, PREVIEW
+from zoo.frameworks import FRAMEWORKS
 from zoo.trainer import load_backend
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -34,8 +34,8 @@ def names(module: str) -> list[str]:
     return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("case_")]
 
 
-def parameters(*modules: str) -> list:
-    """Return (framework, module, case) for all frameworks; those that need a process of their own are slow."""
+def parameters(*modules: str, frameworks: tuple[str, ...] = FRAMEWORKS) -> list:
+    """Return (framework, module, case) for frameworks; those that need a process of their own are slow."""
     return [
         pytest.param(
             framework,
@@ -44,7 +44,7 @@ def parameters(*modules: str) -> list:
             id=f"{framework}-{case.removeprefix('case_')}",
             marks=[] if framework == "torch" else [pytest.mark.slow],
         )
-        for framework in (*FRAMEWORKS, *PREVIEW)
+        for framework in frameworks
         for module in modules
         for case in names(module)
     ]

@@ -17,7 +17,16 @@ NOT_MODELS = (
     TRAINERS + os.sep,
     *(
         os.path.join(ROOT, name)
-        for name in ("zoo/bench/", "zoo/commands/", "zoo/compare/", "zoo/parity/", "tools/", "tests/", "train.py")
+        for name in (
+            "zoo/bench/",
+            "zoo/commands/",
+            "zoo/compare/",
+            "zoo/parity/",
+            "tools/",
+            "tests/",
+            "train.py",
+            "zoo/cli.py",
+        )
     ),
 )
 

@@ -3,13 +3,18 @@
 import pytest
 
 from tests.helpers import frameworks
+from zoo.frameworks import PREVIEW
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
 from zoo.models.tsm_mobilenet_v2 import spec as mobile
 
 
 @pytest.mark.parametrize(
-    "framework, module, case", frameworks.parameters("zoo.models.model_cases", "zoo.models.forward_cases")
+    "framework, module, case",
+    [
+        *frameworks.parameters("zoo.models.model_cases", "zoo.models.forward_cases"),
+        *frameworks.parameters("zoo.models.forward_cases", frameworks=PREVIEW),
+    ],
 )
 def test_models(framework, module, case):
     frameworks.check(framework, module, case)

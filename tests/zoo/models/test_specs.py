@@ -53,7 +53,9 @@ def test_an_incomplete_spec_names_what_it_lacks(monkeypatch):
 
 
 def test_a_framework_without_an_implementation_names_the_available_ones():
-    with pytest.raises(UserError, match="the model tsm has no implementation for 'keras'.*torch, paddle, mindspore, jax"):
+    with pytest.raises(
+        UserError, match="the model tsm has no implementation for 'keras'.*torch, paddle, mindspore, jax"
+    ):
         models.load_model_class("tsm", "keras")
 
 

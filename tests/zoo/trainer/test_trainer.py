@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers import frameworks
-from zoo.frameworks import FRAMEWORKS
+from zoo.frameworks import FRAMEWORKS, PREVIEW
 
 COMMON = (
     *("update", "state", "device_image", "arithmetic", "checkpointing", "clip", "evaluation", "rank"),
@@ -13,7 +13,8 @@ OWN = {"paddle": ("paddle.cases", "paddle.cpu_cases"), "mindspore": ("mindspore.
 
 
 @pytest.mark.parametrize(
-    "framework, module, case", frameworks.parameters(*(f"zoo.trainer.{name}_cases" for name in COMMON))
+    "framework, module, case",
+    frameworks.parameters(*(f"zoo.trainer.{name}_cases" for name in COMMON), frameworks=(*FRAMEWORKS, *PREVIEW)),
 )
 def test_trainer(framework, module, case):
     frameworks.check(framework, module, case)

@@ -64,23 +64,26 @@ def make_loss_scale_static(trainer, initial: float) -> None:
     """Do nothing: a CPU has fp16, so the plan's loss scale counts."""
 
 
-class ChannelsFirst(nnx.Module):
-    """A normalization of (N, C, ...) in the layout of the cases."""
+class ChannelsFirst:
+    """A model in the layout of the cases: its first input and its outputs have the channels in front of the pixels."""
 
-    def __init__(self, channels: int):
-        norm = nnx.BatchNorm(channels, momentum=0.9, rngs=nnx.Rngs(0))
-        norm.__class__ = BatchNorm
-        self.layers = [norm]
+    def __init__(self, model, axis: int = -3):
+        for _, module in model.iter_modules():
+            if isinstance(module, nnx.BatchNorm):
+                module.__class__ = BatchNorm
+        self.model, self.axis = model, axis
 
-    def __call__(self, x):
-        return jnp.moveaxis(self.layers[0](jnp.moveaxis(x, 1, -1)), -1, 1)
+    def __call__(self, x, *inputs):
+        outputs = self.model(jnp.moveaxis(x, self.axis, -1), *inputs)
+        return jax.tree.map(names.channels_first, outputs)
 
 
 def batch_norm(dimensions: int, channels: int):
-    return ChannelsFirst(channels)
+    return ChannelsFirst(nnx.Sequential(nnx.BatchNorm(channels, momentum=0.9, rngs=nnx.Rngs(0))), axis=1)
 
 
 def _variables(model):
+    model = getattr(model, "model", model)
     return {
         names.canonical_name(path): (path, variable)
         for path, variable in nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
@@ -116,8 +119,10 @@ def run(function, *arrays: np.ndarray) -> np.ndarray:
 
 
 def set_train(model, train: bool):
-    model.train() if train else model.eval()
-    return model
+    """Return the model in the layout of the cases."""
+    first = model if isinstance(model, ChannelsFirst) else ChannelsFirst(model)
+    first.model.train() if train else first.model.eval()
+    return first
 
 
 def to_array(tensor) -> np.ndarray:
