@@ -111,7 +111,7 @@ def test_arguments_of_a_run():
     for changes, options, message in (
         ({"optim.lrr": 1}, {}, "overrides: optim.lrr: unknown key"),
         (["optim.lr=1"], {}, "overrides: expected values by key"),
-        ({}, {"framework": "jax"}, "framework: expected one of torch, paddle, mindspore"),
+        ({}, {"framework": "keras"}, "framework: expected one of torch, paddle, mindspore, jax"),
         ({}, {"max_steps": 0}, "max_steps: must be at least 1"),
         ({}, {"weights": "nowhere"}, "nowhere"),
         ({}, {"resume": "nowhere"}, "resume: there is no folder nowhere"),

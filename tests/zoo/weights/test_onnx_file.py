@@ -248,7 +248,7 @@ def test_files_of_other_programs_and_versions_are_named(changes, message):
 
 HOSTILE = {
     "task": ["detect"],
-    "framework": ["jax"],
+    "framework": ["keras"],
     "precision": ["fp8"],
     "opset": ["-1", '"18"', "null"],
     "max_difference": ["-1", "NaN", "1e999"],
