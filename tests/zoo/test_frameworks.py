@@ -21,10 +21,11 @@ def losses(folder):
 
 
 def test_a_run_continues_in_another_framework(clips, tmp_path):
-    done = run(command(clips, "--framework", "torch", "--out", tmp_path / "torch", "--max-steps", 6, **RARELY))
+    frameworks = [*FRAMEWORKS, *(name for name in PREVIEW if importlib.util.find_spec(name))]
+    steps = 2 * len(frameworks)
+    done = run(command(clips, "--framework", "torch", "--out", tmp_path / "torch", "--max-steps", steps, **RARELY))
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "run"
-    frameworks = [*FRAMEWORKS, *(name for name in PREVIEW if importlib.util.find_spec(name))]
     for number, framework in enumerate(frameworks, 1):
         where = ["--resume", folder] if number > 1 else ["--out", folder]
         done = run(command(clips, "-o", f"framework={framework}", *where, "--max-steps", 2 * number, **RARELY))
