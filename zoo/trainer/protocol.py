@@ -193,7 +193,7 @@ class Trainer(Inference, Protocol):
         """Run one update on the mean loss over all micro-batches and ranks.
 
         An update whose gradient is not finite on any rank is skipped on all ranks. Does not wait for the device,
-        unless the objective samples (Partial FC in Paddle and MindSpore).
+        unless the objective samples (Partial FC in Paddle, MindSpore and JAX).
 
         Args:
             step: number of the update, from 0; what is sampled is a function of the plan's seed and this number.

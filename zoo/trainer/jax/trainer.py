@@ -95,7 +95,7 @@ class Trainer:
             REPLICATED,
             {name: OWN if name in self.shards else REPLICATED for name in first.weights},
         )
-        options = {**(EXACT if self.mode.rounds_gradients else {}), **(ROUNDED if self.mode.is_mixed else {})}
+        options = {**(EXACT if self.mode.is_fp64 else {}), **(ROUNDED if self.mode.is_mixed else {})}
         self._step = parallel.compiled(
             self._stepped,
             self.mesh,

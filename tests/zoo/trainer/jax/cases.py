@@ -24,6 +24,6 @@ def case_only_fp64_has_numbers_of_64_bits(backend):
         batches = [trainer.to_device(random_batch())]
         names = {field.name for field in trainer.plan.fields}
         batches = [{name: batch[name] for name in names} for batch in batches]
-        rates, number = {1.0: np.asarray(0.1, trainer.dtype)}, np.float32(1)
-        text = trainer._step.lower(trainer.state, rates, number, batches, None).as_text()
+        rates = {scale: np.asarray(0.1 * scale, trainer.dtype) for scale in trainer.lr_scales}
+        text = trainer._step.lower(trainer.state, rates, np.float32(1), batches, None).as_text()
         assert bool(re.search(r"\bf64>|xf64|tensor<f64", text)) == expected
