@@ -1,7 +1,7 @@
 # make demo      train TSM on clips that it makes itself       make test      the fast tests (minutes)
-# make setup     .venv with all three frameworks, for CPUs     make test-all  every test, as CI runs them
+# make setup     .venv with all four frameworks, for CPUs      make test-all  every test, as CI runs them
 # make lint      ruff and mypy                                 make clean     remove .venv and .venv-*
-# make setup-gpu FRAMEWORK=torch                               .venv-torch for NVIDIA GPUs; or paddle, mindspore
+# make setup-gpu FRAMEWORK=torch                               .venv-torch for NVIDIA GPUs; or paddle, mindspore, jax
 # make test-card GPU builds of PyTorch and MindSpore without a GPU (.venv-card; x86-64 Linux with gcc, Python 3.11)
 # make gpu-check what a GPU can show in ten minutes, in one archive; ARGS="--minutes 30"
 PYTHON ?= $(or $(shell for v in 3.11 3.12 3.13; do python$$v -c "" 2>/dev/null && echo python$$v && break; done),\
@@ -53,7 +53,7 @@ docs: .venv/.docs
 	.venv/bin/mkdocs build --strict --site-dir build/site
 
 setup-gpu:
-	@test -f "environments/$(FRAMEWORK).lock" || { echo "FRAMEWORK is one of: torch, paddle, mindspore" >&2; exit 2; }
+	@test -f "environments/$(FRAMEWORK).lock" || { echo "FRAMEWORK is one of: torch, paddle, mindspore, jax" >&2; exit 2; }
 	$(MAKE) --no-print-directory .venv-$(FRAMEWORK)/.gpu
 
 .venv/.docs: .venv/.all requirements/docs.txt

@@ -6,6 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch=2.13.0
+jax=0.6.2  # newer ones need numpy 2, which MindSpore has not
 compile() {  # extras, options of uv ...
     local options=() extra
     for extra in $1; do options+=(--extra "$extra"); done
@@ -14,7 +15,7 @@ compile() {  # extras, options of uv ...
 }
 lock_cpu() {  # output, extras, options of uv ...
     # shellcheck disable=SC2086
-    compile "$2" "${@:3}" --output-file "$1" --constraint <(echo "torch==$torch+cpu") --no-emit-package torch \
+    compile "$2" "${@:3}" --output-file "$1" --constraint <(echo "torch==$torch+cpu"; echo "jax==$jax") --no-emit-package torch \
         --no-emit-package torchvision --index-strategy unsafe-best-match \
         ${TORCH_SOURCE:---extra-index-url https://download.pytorch.org/whl/cpu}
 }
@@ -22,11 +23,12 @@ lock_gpu() {  # framework, extras ...: from PyPI; what requirements/all.txt has,
     compile "${*:2} data decord plot gpu test" --output-file "environments/$1.lock" \
         --constraint requirements/all.txt --constraint <(echo "torch==$torch")
 }
-lock_cpu requirements/all.txt "torch data decord plot paddle mindspore dali export gpu dev"
+lock_cpu requirements/all.txt "torch data decord plot paddle mindspore jax dali export gpu dev"
 lock_cpu requirements/torch.txt "torch data plot" --constraint requirements/all.txt
 lock_gpu torch torch dali peers
 lock_gpu paddle paddle-gpu
 lock_gpu mindspore mindspore cuda11
+lock_gpu jax jax-gpu dali
 uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
     --constraint requirements/all.txt --output-file requirements/docs.txt requirements/docs.in
 # Linux, the two processors and the versions of Python are what all lines are for: only what is narrower stays.

@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers.paths import ROOT
 from zoo.data import extras
-from zoo.frameworks import FRAMEWORKS, PREVIEW
+from zoo.frameworks import FRAMEWORKS
 
 FOLDERS = ("zoo", "tools", "evidence", "tests")
 NAMES = [path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -135,7 +135,7 @@ def module_of(name: str) -> str:
 def framework_of(name: str) -> str:
     """torch for zoo/models/tsm/torch.py and zoo/trainer/torch/world.py, "" for neutral files."""
     parts = Path(name).with_suffix("").parts
-    return next((part for part in parts[2:] if part in (*FRAMEWORKS, *PREVIEW)), "")
+    return next((part for part in parts[2:] if part in FRAMEWORKS), "")
 
 
 def below(module: str, *roots: str) -> bool:

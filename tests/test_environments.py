@@ -17,7 +17,7 @@ from zoo.frameworks import FRAMEWORKS
 LOCKS = sorted(pins.locked_extras())
 CPU_BUILDS = ("requirements/torch-cpu.txt", "requirements/torchvision-cpu.txt")  # of PyTorch's own index
 X86_ONLY = ("cykooz-resizer", "decord", "nvidia-cudnn-cu11", "nvidia-nccl-cu11", "paddlepaddle", "paddlepaddle-gpu")
-PACKAGES = {"torch": "torch", "paddle": "paddlepaddle-gpu", "mindspore": "mindspore"}  # of the GPU builds
+PACKAGES = {"torch": "torch", "paddle": "paddlepaddle-gpu", "mindspore": "mindspore", "jax": "jax"}  # of the GPU builds
 
 
 def test_each_framework_has_a_lock_file():
@@ -113,7 +113,7 @@ def test_make_installs_the_lock_file(framework, last):
         assert f".venv-{framework}/bin/python -m {last}" in steps
 
 
-@pytest.mark.parametrize("arguments", ([], ["FRAMEWORK=jax"]))
+@pytest.mark.parametrize("arguments", ([], ["FRAMEWORK=keras"]))
 def test_make_names_the_frameworks(arguments):
     done = subprocess.run(["make", "setup-gpu", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and f"FRAMEWORK is one of: {', '.join(FRAMEWORKS)}" in done.stderr

@@ -11,8 +11,7 @@ from zoo.data import extras
 from zoo.data.errors import UserError
 
 Framework = Literal["torch", "paddle", "mindspore", "jax"]  # names of their Python packages
-PREVIEW = ("jax",)  # trains by -o framework=jax, and is not among the choices of the other commands yet
-FRAMEWORKS: tuple[str, ...] = tuple(name for name in get_args(Framework) if name not in PREVIEW)
+FRAMEWORKS: tuple[str, ...] = get_args(Framework)
 
 
 def prepare(framework: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 from zoo.data import extras, plugins
 from zoo.data.batch import DropoutMask, Field
 from zoo.data.errors import UserError
-from zoo.frameworks import FRAMEWORKS, PREVIEW, import_for
+from zoo.frameworks import FRAMEWORKS, import_for
 from zoo.models import defaults
 from zoo.models.initializers import Initializer
 
@@ -166,7 +166,7 @@ def resolve_arch(spec: Spec, arch: Any, fields: Sequence[Field], num_classes: in
 
 def load_model_class(model: str, framework: str) -> type[Any]:
     """Return the class Model(arch) of a model; imports the framework."""
-    available = [name for name in (*FRAMEWORKS, *PREVIEW) if has_file(model, name)]
+    available = [name for name in FRAMEWORKS if has_file(model, name)]
     with _importing(model):
         module = import_for(framework, f"{_package(model)}.{framework}", available, f"the model {model}")
     if not hasattr(module, "Model"):

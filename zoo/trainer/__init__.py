@@ -7,12 +7,12 @@ import importlib
 from types import ModuleType
 
 from zoo.data import extras
-from zoo.frameworks import FRAMEWORKS, PREVIEW, import_for
+from zoo.frameworks import FRAMEWORKS, import_for
 
 
 def load_backend(framework: str) -> ModuleType:
     """Import zoo.trainer.<framework>, which offers `start(launch, device, port) -> World`, `Trainer` and more."""
-    return import_for(framework, f"zoo.trainer.{framework}", (*FRAMEWORKS, *PREVIEW), "the trainer")
+    return import_for(framework, f"zoo.trainer.{framework}", FRAMEWORKS, "the trainer")
 
 
 def load_onnx_backend() -> ModuleType:

@@ -3,7 +3,6 @@
 import pytest
 
 from tests.helpers import frameworks
-from zoo.frameworks import PREVIEW
 from zoo.models.resnet import spec as resnet
 from zoo.models.tsm import spec as tsm
 from zoo.models.tsm_mobilenet_v2 import spec as mobile
@@ -11,10 +10,7 @@ from zoo.models.tsm_mobilenet_v2 import spec as mobile
 
 @pytest.mark.parametrize(
     "framework, module, case",
-    [
-        *frameworks.parameters("zoo.models.model_cases", "zoo.models.forward_cases"),
-        *frameworks.parameters("zoo.models.forward_cases", frameworks=PREVIEW),
-    ],
+    frameworks.parameters("zoo.models.model_cases", "zoo.models.forward_cases"),
 )
 def test_models(framework, module, case):
     frameworks.check(framework, module, case)

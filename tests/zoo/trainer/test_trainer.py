@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers import frameworks
-from zoo.frameworks import FRAMEWORKS, PREVIEW
+from zoo.frameworks import FRAMEWORKS
 
 COMMON = (
     *("update", "state", "device_image", "arithmetic", "checkpointing", "clip", "evaluation", "rank"),
@@ -14,7 +14,7 @@ OWN = {"paddle": ("paddle.cases", "paddle.cpu_cases"), "mindspore": ("mindspore.
 
 @pytest.mark.parametrize(
     "framework, module, case",
-    frameworks.parameters(*(f"zoo.trainer.{name}_cases" for name in COMMON), frameworks=(*FRAMEWORKS, *PREVIEW)),
+    frameworks.parameters(*(f"zoo.trainer.{name}_cases" for name in COMMON)),
 )
 def test_trainer(framework, module, case):
     frameworks.check(framework, module, case)
