@@ -133,9 +133,9 @@ def module_of(name: str) -> str:
 
 
 def framework_of(name: str) -> str:
-    """torch for zoo/models/tsm/torch.py and zoo/trainer/torch/world.py, "" for neutral files."""
-    parts = Path(name).with_suffix("").parts
-    return next((part for part in parts[2:] if part in FRAMEWORKS), "")
+    """torch for zoo/models/tsm/torch.py and zoo/trainer/torch/world.py, jax for jax_flax.py, "" for neutral files."""
+    parts = (part.split("_")[0] for part in Path(name).with_suffix("").parts[2:])
+    return next((part for part in parts if part in FRAMEWORKS), "")
 
 
 def below(module: str, *roots: str) -> bool:

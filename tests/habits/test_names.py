@@ -28,7 +28,7 @@ MISTYPED = {  # command -> the end of its answer
     "train -c resnet50_demo -o data.name=shaps": "there is no data set 'shaps'; there are: *; did you mean shapes?",
     "train -c resnet50_demo -o task.loss=cros_entropy": "did you mean cross_entropy?",
     "train -c resnet50_demo -o data.augment=[horizontal_flp]": "did you mean horizontal_flip?",
-    "train -c resnet50_demo --framework torhc": "'torhc' (choose from 'torch', 'paddle', 'mindspore')",
+    "train -c resnet50_demo --framework torhc": "'torhc' (choose from 'torch', 'paddle', 'mindspore', 'jax')",
     "train -c resnet50_demo --device cudda -o data.name=synthetic": "expected auto, cpu, cuda or cuda:N, got 'cudda'",
     "train -c resnet50_demo --weights resnet50.tv_in1k_v11": "did you mean resnet50.tv_in1k_v1?",
     "train --resume run/rnu": "--resume: there is no folder run/rnu",
@@ -39,7 +39,7 @@ MISTYPED = {  # command -> the end of its answer
     "finetune": "the following arguments are required: FOLDER",
     "runs rnu": "rnu does not exist; did you mean run?",
     "weights download resnet50.tv_in1k_v11": "did you mean resnet50.tv_in1k_v1?",
-    "compare -c resnet50_demo --frameworks torhc": "there is no 'torhc'; there are: torch, paddle, mindspore",
+    "compare -c resnet50_demo --frameworks torhc": "there is no 'torhc'; there are: torch, paddle, mindspore, jax",
     "bench matrix -c resnet50_dmo --out results": "resnet50_dmo: there is no such recipe; did you mean resnet50_demo?",
 }
 

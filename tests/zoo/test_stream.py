@@ -100,7 +100,7 @@ def test_a_recipe_is_named_as_for_a_run(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"framework": "jax"}, "framework: expected one of torch, paddle, mindspore, or None for numpy; got 'jax'"),
+        ({"framework": "tf"}, "framework: expected one of torch, paddle, mindspore, jax, or None for numpy; got 'tf'"),
         ({"epoch": 1.5}, "epoch: expected a whole number from 0 on, got 1.5"),
         ({"start": -1}, "start: expected a whole number from 0 on, got -1"),
         ({"stop": "end"}, "stop: expected a whole number from 0 on, got 'end'"),

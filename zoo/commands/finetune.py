@@ -76,7 +76,7 @@ def parser() -> program.Parser:
     add = parser.add_argument
     add("folder", metavar="FOLDER", help="your files")
     add("--task", choices=tuple(folder.DATASETS), help="what to train, where the folder does not show it")
-    add("--framework", choices=FRAMEWORKS, help="default torch")
+    add("--framework", choices=FRAMEWORKS, metavar="NAME", help=f"of {', '.join(FRAMEWORKS)}; default torch")
     add("--weights", metavar="W", help="start from a run, a checkpoint, a file of zoo convert or published weights")
     add(
         "--out",
