@@ -94,7 +94,7 @@ def batches(
 
     Args:
         overrides: values by dotted key, such as {"train.batch": 32, "data.workers": 8, "seed": 3}.
-        framework: None for numpy arrays, pixels as uint8, channels last. torch, paddle, mindspore or jax for its tensors
+        framework: None for numpy arrays, pixels as uint8, channels last. torch, paddle, mindspore or jax for tensors
             on its default device, pixels normalized and channels first, in JAX last, as the models take them; whole
             numbers of 64 bits have 32 in MindSpore and JAX.
         epoch: the batches that begin in this epoch, counted from 0; None for all epochs of the recipe.
