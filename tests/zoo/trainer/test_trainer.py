@@ -1,5 +1,7 @@
 """The trainer in every framework: all modules of cases beside this file, and a fast one of each framework."""
 
+import importlib.util
+
 import pytest
 
 from tests.helpers import frameworks
@@ -32,6 +34,24 @@ def test_trainer(framework, module, case):
 )
 def test_one_framework(framework, module, case):
     frameworks.check(framework, module, case)
+
+
+@pytest.fixture(scope="module")
+def two_devices():
+    worker = frameworks.Worker("jax", XLA_FLAGS="--xla_force_host_platform_device_count=2", ZOO_TEST_DEVICE="cpu:all")
+    yield worker
+    worker.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="jax is not installed")
+@pytest.mark.parametrize("module", ("update", "margin", "evaluation", "jax.device"))
+def test_one_process_of_jax_with_two_devices(module, two_devices):
+    errors = {
+        case: two_devices.run(f"zoo.trainer.{module}_cases", case, 600)
+        for case in frameworks.names(f"zoo.trainer.{module}_cases")
+    }
+    assert {case: error for case, error in errors.items() if error} == {}
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

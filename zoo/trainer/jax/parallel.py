@@ -1,6 +1,7 @@
-"""Ranks as the axis of a mesh, one device of each process, and the collectives within functions compiled for it.
+"""Ranks, which are processes, as an axis of a mesh, and the collectives within functions compiled for it.
 
 Tensors of a state are global arrays: replicated, or divided along their first axis, so that each rank has its own part.
+The other axis of the mesh are the devices of a process, among which XLA divides each of its batches.
 """
 
 from collections.abc import Callable
@@ -13,12 +14,12 @@ from jax import lax
 from jax.experimental.shard_map import shard_map
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-AXIS = "ranks"
-REPLICATED, OWN = PartitionSpec(), PartitionSpec(AXIS)
+AXIS, DEVICES = "ranks", "devices"
+REPLICATED, OWN, BATCH = PartitionSpec(), PartitionSpec(AXIS), PartitionSpec((AXIS, DEVICES))
 
 
 def to_global(mesh: Mesh, specs: Any, arrays: Any) -> Any:
-    """Return arrays of this rank as global ones; specs: REPLICATED or OWN for each of them, or for a whole subtree."""
+    """Return arrays of this rank as global ones; specs: how each of them is divided, or those of a whole subtree."""
 
     def put(spec: PartitionSpec, subtree: Any) -> Any:
         sharding = NamedSharding(mesh, spec)
@@ -33,7 +34,7 @@ def _is_spec(each: Any) -> bool:
 
 def local(tree: Any) -> Any:
     """Return this rank's parts of global arrays, as arrays of its device."""
-    return jax.tree.map(lambda array: array.addressable_data(0), tree)
+    return jax.tree.map(lambda array: array if array.is_fully_addressable else array.addressable_data(0), tree)
 
 
 def compiled(function: Callable, mesh: Mesh, inputs: Any, outputs: Any, **options: Any) -> Callable:
@@ -44,7 +45,8 @@ def compiled(function: Callable, mesh: Mesh, inputs: Any, outputs: Any, **option
         options: of jax.jit.
     """
     shardings = jax.tree.map(partial(NamedSharding, mesh), outputs, is_leaf=_is_spec)  # else XLA may name others
-    return jax.jit(shard_map(function, mesh, inputs, outputs, check_rep=False), out_shardings=shardings, **options)
+    of_rank = shard_map(function, mesh, inputs, outputs, check_rep=False, auto=frozenset({DEVICES}))
+    return jax.jit(of_rank, out_shardings=shardings, **options)
 
 
 def sum_over_ranks(x: jax.Array, ranks: int) -> jax.Array:
@@ -62,7 +64,8 @@ def all_gather(x: jax.Array, ranks: int) -> jax.Array:
 
 def gather_on_host(x: np.ndarray, mesh: Mesh) -> np.ndarray:
     """Concatenate arrays of all ranks along the first axis, on the host of each. Called by all ranks."""
-    if mesh.size == 1:
+    ranks = mesh.shape[AXIS]
+    if ranks == 1:
         return x
-    gathered = compiled(lambda part: all_gather(part, mesh.size), mesh, OWN, REPLICATED)(to_global(mesh, OWN, x))
+    gathered = compiled(lambda part: all_gather(part, ranks), mesh, OWN, REPLICATED)(to_global(mesh, OWN, x))
     return np.asarray(local(gathered))

@@ -15,7 +15,7 @@ from zoo.tasks.face import HEAD_WEIGHT
 from zoo.trainer import sharding
 from zoo.trainer.jax import ops
 from zoo.trainer.jax.model import mixed_dtype, wide_dtype
-from zoo.trainer.jax.parallel import AXIS, all_gather, gather_on_host
+from zoo.trainer.jax.parallel import AXIS, all_gather, gather_on_host, local
 from zoo.trainer.jax.world import World
 from zoo.trainer.margin import MarginSoftmax
 from zoo.trainer.plan import Plan
@@ -92,7 +92,7 @@ class Margin:
         """Return the rows that the update uses, sampled on the host: int32 (k,), sorted; None for all."""
         if self.settings.sample_rate == 1:
             return None
-        own = np.stack([np.asarray(batch["label"].addressable_data(0)) for batch in micro_batches], 1)
+        own = np.stack([np.asarray(local(batch["label"])) for batch in micro_batches], 1)
         classes = gather_on_host(own, self.world.mesh)
         return self.shard.sample_rows(classes, self.settings.sample_rate, self.seed, self.world.rank, step)
 

@@ -21,7 +21,7 @@ from zoo.optim.ema import moved
 from zoo.trainer import pixels, state, update
 from zoo.trainer.jax import ops, parallel
 from zoo.trainer.jax.model import Hook, Network, channels_first, module_name, wide_dtype
-from zoo.trainer.jax.parallel import OWN, REPLICATED, local, sum_over_ranks
+from zoo.trainer.jax.parallel import BATCH, DEVICES, OWN, REPLICATED, local, sum_over_ranks
 from zoo.trainer.jax.world import World
 from zoo.trainer.objectives import find_objective
 from zoo.trainer.plan import Plan
@@ -140,7 +140,8 @@ class Trainer:
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
         arrays = {**batch, **{name: value.on_host() for name, value in images.items()}}
         masks = {name: arrays[name].astype(self.dtype) for name in self.plan.dropout_masks if name in arrays}
-        return parallel.to_global(self.mesh, OWN, {**arrays, **masks})
+        is_divided = all(len(array) % self.mesh.shape[DEVICES] == 0 for array in arrays.values())
+        return parallel.to_global(self.mesh, BATCH if is_divided else OWN, {**arrays, **masks})
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         index = self.objective.begin(micro_batches, step) if self.shards else None
@@ -239,7 +240,7 @@ class Trainer:
 
     def _canonical(self, name: str, array: Array) -> np.ndarray:
         """Return this rank's part of a tensor in canonical layout, perhaps without a copy."""
-        part = np.asarray(array.addressable_data(0))
+        part = np.asarray(local(array))
         if name not in self.shards:
             return self.network.to_canonical(name, part)
         shard = self.shards[name]

@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from zoo.data.errors import UserError
 from zoo.trainer.device import select_device
-from zoo.trainer.jax.parallel import AXIS
+from zoo.trainer.jax.parallel import AXIS, DEVICES
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.world import Launch, Profiler, UnsupportedPrecision
 
@@ -22,7 +22,7 @@ class World:
     """This process among those of the run; collectives are part of the compiled functions.
 
     Attributes:
-        mesh: one device of each process.
+        mesh: the devices of each process, (ranks, devices); several without a launcher alone.
         compiler_options: of XLA, for updates.
     """
 
@@ -37,9 +37,11 @@ class World:
 
     @property
     def device(self) -> str:
-        if self.jax_device.platform == "cpu":
-            return f"cpu ({os.cpu_count()} threads)"
-        return f"{self.jax_device.platform}:{self.jax_device.local_hardware_id} ({self.jax_device.device_kind})"
+        first, times = self.jax_device, self._times()
+        if first.platform == "cpu":
+            return f"{times}cpu ({os.cpu_count()} threads)"
+        where = f"{times}{first.platform}" if times else f"{first.platform}:{first.local_hardware_id}"
+        return f"{where} ({first.device_kind})"
 
     @property
     def cuda_index(self) -> int | None:
@@ -56,7 +58,7 @@ class World:
         if self.jax_device.platform == "cpu":
             return None
         limit = (self.jax_device.memory_stats() or {}).get("bytes_limit")
-        return {"name": self.jax_device.device_kind, "memory_bytes": limit, "peak_flops": None}
+        return {"name": f"{self._times()}{self.jax_device.device_kind}", "memory_bytes": limit, "peak_flops": None}
 
     def peak_memory(self) -> int | None:
         return (self.jax_device.memory_stats() or {}).get("peak_bytes_in_use")
@@ -100,6 +102,10 @@ class World:
         precision = jax.config.values["jax_default_matmul_precision"]
         return {"jax_default_matmul_precision": precision, **self.compiler_options}
 
+    def _times(self) -> str:
+        devices = self.mesh.shape[DEVICES]
+        return f"{devices} x " if devices > 1 else ""
+
     def close(self) -> None:
         if self.size > 1:
             jax.distributed.shutdown()
@@ -113,20 +119,22 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
 
     Args:
         launch: this process among those of the run.
-        device: auto, cpu, cuda, cuda:N, tpu or tpu:N.
+        device: auto, cpu, cuda, cuda:N, tpu or tpu:N; cpu:all, cuda:all or tpu:all for all devices that JAX has of the
+            type, which one process divides each batch among.
         port: a free port of the machine of rank 0, if there are several processes.
     """
     if launch.size > 1:  # before the devices are counted, which starts the back ends
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         own = [launch.local_rank] if _sees_all_gpus() else None
         jax.distributed.initialize(f"{launch.address}:{port}", launch.size, launch.rank, local_device_ids=own)
-    selected = select_device(device, launch, ("cuda", "tpu"), _device_count, "JAX")
+    selected = select_device(device.removesuffix(":all"), launch, ("cuda", "tpu"), _device_count, "JAX")
     platform = PLATFORMS[selected.type]
     if launch.size > 1:  # one device of each process, in the order of ranks
         devices = sorted(jax.devices(platform), key=lambda each: each.process_index)
     else:
-        devices = [jax.local_devices(backend=platform)[selected.index]]
-    return World(launch.rank, launch.size, Mesh(np.array(devices), (AXIS,)))
+        devices = jax.local_devices(backend=platform)
+        devices = devices if device.endswith(":all") else [devices[selected.index]]
+    return World(launch.rank, launch.size, Mesh(np.array(devices).reshape(launch.size, -1), (AXIS, DEVICES)))
 
 
 def _sees_all_gpus() -> bool:

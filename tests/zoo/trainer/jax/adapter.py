@@ -1,5 +1,6 @@
 """JAX behind what the common cases need beside the trainer interface; see tests/zoo/trainer/torch/adapter.py."""
 
+import os
 from types import SimpleNamespace
 
 import jax
@@ -21,7 +22,7 @@ from zoo.trainer.world import Launch
 __all__ = ["Identity", "Linear", "Tiny", "Trainer", "start"]
 
 FRAMEWORK = "jax"
-WORLD = start(Launch(), "cpu")
+WORLD = start(Launch(), os.environ.get("ZOO_TEST_DEVICE", "cpu"))
 FP32_MODES = (Mode("fp32", None, True, True),)
 FP64_MODES = (Mode("fp64", None, True, True),)
 SIXTEEN_BIT_MODES = (Mode("bf16", "O1", True, True), Mode("fp16", "O1", True, True))
@@ -29,7 +30,7 @@ CHECKPOINTED_MODES = FP32_MODES
 GRADIENT_ATOL = 1e-7
 PRODUCT_RTOL = 1e-5  # of a sum of products in 16 bits, over chunks
 RECOMPUTED_RTOL = 1e-6  # of an update with checkpointed activations, which is compiled to other code
-DEVICE = r"cpu \(\d+ threads\)"
+DEVICE = r"(2 x )?cpu \(\d+ threads\)"
 RESOLVED_MODES = {
     Mode("fp32"): Mode("fp32", None, True, True),
     Mode("fp64"): Mode("fp64", None, True, True),
