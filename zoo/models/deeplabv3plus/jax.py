@@ -83,8 +83,8 @@ class AvgPoolShortcut(nnx.Sequential):
     def __init__(self, inputs: int, outputs: int):
         super().__init__(conv1x1(inputs, outputs, 1), norm(outputs))
 
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
-        return super().__call__(nnx.avg_pool(*inputs, (2, 2), (2, 2), "SAME", count_include_pad=False))
+    def __call__(self, *inputs: Any, **_: Any) -> Any:
+        return super().__call__(nnx.avg_pool(inputs[0], (2, 2), (2, 2), "SAME", count_include_pad=False))
 
 
 class Head(nnx.Module):

@@ -137,8 +137,8 @@ def _convert_layers(model: Any, plan: Plan, training: bool, ranks: int) -> None:
     for path, module in list(model.iter_modules()):
         name = module_name(path)
         if isinstance(module, nnx.BatchNorm):
-            module.__class__ = BatchNorm
-            module.ranks = ranks if plan.sync_bn else 1
+            ours: Any = module
+            ours.__class__, ours.ranks = BatchNorm, ranks if plan.sync_bn else 1
         elif isinstance(module, nnx.Conv) and plan.mode.is_fp64 and module.kernel.value.ndim == 4:
             module.__class__ = Fp64Conv
         elif isinstance(module, (nnx.Conv, nnx.Linear)) and is_mixed and not f"{name}.".startswith(fp32_modules):
