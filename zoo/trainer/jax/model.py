@@ -15,6 +15,7 @@ from flax import nnx
 from jax import Array
 
 from zoo.data.batch import Batch
+from zoo.trainer import pixels
 from zoo.trainer.jax.layers import BatchNorm, Fp64Conv
 from zoo.trainer.plan import Mode, Plan
 
@@ -65,11 +66,14 @@ class Network:
     """A model as a function of its tensors, in training or evaluation.
 
     Attributes:
+        dtype: of parameters and losses.
         places: path and variable of each tensor in the model, by canonical name: parameters, then statistics.
         trained, statistics: names of trained parameters and of running statistics.
     """
 
     def __init__(self, Model: Any, arch: Any, plan: Plan, training: bool, ranks: int = 1):
+        self.dtype = wide_dtype(plan.mode)
+        self.normalization = pixels.scale_and_offset(plan.fields[0], np.dtype(self.dtype).type)
         places: dict[str, tuple[Path, Any]] = {}
 
         def build() -> Any:
@@ -89,6 +93,13 @@ class Network:
         """Return the model with tensors."""
         variables = [(path, type(variable)(tensors[name])) for name, (path, variable) in self.places.items()]
         return nnx.merge(self.structure, nnx.from_flat_state(variables))
+
+    def preprocess(self, x: Array) -> Array:
+        """Return the model's input: normalized pixels; a field without pixels is unchanged."""
+        if self.normalization:
+            scale, offset = self.normalization
+            return x.astype(self.dtype) * scale + offset
+        return x.astype(self.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
     def moved_statistics(self, model: Any) -> dict[str, Array]:
         """Return the running statistics of a bound model, after a pass in training."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from zoo.trainer.jax import layers, ops, parallel, partial_fc, trainer
+from zoo.trainer.jax import layers, ops, parallel, partial_fc, trainer, update
 from zoo.trainer.jax.world import World, start
 from zoo.trainer.world import Launch
 
@@ -40,7 +40,7 @@ def two_ranks(other: Callable[[np.ndarray], np.ndarray]) -> Iterator[World]:
 
     replaced = (sum_over_ranks, max_over_ranks, all_gather, gather_on_host)
     with ExitStack() as stack:
-        for module in (layers, ops, parallel, partial_fc, trainer):
+        for module in (layers, ops, parallel, partial_fc, trainer, update):
             found = {each.__name__: each for each in replaced if hasattr(module, each.__name__)}
             stack.enter_context(mock.patch.multiple(module, **found))
         yield World(0, 2, start(Launch(), "cpu").mesh)
