@@ -32,7 +32,7 @@ def words_of(clips, **changes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["paddle", "mindspore"])  # that of PyTorch: below
+@pytest.mark.parametrize("framework", ["paddle", "mindspore", "jax"])  # that of PyTorch: below
 @pytest.mark.parametrize("model", ["tsm", "arcface"])
 def test_both_loops_are_measured(clips, tmp_path, framework, model, run_program):
     require_framework(framework)

@@ -52,13 +52,14 @@ def main(argv: list[str]) -> int:
     options, kinds = _options()
     arguments, train_arguments = options.parse_known_args(argv)
     request = train.read(train.parse(train_arguments))  # mistakes in the recipe are reported before anything starts
-    _check(arguments, kinds)
+    launcher = arguments.by or launchers.default(request.config.framework)
+    _check(arguments, launcher, kinds)
     variables = environment.collect(arguments.env)
     if arguments.print:
         text = clusters.render(arguments, request.recipe, request.config, variables, train_arguments)
         print(text, end="")
         return 0
-    layout = _layout(arguments, variables)
+    layout = _layout(arguments, launcher, variables)
     script = [program.MAIN, "launch", "--exec-rank", str(layout.logs), *train_arguments]
     commands = launchers.build(layout, request.config.framework, request.config.device, script)
     if arguments.dry_run:
@@ -86,7 +87,7 @@ def _options() -> tuple[program.Parser, Kinds]:
     hosts = f"{local} slurm"
     add(hosts, "--hosts", "names or addresses, that of rank 0 first; default: this host", metavar="A,B,...")
     add(hosts, "--hostfile", "the same, one per line: `n1`, `n1 slots=8` or `n1:8`; # starts a comment", metavar="FILE")
-    text = "native: torchrun, paddle.distributed.launch, msrun; default native"
+    text = "native: torchrun, paddle.distributed.launch, msrun; default native, of JAX mpirun"
     add(f"{local} k8s", "--by", text, choices=("native", "mpirun"))
     add(local, "--address", "address of rank 0, if the first host's name is not the one to use", metavar="HOST")
     add(local, "--port", "port for the launcher; default: a free one", type=int, metavar="N")
@@ -124,8 +125,8 @@ def _options() -> tuple[program.Parser, Kinds]:
     return parser, kinds
 
 
-def _check(arguments: argparse.Namespace, kinds_of_options: Kinds) -> None:
-    kind = arguments.print or arguments.by or "native"
+def _check(arguments: argparse.Namespace, launcher: str, kinds_of_options: Kinds) -> None:
+    kind = arguments.print or launcher
     for name, kinds in kinds_of_options.items():
         if getattr(arguments, name) not in (None, [], False) and kind not in kinds:
             raise UserError(f"--{name.replace('_', '-')}: is only for {' and '.join(KINDS[other] for other in kinds)}")
@@ -135,7 +136,7 @@ def _check(arguments: argparse.Namespace, kinds_of_options: Kinds) -> None:
         )
 
 
-def _layout(arguments: argparse.Namespace, variables: dict[str, str]) -> launchers.Layout:
+def _layout(arguments: argparse.Namespace, launcher: str, variables: dict[str, str]) -> launchers.Layout:
     count, processes = launchers.read_world(arguments.world)
     names = launchers.read_hosts(arguments.hosts, arguments.hostfile, count)
     return launchers.Layout(
@@ -144,7 +145,7 @@ def _layout(arguments: argparse.Namespace, variables: dict[str, str]) -> launche
         arguments.address or ("127.0.0.1" if names == ["localhost"] else names[0]),
         arguments.port or free_port("127.0.0.1"),
         Path(_new_logs(Path(arguments.logs or "logs").resolve(), arguments.dry_run)),
-        arguments.by or "native",
+        launcher,
         {VARIABLE: secrets.token_hex(16), **variables},  # --env ZOO_SECRET takes that of the caller
         launchers.split(arguments.mpi_args or "", "--mpi-args"),
         arguments.ssh_port,

@@ -34,6 +34,7 @@ PREFIXES = (
     "GLOO_",
     "GOMP_",
     "HCCL_",
+    "JAX_",
     "KMP_",
     "MKL_",
     "MS_",
@@ -45,6 +46,7 @@ PREFIXES = (
     "PYTORCH_",
     "TORCH_",
     "UCX_",
+    "XLA_",
 )
 THREADS = "OMP_NUM_THREADS"
 # Threads that wait sleep: in Intel's OpenMP (Paddle) at once, in GNU's (PyTorch) after 1000 rounds, which counts more.

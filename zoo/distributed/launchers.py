@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from zoo.data.errors import Option, UserError, natural, parsing
+from zoo.data.errors import UserError, natural, parsing
 
 # A name or IPv6 address, and slots as for MPICH or Open MPI.
 HOST = re.compile(
@@ -88,10 +88,9 @@ def build(layout: Layout, framework: str, device: str, script: list[str]) -> lis
         return [(layout.hosts[0], [sys.executable, *script])]
     if layout.launcher == "mpirun":
         return [(layout.hosts[0], [*_mpirun(layout), sys.executable, *script])]
-    native = {"torch": _torchrun, "paddle": _paddle, "mindspore": _msrun}
-    if framework not in native:
-        raise UserError(f"--by native: {framework} has no launcher of its own; use ", Option("--by", "mpirun"))
-    launcher = native[framework]
+    if framework not in NATIVE:
+        raise UserError(f"--by native: {framework} has no launcher of its own; leave it out, mpirun starts the ranks")
+    launcher = NATIVE[framework]
     return [(host, launcher(layout, host_rank, device) + script) for host_rank, host in enumerate(layout.hosts)]
 
 
@@ -182,6 +181,14 @@ def _msrun(layout: Layout, host_rank: int, _device: str) -> list[str]:
         "join": True,
     }
     return [str(Path(sys.executable).parent / "msrun"), *_options(options)]
+
+
+NATIVE = {"torch": _torchrun, "paddle": _paddle, "mindspore": _msrun}
+
+
+def default(framework: str) -> str:
+    """Return the launcher of a framework: its own, native, if it has one."""
+    return "native" if framework in NATIVE else "mpirun"
 
 
 def _options(options: dict[str, object]) -> list[str]:

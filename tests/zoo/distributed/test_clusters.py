@@ -179,7 +179,9 @@ def test_torchrun_by_a_train_job(capsys, no_variables, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("framework, by", [("paddle", []), ("mindspore", []), ("torch", ["--by", "mpirun"])])
+@pytest.mark.parametrize(
+    "framework, by", [("paddle", []), ("mindspore", []), ("jax", []), ("torch", ["--by", "mpirun"])]
+)
 def test_mpirun_by_an_mpi_job(capsys, no_variables, framework, by):
     [job] = manifests(capsys, "4x8", "--framework", framework, *by, "--mpi-args=--tag-output", "--env", "A=b")
     assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")

@@ -140,7 +140,7 @@ def test_a_run_prints_rank_0_and_keeps_all_output(demo_sets, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore"])
+@pytest.mark.parametrize("framework", ["torch", "paddle", "mindspore", "jax"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_logs_hold_no_secret_and_are_private(handlers, no_variables, tmp_path, framework, fails):
     """With a device, as here by its name, Paddle's launcher writes the whole environment to the folder of its logs."""
@@ -149,7 +149,9 @@ def test_logs_hold_no_secret_and_are_private(handlers, no_variables, tmp_path, f
     probe.write_text(f"import os; assert os.environ['HF_TOKEN'] == 'marker'; os._exit({int(fails)})")
     variables = {"ZOO_SECRET": "marker", "HF_TOKEN": "marker", "PADDLE_LOG_DIR": str(logs)}
     words = {"hosts": ["localhost"], "processes_per_host": 2, "address": "127.0.0.1", "port": free_port("127.0.0.1")}
-    layout = launchers.Layout(**words, logs=logs, launcher="native", variables=variables, mpi_args=[], ssh_port=None)
+    layout = launchers.Layout(
+        **words, logs=logs, launcher=launchers.default(framework), variables=variables, mpi_args=[], ssh_port=None
+    )
     commands = launchers.build(layout, framework, "gpu", [str(probe)])
     assert bool(launch.run(commands, layout, launchers.SHELL)) == fails
     files = [path for path in logs.rglob("*") if path.is_file()]

@@ -84,6 +84,10 @@ COMMANDS = {
         f"--node_rank={rank} --log_dir={{logs}}/msrun-{rank} --join=True {{rank}} --framework mindspore -c tsm_k400"
         for rank, host in enumerate("ab")
     ],
+    "1x2 --framework jax": [
+        "localhost: {bin}/mpirun -n 2 --map-by ppr:2:node:oversubscribe --bind-to none -x MASTER_ADDR=127.0.0.1 "
+        "-x MASTER_PORT=7000 -x ZOO_SECRET{root} {python} {rank} --framework jax -c tsm_k400"
+    ],
 }
 
 
@@ -94,6 +98,7 @@ def test_commands(tmp_path, capsys, no_variables, words):
     first = shlex.split(lines[0])
     logs = first[first.index("--exec-rank") + 1]
     names = dict(python=sys.executable, rank=f"{program.MAIN} launch --exec-rank {logs}", logs=logs, bin=BIN)
+    names["root"] = "" if os.geteuid() else " --allow-run-as-root"
     assert lines == [line.format(**names) for line in COMMANDS[words]]
     assert not os.listdir(tmp_path)
 
@@ -124,6 +129,8 @@ def test_the_dry_run_lists_variables(tmp_path, capsys, no_variables, monkeypatch
         ("1x2 --mpi-args=-v", "--mpi-args: is only for --by mpirun and --print k8s"),
         ("1x2 --by mpirun --mpi-args 'a", "--mpi-args 'a: No closing quotation"),
         ("2x2 --hosts a,b --shell rsh", "expected a command with {host} in it"),
+        ("1x2 --framework jax --by native", "--by native: jax has no launcher of its own; leave it out"),
+        ("1x2 --framework jax --shell ssh{host}", "--shell: is only for starts by the framework's own launcher"),
         ("1x2 --logs /dev/null/x", "--logs: cannot make a folder in /dev/null/x: "),
         ("1x2 --image i", "--image: is only for --print slurm and --print k8s"),
         ("2x1 --hosts a,b --shell /dev/null/{host} --logs {logs}", "--shell: cannot run /dev/null/a"),

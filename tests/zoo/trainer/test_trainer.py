@@ -11,7 +11,11 @@ COMMON = (
     *("update", "state", "device_image", "arithmetic", "checkpointing", "clip", "evaluation", "rank"),
     *("ops", "optimizer", "loss", "objective", "margin", "head", "recording"),
 )
-OWN = {"paddle": ("paddle.cases", "paddle.cpu_cases"), "mindspore": ("mindspore.cases",), "jax": ("jax.cases",)}
+OWN = {
+    "paddle": ("paddle.cases", "paddle.cpu_cases"),
+    "mindspore": ("mindspore.cases",),
+    "jax": ("jax.cases", "jax.bare_cases"),
+}
 
 
 @pytest.mark.parametrize(

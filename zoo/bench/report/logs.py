@@ -10,7 +10,13 @@ from zoo.bench.report.runs import COMPLETE, INCOMPLETE, Case, Point, Run, Values
 
 LOG = "AI-Rank log"  # how the throughput was counted: by the definition of AI-Rank, or declared in the log
 WORDS: Mapping[str, Mapping[str, str]] = {  # field of a case -> pattern in the path -> value
-    "framework": {r"pytorch|torch": "torch", r"paddle": "paddle", r"mindspore": "mindspore", r"mxnet": "mxnet"},
+    "framework": {
+        r"pytorch|torch": "torch",
+        r"paddle": "paddle",
+        r"mindspore": "mindspore",
+        r"jax|flax": "jax",
+        r"mxnet": "mxnet",
+    },
     "model": {
         r"tsm": "tsm",
         r"deeplab": "deeplabv3plus",

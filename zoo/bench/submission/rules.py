@@ -34,7 +34,7 @@ FIELDS: dict[str, str | int] = {  # of system_information.json, with the example
 CAPACITY = re.compile(r"(\d+\s*[x*×]\s*)?\d+(\.\d+)?\s*[KMGTP](i?B)?", re.IGNORECASE)
 NOT_RECORDED, NO_SIZE = "not recorded", "0 GB"  # values that a demo has for what is not known
 LIBRARIES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL", "cann": "CANN"}
-FRAMEWORKS = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore"}
+FRAMEWORKS = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore", "jax": "JAX"}
 
 
 class Listed(NamedTuple):
