@@ -86,7 +86,7 @@ class Run:
             recipe: path, or name of a recipe of the zoo, such as configs/tsm_demo.yaml; None for that of the run to
                 resume, or of the checkpoint in `weights`.
             overrides: values by dotted key, such as {"optim.lr": 0.01}.
-            framework: torch, paddle or mindspore; default that of the recipe. A process can use one of them.
+            framework: torch, paddle, mindspore or jax; default that of the recipe. A process can use one of them.
             device, amp, seed, out, weights, resume, max_steps, accept_changed_data: as the flags of train.py.
 
         Raises:

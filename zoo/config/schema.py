@@ -357,7 +357,8 @@ class Config(Checked):
     optim: Annotated[Optim, Doc("Optimizer and learning-rate schedule.")]
     framework: Annotated[Framework, Doc("Framework that trains.")] = "torch"
     device: Annotated[
-        Word, Doc("Device: auto, cpu, cuda, cuda:N, npu or npu:N; auto: a GPU or NPU if there is one.")
+        Word,
+        Doc("Device: auto, cpu, cuda, cuda:N, npu or npu:N; in JAX also tpu and cuda:all; auto: not cpu if possible."),
     ] = "auto"
     seed: Annotated[Natural, Doc("Seed of weights, order, augmentation and dropout.")] = 1
     out: Annotated[

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from zoo.logs.console import Console
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-OUT_OF_MEMORY = re.compile("out of memory|memory not enough", re.IGNORECASE)  # words of the three frameworks
+OUT_OF_MEMORY = re.compile("out of memory|memory not enough", re.IGNORECASE)  # words of the frameworks
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Batch normalization whose running variance agrees with PyTorch and MindSpore, and with statistics over all ranks.
 
-All three frameworks normalize with the biased variance of a batch. PyTorch and MindSpore update the running variance
+All frameworks normalize with the biased variance of a batch. PyTorch and MindSpore update the running variance
 with the unbiased one; Paddle does so only in cuDNN, and on CPUs uses the biased one.
 
 For CPUs, Paddle has no statistics over all ranks. The one here sums over samples in float64, and all other operations
