@@ -60,8 +60,8 @@ class Loaded:
     """A trained model.
 
     Attributes:
-        model: nn.Module, nn.Layer or nn.Cell, which takes normalized pixels, channels first; of an exported model the
-            onnxruntime.InferenceSession.
+        model: nn.Module, nn.Layer, nn.Cell or nnx.Module, which takes normalized pixels, channels first, in JAX last;
+            of an exported model the onnxruntime.InferenceSession.
         class_names: of its outputs, in order; empty for faces.
         mean, std: of the normalization, of pixels from 0 to 1 in RGB: (pixel / 255 - mean) / std.
         _predictor: how the model is applied to files and arrays.
@@ -191,7 +191,7 @@ def create_model(
 
     Args:
         name: one of list_models(), or of published weights, such as resnet50.tv_in1k_v1.
-        framework: torch, paddle or mindspore. A process can use one of them.
+        framework: torch, paddle, mindspore or jax. A process can use one of them.
         num_classes: outputs of the classifier, which a face model has not; default: those of the weights, or of the
             data set that the model was published for. Where the weights have another number, the classifier is
             initialized.
@@ -203,8 +203,8 @@ def create_model(
         options: of the architecture, such as segments=16 or width=32; the keys of section `model` in docs/keys.md.
 
     Returns:
-        nn.Module, nn.Layer or nn.Cell, on the framework's default device and in its default mode. It takes normalized
-        pixels, channels first, and a clip's frames before the channels.
+        nn.Module, nn.Layer, nn.Cell or nnx.Module, on the framework's default device and in its default mode. It takes
+        normalized pixels, channels first, in JAX last, and a clip's frames before them.
 
     Raises:
         UserError: the name, an option or the weights are wrong, or the framework is not installed.
@@ -243,7 +243,7 @@ def load(
     Args:
         weights: folder of a checkpoint, such as runs/tsm_demo/checkpoints/best, of a run in any framework; or an .onnx
             file of zoo export, which ONNX Runtime computes; or a name of published weights.
-        framework: torch, paddle or mindspore, default torch; none for an .onnx file. A process can use one of them.
+        framework: of FRAMEWORKS, default torch; none for an .onnx file. A process can use one of them.
         overrides: values that change the recipe in the checkpoint, by dotted key.
         raw: take the weights of the last update, also where the checkpoint has their moving average (train.ema), which
             is the model otherwise.
@@ -342,9 +342,7 @@ def _outputs(spec: Spec, tensors: Arrays) -> int | None:
 
 
 def _build(model: str, arch: Any, framework: str, tensors: Arrays) -> Any:
-    module = load_model_class(model, framework)(arch)
-    load_backend(framework).load_arrays(module, tensors)
-    return module
+    return load_backend(framework).create(load_model_class(model, framework), arch, tensors)
 
 
 def _convert_options(found: NamedModel, options: Mapping[str, Any]) -> dict[str, Any]:

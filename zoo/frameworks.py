@@ -12,6 +12,7 @@ from zoo.data.errors import UserError
 
 Framework = Literal["torch", "paddle", "mindspore", "jax"]  # names of their Python packages
 FRAMEWORKS: tuple[str, ...] = get_args(Framework)
+CHANNELS_LAST = ("jax",)  # frameworks whose models take and return maps with channels last
 
 
 def prepare(framework: str) -> None:

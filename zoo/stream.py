@@ -13,7 +13,7 @@ from zoo.data.batch import Batch, Field
 from zoo.data.errors import UserError
 from zoo.data.stream import Stream, UnreadableSample, open_training
 from zoo.distributed.group import Group
-from zoo.frameworks import FRAMEWORKS
+from zoo.frameworks import CHANNELS_LAST, FRAMEWORKS
 from zoo.models import load_spec, resolve_arch
 from zoo.notebook import argument_names, override_pairs
 from zoo.run import schedule
@@ -48,7 +48,7 @@ class Batches(Iterator[dict[str, Any]]):
         self._samples_at_once = batches.batch_size * batches.world_size
         self._unreadable = BadSampleTracker(batches.dataset, _warn)
         self._to_tensors = load_backend(framework).to_tensors if framework else lambda batch: batch
-        self._ahead = Prefetcher(stream, partial(_prepare, self.fields, bool(framework)), AHEAD)
+        self._ahead = Prefetcher(stream, partial(_prepare, self.fields, framework), AHEAD)
         self.close = weakref.finalize(self, self._ahead.close)
 
     @property
@@ -125,11 +125,11 @@ def batches(
     return Batches(stream, first, last, framework)
 
 
-def _prepare(fields: Sequence[Field], normalizes: bool, loaded: Batch, _images: Any) -> Batch:
+def _prepare(fields: Sequence[Field], framework: str | None, loaded: Batch, _images: Any) -> Batch:
     batch: Batch = dict(loaded)
     for field in fields:
-        if normalizes and field.mean is not None:
-            batch[field.name] = pixels.normalize(batch[field.name], field)
+        if framework and field.mean is not None:
+            batch[field.name] = pixels.normalize(batch[field.name], field, framework in CHANNELS_LAST)
     return batch
 
 

@@ -19,6 +19,7 @@ from tests.helpers.exported import export
 from tests.helpers.paths import ROOT
 from tests.zoo import api_cases
 from zoo.data.errors import Option, UserError
+from zoo.frameworks import FRAMEWORKS
 from zoo.logs.journal import Journal
 from zoo.notebook import argument_names
 from zoo.run import training
@@ -33,7 +34,7 @@ def test_api(framework, module, case):
 def test_importing_and_numpy_weights_load_no_framework():
     code = (
         "import sys, zoo; zoo.numpy_weights('resnet18', width=8); zoo.list_models(); zoo.Run('configs/tsm_demo.yaml'); "
-        "assert not {'torch', 'paddle', 'mindspore'} & set(sys.modules)"
+        f"assert not set({FRAMEWORKS}) & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
     light = "import sys, zoo; assert 'numpy' not in sys.modules and not hasattr(zoo, 'x')"
@@ -212,18 +213,18 @@ def test_imagenet_weights(monkeypatch, tmp_path):
 
 
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/predicting.md").read_text(encoding="utf-8"), re.M | re.S)
-LOOPS = {block.split()[1]: block for block in EXAMPLES if "zoo.batches(" in block}  # by framework
+LOOPS = {re.findall(r'framework="(\w+)"', block)[0]: block for block in EXAMPLES if "zoo.batches(" in block}
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not all(map(importlib.util.find_spec, LOOPS)), reason="compares all three frameworks")
+@pytest.mark.skipif(not all(map(importlib.util.find_spec, LOOPS)), reason="compares all frameworks")
 def test_loops_of_the_docs_have_the_same_loss(tmp_path):
     losses = {}
     for framework, code in LOOPS.items():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         losses[framework] = float(done.stdout.splitlines()[-1].split()[0])
-    assert losses.keys() == {"torch", "paddle", "mindspore"} and np.ptp([*losses.values()]) < 1e-4, losses
+    assert losses.keys() == set(FRAMEWORKS) and np.ptp([*losses.values()]) < 1e-4, losses
 
 
 def test_the_examples_of_the_docs_run(tmp_path):

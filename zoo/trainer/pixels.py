@@ -29,12 +29,13 @@ def channels_first(num_axes: int) -> tuple[int, ...]:
     return (*range(last - 2), last, last - 2, last - 1)
 
 
-def normalize(pixels: np.ndarray, field: Field) -> np.ndarray:
-    """Return the pixels of a field as a model takes them: float32, normalized, channels first."""
+def normalize(pixels: np.ndarray, field: Field, channels_last: bool = False) -> np.ndarray:
+    """Return the pixels of a field as a model takes them: float32, normalized, channels first or last."""
     constants = scale_and_offset(field)
     assert constants is not None, "the field holds pixels"
     scale, offset = constants
-    return np.ascontiguousarray((pixels * scale + offset).transpose(channels_first(pixels.ndim)))
+    normalized = pixels * scale + offset
+    return normalized if channels_last else np.ascontiguousarray(normalized.transpose(channels_first(pixels.ndim)))
 
 
 def resize_bilinear(x: np.ndarray, size: tuple[int, int], align_corners: bool) -> np.ndarray:

@@ -168,16 +168,18 @@ def to_tensors(batch: Batch) -> dict[str, Array]:
     return {name: jnp.asarray(array) for name, array in batch.items()}
 
 
-def load_arrays(model: nnx.Module, tensors: Mapping[str, np.ndarray]) -> None:
-    """Copy arrays into a model's tensors.
+def create(Model: Any, arch: Any, tensors: Mapping[str, np.ndarray]) -> nnx.Module:
+    """Return a model whose tensors have the values of arrays; its own initial values are never computed.
 
     Args:
         tensors: every parameter and running statistic by canonical name, in canonical layout.
     """
+    model = nnx.eval_shape(lambda: Model(arch))
     variables = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
     arrays = [from_canonical(np.asarray(tensors[canonical_name(path)], np.float32), path) for path, _ in variables]
     loaded = [(path, type(variable)(jnp.asarray(array))) for (path, variable), array in zip(variables, arrays)]
     nnx.update(model, nnx.from_flat_state(loaded))
+    return model
 
 
 class Hook:

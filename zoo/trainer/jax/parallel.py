@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
-from jax.experimental.shard_map import shard_map
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 AXIS, DEVICES = "ranks", "devices"
@@ -45,9 +44,16 @@ def compiled(function: Callable, mesh: Mesh, inputs: Any, outputs: Any, **option
         options: of jax.jit.
     """
     shardings = jax.tree.map(partial(NamedSharding, mesh), outputs, is_leaf=_is_spec)  # else XLA may name others
-    divided = frozenset({DEVICES} if mesh.shape[DEVICES] > 1 else ())  # by the compiler; callbacks, of tests, refuse it
-    of_rank = shard_map(function, mesh, inputs, outputs, check_rep=False, auto=divided)
-    return jax.jit(of_rank, out_shardings=shardings, **options)
+    divided = {DEVICES} if mesh.shape[DEVICES] > 1 else set()  # by the compiler; callbacks, of tests, refuse it
+    by_rank = jax.shard_map(
+        function,
+        mesh=mesh,
+        in_specs=inputs,
+        out_specs=outputs,
+        axis_names={AXIS, DEVICES} - divided,
+        check_vma=False,
+    )
+    return jax.jit(by_rank, out_shardings=shardings, **options)
 
 
 def sum_over_ranks(x: jax.Array, ranks: int) -> jax.Array:

@@ -1,6 +1,7 @@
 """The model of a trainer: canonical names of its tensors, and the precision and memory that a plan asks for."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import mindspore
 import numpy as np
@@ -42,14 +43,16 @@ def to_tensors(batch: Batch) -> dict[str, Tensor]:
     return {name: Tensor(array.astype(np.int32) if array.dtype == np.int64 else array) for name, array in batch.items()}
 
 
-def load_arrays(model: nn.Cell, tensors: Mapping[str, np.ndarray]) -> None:
-    """Copy arrays into a model's tensors.
+def create(Model: type[nn.Cell], arch: Any, tensors: Mapping[str, np.ndarray]) -> nn.Cell:
+    """Return a model whose tensors have the values of arrays.
 
     Args:
         tensors: every parameter and running statistic by canonical name, in canonical layout.
     """
+    model = Model(arch)
     for name, parameter in named_tensors(model).items():
         parameter.set_data(Tensor(np.ascontiguousarray(tensors[name], np.float32)))
+    return model
 
 
 def convert_precision(model: nn.Cell, plan: Plan) -> nn.Cell:

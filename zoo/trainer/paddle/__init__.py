@@ -11,8 +11,8 @@ from zoo.trainer.device import prepare_mkl
 os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int(host.core_share([host.cores()], 0, host.cpu_quota())))))
 prepare_mkl(os.environ)
 with contextlib.redirect_stderr(io.StringIO()):  # it warns of every other number
-    from zoo.trainer.paddle.model import load_arrays, to_tensors
+    from zoo.trainer.paddle.model import create, to_tensors
     from zoo.trainer.paddle.trainer import Trainer, record_forward
     from zoo.trainer.paddle.world import start
 
-__all__ = ["Trainer", "load_arrays", "record_forward", "start", "to_tensors"]
+__all__ = ["Trainer", "create", "record_forward", "start", "to_tensors"]

@@ -63,15 +63,17 @@ def to_tensors(batch: Batch) -> dict[str, paddle.Tensor]:
 
 
 @paddle.no_grad()
-def load_arrays(model: nn.Layer, tensors: Mapping[str, np.ndarray]) -> None:
-    """Copy arrays into a model's tensors.
+def create(Model: type[nn.Layer], arch: Any, tensors: Mapping[str, np.ndarray]) -> nn.Layer:
+    """Return a model whose tensors have the values of arrays.
 
     Args:
         tensors: every parameter and running statistic by canonical name, in canonical layout.
     """
+    model = Model(arch)
     transposes = transposed(model)
     for name, tensor in named_tensors(model).items():
         copy_into(tensor, np.asarray(tensors[name], np.float32), name in transposes)
+    return model
 
 
 class _OfList(nn.Layer):

@@ -62,14 +62,16 @@ def to_tensors(batch: Batch) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def load_arrays(model: nn.Module, tensors: Mapping[str, np.ndarray]) -> None:
-    """Copy arrays into a model's tensors.
+def create(Model: type[nn.Module], arch: Any, tensors: Mapping[str, np.ndarray]) -> nn.Module:
+    """Return a model whose tensors have the values of arrays.
 
     Args:
         tensors: every parameter and running statistic by canonical name, in canonical layout.
     """
+    model = Model(arch)
     for name, tensor in named_tensors(model).items():
         tensor.copy_(torch.from_numpy(np.array(tensors[name])))
+    return model
 
 
 def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> nn.Module:

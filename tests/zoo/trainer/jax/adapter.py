@@ -65,26 +65,19 @@ def make_loss_scale_static(trainer, initial: float) -> None:
     """Do nothing: a CPU has fp16, so the plan's loss scale counts."""
 
 
-class ChannelsFirst:
-    """A model in the layout of the cases: its first input and its outputs have the channels in front of the pixels."""
+class VolumeNorm(BatchNorm):
+    """Batch normalization of (N, C, H, W, D), as `run` gives it (N, C, D, H, W)."""
 
-    def __init__(self, model, axis: int = -3):
-        for _, module in model.iter_modules():
-            if isinstance(module, nnx.BatchNorm):
-                module.__class__ = BatchNorm
-        self.model, self.axis = model, axis
-
-    def __call__(self, x, *inputs):
-        outputs = self.model(jnp.moveaxis(x, self.axis, -1), *inputs)
-        return jax.tree.map(names.channels_first, outputs)
+    def __call__(self, x, **options):
+        return jnp.moveaxis(super().__call__(jnp.moveaxis(x, 1, -1), **options), -1, 1)
 
 
 def batch_norm(dimensions: int, channels: int):
-    return ChannelsFirst(nnx.Sequential(nnx.BatchNorm(channels, momentum=0.9, rngs=nnx.Rngs(0))), axis=1)
+    kind = {2: BatchNorm, 3: VolumeNorm}[dimensions]
+    return nnx.Sequential(kind(channels, momentum=0.9, rngs=nnx.Rngs(0)))
 
 
 def _variables(model):
-    model = getattr(model, "model", model)
     return {
         names.canonical_name(path): (path, variable)
         for path, variable in nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
@@ -115,15 +108,22 @@ def statistics(model) -> dict[str, np.ndarray]:
     return {name: np.asarray(v.value) for name, (_, v) in _variables(model).items() if ".running_" in name}
 
 
-def run(function, *arrays: np.ndarray) -> np.ndarray:
-    return np.asarray(function(*map(jnp.asarray, arrays)))
+def channels_last(x: np.ndarray):
+    return jnp.moveaxis(jnp.asarray(x), -3, -1) if x.ndim > 3 else jnp.asarray(x)
+
+
+def run(function, x: np.ndarray, *arrays: np.ndarray) -> np.ndarray:
+    """Apply a function of maps with channels last, and perhaps other tensors, to maps with channels first."""
+    return np.asarray(names.channels_first(function(channels_last(x), *map(jnp.asarray, arrays))))
 
 
 def set_train(model, train: bool):
-    """Return the model in the layout of the cases."""
-    first = model if isinstance(model, ChannelsFirst) else ChannelsFirst(model)
-    first.model.train() if train else first.model.eval()
-    return first
+    """Return the model; its normalizations become those of a trainer, with unbiased running variances."""
+    for _, module in model.iter_modules():
+        if type(module) is nnx.BatchNorm:
+            module.__class__ = BatchNorm
+    model.train() if train else model.eval()
+    return model
 
 
 def to_array(tensor) -> np.ndarray:
@@ -157,7 +157,7 @@ def loss_of_logits(objective, logits: list[np.ndarray], label: np.ndarray, mode:
 
 def gradient(function, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     def weighted_sum(x):
-        y = function(x)
+        y = names.channels_first(function(channels_last(x)))
         return (y * weight).sum(), y
 
     (_, y), to_x = jax.value_and_grad(weighted_sum, has_aux=True)(jnp.asarray(x))
