@@ -116,7 +116,10 @@ class Trainer:
         arrays = {**batch, **{name: value.on_host() for name, value in images.items()}}
         masks = {name: arrays[name].astype(self.dtype) for name in self.plan.dropout_masks if name in arrays}
         is_divided = all(len(array) % self.mesh.shape[DEVICES] == 0 for array in arrays.values())
-        return parallel.to_global(self.mesh, BATCH if is_divided else OWN, {**arrays, **masks})
+        spec = BATCH if is_divided else OWN
+        return {  # in their order; as one tree they would be sorted
+            name: parallel.to_global(self.mesh, spec, array) for name, array in {**arrays, **masks}.items()
+        }
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         index = self.objective.begin(micro_batches, step) if self.shards else None
