@@ -51,6 +51,7 @@ Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 EXACT_SETTINGS = ("train.precision=exact", "train.amp_level=null", "train.fp16_allreduce=false")
 EXACT_TOLERANCE = 1e-6  # largest relative difference of a loss
 SLOW_PROCESSES = ("mindspore",)  # frameworks whose processes need a minute to join
+ALWAYS_COMPILED = ("jax",)  # those that refuse train.compile=false
 
 
 def main(argv: list[str]) -> int:
@@ -292,7 +293,7 @@ def run_two(framework: str, arguments: argparse.Namespace, folder: str, before: 
     """
     two = argparse.Namespace(**vars(arguments))
     two.two, two.after, two.processes = True, before, f"1x{ranks.COUNT}"
-    two.override = [*arguments.override, "train.compile=false"]
+    two.override = [*arguments.override, *(() if framework in ALWAYS_COMPILED else ("train.compile=false",))]
     print(f"{framework}: the proof with two processes ...", flush=True)
     failure = run_worker(framework, two, folder)
     if failure:
