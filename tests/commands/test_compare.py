@@ -430,7 +430,7 @@ def test_partial_fc_draws_other_classes_in_every_step(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--frameworks", "torch,jax"], "there is no 'jax'; there are: torch, paddle, mindspore"),
+        (["--frameworks", "torch,keras"], "there is no 'keras'; there are: torch, paddle, mindspore, jax"),
         (["--frameworks", "torch", "--steps", "-1"], "--steps: must not be negative"),
         (["--frameworks", "torch", "--within", "0"], "--within"),
         (["--frameworks", "torch", "--out", "{here}"], "exists already and is not overwritten"),

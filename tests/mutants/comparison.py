@@ -19,7 +19,7 @@ from zoo.parity import record
 PRECISIONS = ("fp64", "fp32", "mixed")
 UPDATES = 2  # the second one has momentum
 COMPARED = tuple(name for name in FRAMEWORKS if name != SHARED)
-SLOW = "mindspore"  # its fp64 takes ten times as long on a CPU
+SLOW = ("mindspore", "jax")  # fp64 takes ten times as long on a CPU; compiling does
 COMMON = ("data.workers=0", "train.batch=6", "train.accumulate=1")
 PORTRAITS = dict(size=32, identities=7, shots=4, val_identities=4, val_shots=3, val_pairs=10)
 SMALL = {
@@ -70,7 +70,8 @@ def record_proof(framework: str, recipe: str, overrides: Sequence[str], prefix: 
     from zoo.run.resume import restore
 
     proof.UPDATES = UPDATES
-    eager = ["train.compile=false"]  # MindSpore would compile for longer than it computes
+    # MindSpore would compile for longer than it computes; JAX always compiles.
+    eager = [] if framework == "jax" else ["train.compile=false"]
     request = resolve_recipe(
         Options(f"configs/{recipe}_demo.yaml", [*overrides, *eager], framework=framework, device="cpu")
     )
@@ -96,10 +97,10 @@ def in_fp32(setting: Setting) -> Setting:
 
 
 def companions(fault: Fault) -> list[str]:
-    """Return the frameworks that a fault's is compared with; the slow one only where the recipe has no options."""
+    """Return the frameworks that a fault's is compared with; slow ones only where the recipe has no options."""
     if framework_of(find_file(fault)) == SHARED:
         return []
-    return [name for name in COMPARED if name != fault.framework and (name != SLOW or not fault.options)]
+    return [name for name in COMPARED if name != fault.framework and (name not in SLOW or not fault.options)]
 
 
 def compare(faults: Sequence[Fault], show: bool = False) -> dict[str, Result]:

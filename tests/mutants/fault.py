@@ -16,7 +16,7 @@ from tests.helpers.paths import ROOT
 
 TABLE = Path(__file__).with_name("faults.txt")
 SHARED = "shared"  # code that all frameworks run
-FRAMEWORKS = ("torch", "paddle", "mindspore", SHARED)
+FRAMEWORKS = ("torch", "paddle", "mindspore", "jax", SHARED)
 
 
 class Fault(NamedTuple):

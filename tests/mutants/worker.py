@@ -30,6 +30,7 @@ LIBRARIES = {  # torch._dynamo, which the first optimizer would import
     SHARED: ("torch", "torch._dynamo"),
     "paddle": ("paddle",),
     "mindspore": ("mindspore",),
+    "jax": ("jax", "flax.nnx"),
 }
 FAILURES = (AssertionError, pytest.fail.Exception)  # of a test that noticed something; others are crashes
 

@@ -53,6 +53,17 @@ def case_a_pass_that_fails_leaves_no_hooks(backend):
     assert kept == {}
 
 
+def case_checkpointed_modules_are_recorded_as_others(backend):
+    records, tensors = [], []
+    for names in ((), ("layer1.0", "layer3.1")):
+        trainer, _ = make_tsm(backend, checkpointed_modules=names)
+        tensors.append({})
+        records.append(record(backend, trainer, random_clips(), True, tensors[-1]))
+    assert_equal(*tensors)
+    first, second = ([(call.name, call.kind, call.files, call.call_sites) for call in each.calls] for each in records)
+    assert first == second
+
+
 def check_modules(backend, mode, rtol):
     trainer, batch = make(backend, mode, dropout=True), random_batch()
     for training in (True, False):

@@ -1,6 +1,6 @@
 """Layers of flax.nnx that compute as those of the other frameworks, by which a trainer replaces a model's.
 
-The models have nnx's own layers, channels last. In fp64, XLA's convolution on a CPU takes some thirty times as long as a
+The models have nnx's own layers, channels last. In fp64, XLA's convolution on a CPU takes thirty times as long as a
 matrix product with patches.
 """
 

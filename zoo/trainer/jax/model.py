@@ -159,8 +159,9 @@ def _convert_layers(model: Any, plan: Plan, training: bool, ranks: int) -> None:
 
 
 def rematerialized(kind: type) -> type:
-    """Return a class of modules whose activations the backward pass computes again."""
-    return type(kind.__name__, (kind,), {"__call__": nnx.remat(kind.__call__)})
+    """Return a class of modules whose activations the backward pass computes again; `keeping` is `kind`."""
+    attributes = {"__call__": nnx.remat(kind.__call__), "__module__": kind.__module__, "keeping": kind}
+    return type(kind.__name__, (kind,), attributes)
 
 
 def to_tensors(batch: Batch) -> dict[str, Array]:

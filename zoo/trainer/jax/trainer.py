@@ -268,6 +268,8 @@ def record_forward(
     network = trainer.network if training else trainer.eval_network
     model = network.bind(trainer._tensors())
     modules = {module_name(path): module for path, module in model.iter_modules()}
+    for module in modules.values():  # remat would trace what is recorded
+        module.__class__ = getattr(module, "keeping", type(module))
 
     def forward() -> None:
         masks = [local(batch[name]) for name in trainer.plan.dropout_masks] if training else []
