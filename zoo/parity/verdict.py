@@ -141,7 +141,7 @@ class Judged(NamedTuple):
     def suspects(self) -> set[str]:
         """Return the modules that were found to differ, the accepted ones included, if others can take their place."""
         found = (*self.findings, *self.accepted)
-        if any(finding.relative == np.inf for finding in found):  # whose tensors have another shape
+        if any(finding.relative == np.inf or "" in finding.modules for finding in found):  # another shape; the model
             return set()
         return {name for finding in found for name in finding.modules}
 

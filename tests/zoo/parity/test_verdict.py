@@ -5,7 +5,7 @@ import numpy as np
 from zoo.parity.differences import Difference, Event
 from zoo.parity.mapping import Match, Source
 from zoo.parity.record import Call, empty
-from zoo.parity.verdict import Finding, _excess, _is_accepted, _is_of_biases, group
+from zoo.parity.verdict import Finding, Judged, _excess, _is_accepted, _is_of_biases, group
 
 
 def beyond(name: str, part: str, largest: float = 1.0) -> Difference:
@@ -61,6 +61,17 @@ def test_what_is_accepted():
     assert _is_accepted(finding, {"bn", "bn2"}) and _is_accepted(finding, both)
     assert not _is_accepted(finding, {"bn"}) and not _is_accepted(finding, {"running-variance"})
     assert not _is_accepted(finding._replace(fact=""), both)
+
+
+def test_modules_whose_place_the_reference_can_take():
+    """Neither a module of another shape, nor the model itself, which is all that a compiled one has."""
+    conv, loss, model = (
+        Finding((name,), ("", ""), "output", 1.0, 0.1, "", "", "", ()) for name in ("conv", "loss", "")
+    )
+    judged = Judged(("torch", "paddle"), Match({}, {}, (), (), {}), [], [], [conv], [loss])
+    assert judged.suspects() == {"conv", "loss"}
+    for other in (model, conv._replace(relative=np.inf)):
+        assert judged._replace(findings=[conv, other]).suspects() == set()
 
 
 def test_a_gradient_whose_terms_cancel_has_more_room_in_16_bits():

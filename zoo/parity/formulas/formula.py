@@ -306,3 +306,8 @@ def of_difference(case: Case) -> tuple[int, ...]:
 
 def is_float(x: np.ndarray) -> bool:
     return x.dtype.kind == "f"
+
+
+def is_unary(case: Case) -> bool:
+    """Return whether a case has one input, of floats, and no parameters."""
+    return len(case.inputs) == 1 and not case.params and is_float(case.inputs[0])

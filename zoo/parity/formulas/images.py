@@ -5,7 +5,7 @@ from itertools import permutations
 
 import numpy as np
 
-from zoo.parity.formulas.formula import Case, Formula, Number, Options, is_float
+from zoo.parity.formulas.formula import Case, Formula, Number, Options, is_unary
 from zoo.parity.formulas.windows import few_planes
 
 
@@ -58,7 +58,7 @@ def nearest(size: int, count: int, grid: str, rounding: str) -> np.ndarray:
 
 
 def resize_options(case: Case) -> Options | None:
-    if len(case.inputs) != 1 or case.params or not is_float(case.inputs[0]) or not 3 <= case.inputs[0].ndim <= 5:
+    if not is_unary(case) or not 3 <= case.inputs[0].ndim <= 5:
         return None
     shapes = case.inputs[0].shape, case.reference.shape, case.suspect.shape
     if len({shape[:2] for shape in shapes}) > 1 or shapes[0] == shapes[1] or len({*map(len, shapes)}) > 1:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from zoo.parity.formulas.formula import Case, Formula, Number, Options, is_float, of_difference, rows
+from zoo.parity.formulas.formula import Case, Formula, Number, Options, is_float, is_unary, of_difference, rows
 
 FEW_ELEMENTS = 1 << 12  # that are computed in the search
 
@@ -164,7 +164,7 @@ GATES = ("sigmoid", "silu", "gelu", "gelu_tanh", "relu", "tanh", "identity")
 
 
 def gate_options(case: Case) -> Options | None:
-    if len(case.inputs) != 1 or case.params or not is_float(case.inputs[0]):
+    if not is_unary(case):
         return None
     x = case.inputs[0]
     axes = [axis for axis in range(x.ndim) if not x.shape[axis] % 2 and x.size == 2 * case.reference.size]
@@ -191,12 +191,7 @@ def dropout(case: Case, factor: float = 1.0, factor_in_evaluation: float = 1.0) 
 
 
 def spread_options(case: Case) -> Options | None:
-    if (
-        len(case.inputs) != 1
-        or case.params
-        or not is_float(case.inputs[0])
-        or case.reference.size >= case.inputs[0].size
-    ):
+    if not is_unary(case) or case.reference.size >= case.inputs[0].size:
         return None
     return {"power": (1, 2), "ddof": (0, 1), "axis": (-1, None, *range(case.inputs[0].ndim - 1)), "keep": (False, True)}
 

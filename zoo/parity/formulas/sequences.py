@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 
-from zoo.parity.formulas.formula import Case, Formula, Number, Options, is_float
+from zoo.parity.formulas.formula import Case, Formula, Number, Options, is_float, is_unary
 from zoo.parity.formulas.pointwise import hard_sigmoid, sigmoid, softmax
 
 CAUSAL = ("no", "top_left", "bottom_right")  # the corner at which the triangle of a mask that is not square begins
@@ -74,7 +74,7 @@ def attention(
 
 def fused_options(case: Case) -> Options | None:
     """Return options of attention from a packed query, key and value, (N, L, 3 C), to (N, L, C)."""
-    if len(case.inputs) != 1 or case.params or not is_float(case.inputs[0]) or case.inputs[0].ndim != 3:
+    if not is_unary(case) or case.inputs[0].ndim != 3:
         return None
     x = case.inputs[0]
     if case.reference.shape != (*x.shape[:2], x.shape[2] // 3) or x.shape[2] % 3:
@@ -254,7 +254,7 @@ def rnn(case: Case, function: str, **options) -> np.ndarray | None:
 
 
 def rotary_options(case: Case) -> Options | None:
-    if len(case.inputs) != 1 or case.params or not is_float(case.inputs[0]) or case.inputs[0].ndim not in (3, 4):
+    if not is_unary(case) or case.inputs[0].ndim not in (3, 4):
         return None
     x = case.inputs[0]
     if x.shape != case.reference.shape or x.shape[-1] % 2 or not re.search("rot|rope", case.kind.lower()):

@@ -6,7 +6,7 @@ from itertools import combinations, product
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from zoo.parity.formulas.formula import Case, Formula, Options, is_float, of_difference, rows
+from zoo.parity.formulas.formula import Case, Formula, Options, is_float, is_unary, of_difference, rows
 
 STRIDES = (1, 2, 4, 3, 8, 16, 32)
 MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
@@ -179,7 +179,7 @@ def transposed(
 
 
 def pool_options(case: Case) -> Options | None:
-    if case.params or len(case.inputs) != 1 or not is_float(case.inputs[0]) or case.inputs[0].ndim < 3:
+    if not is_unary(case) or case.inputs[0].ndim < 3:
         return None
     x, shapes = case.inputs[0], (case.reference.shape, case.suspect.shape)
     if any(len(shape) != x.ndim or shape[:2] != x.shape[:2] for shape in shapes):
@@ -272,7 +272,7 @@ REDUCED: dict[str, Callable[..., np.ndarray]] = {
 
 def reduction_options(case: Case) -> Options | None:
     """Return options of what is made of all positions of a map or a sequence."""
-    if len(case.inputs) != 1 or case.params or not is_float(case.inputs[0]):
+    if not is_unary(case):
         return None
     shape, count = case.inputs[0].shape, case.inputs[0].ndim - case.reference.ndim
     axes = [

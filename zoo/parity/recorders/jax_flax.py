@@ -85,7 +85,8 @@ class Nnx(Flax):
 
     def __init__(self, module: Any):
         self.module, self.function = module, module.__call__
-        self.modules = {".".join(map(str, path)): each for path, each in nnx.iter_modules(module)}
+        nodes = nnx.iter_graph(module)  # nnx.iter_modules is a method before Flax 0.12, and deprecated as one since
+        self.modules = {".".join(map(str, path)): each for path, each in nodes if isinstance(each, nnx.Module)}
         for name, each in self.modules.items():
             setattr(each, self.NAME, name)
             if isinstance(each, nnx.Embed) and each.dtype == each.param_dtype:
@@ -97,7 +98,7 @@ class Nnx(Flax):
         definition, *states = nnx.split(self.module, nnx.Param, ...)
         for state, values in zip(states, (trained, rest)):
             nnx.replace_by_pure_dict(state, values)
-        module = nnx.merge(definition, *states)
+        module = nnx.merge(definition, *states, copy=True)  # of variables that may change within a gradient
         module.train() if training else module.eval()
         module.set_attributes(deterministic=True, raise_if_not_found=False)  # without dropout
         outputs = module(*args, **{**modes(self.function, training), **kwargs})
