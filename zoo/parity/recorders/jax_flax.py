@@ -91,8 +91,8 @@ class Nnx(Flax):
             setattr(each, self.NAME, name)
             if isinstance(each, nnx.Embed) and each.dtype == each.param_dtype:
                 each.dtype = None  # that of its weights, when they are in another precision, too
-        _, trained, rest = nnx.split(module, nnx.Param, ...)
-        self.trained, self.rest = nnx.to_pure_dict(trained), nnx.to_pure_dict(rest)
+        _, *states = nnx.split(module, nnx.Param, ...)
+        self.trained, self.rest = map(nnx.to_pure_dict, states)
 
     def call(self, trained: Any, rest: Any, training: bool, args: list[Any], kwargs: Mapping[str, Any]) -> Any:
         definition, *states = nnx.split(self.module, nnx.Param, ...)
@@ -102,7 +102,8 @@ class Nnx(Flax):
         module.train() if training else module.eval()
         module.set_attributes(deterministic=True, raise_if_not_found=False)  # without dropout
         outputs = module(*args, **{**modes(self.function, training), **kwargs})
-        return outputs, nnx.to_pure_dict(nnx.split(module, nnx.Param, ...)[2])
+        _, *states = nnx.split(module, nnx.Param, ...)
+        return outputs, nnx.to_pure_dict(states[1])
 
     @contextmanager
     def reporting(self, report: Report | None) -> Iterator[None]:
