@@ -91,6 +91,8 @@ class Nnx(Flax):
             setattr(each, self.NAME, name)
             if isinstance(each, nnx.Embed) and each.dtype == each.param_dtype:
                 each.dtype = None  # that of its weights, when they are in another precision, too
+            if isinstance(each, nnx.MultiHeadAttention) and each.attention_fn is nnx.dot_product_attention:
+                each.attention_fn = attention
         _, *states = nnx.split(module, nnx.Param, ...)
         self.trained, self.rest = map(nnx.to_pure_dict, states)
 
@@ -115,6 +117,11 @@ class Nnx(Flax):
 
     def rates(self) -> dict[str, float]:
         return {name: float(each.rate) for name, each in self.modules.items() if isinstance(each, nnx.Dropout)}
+
+
+def attention(*args: Any, module: Any, **kwargs: Any) -> Any:
+    """Return what Flax computes itself if weights are kept: in jax.nn.dot_product_attention, softmax is always fp32."""
+    return nnx.dot_product_attention(*args, module=module or nnx.Module(), **kwargs)
 
 
 def without_dropout(x: Any, *args: Any, **kwargs: Any) -> Any:
