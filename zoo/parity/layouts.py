@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.parity.mapping import Source
+from zoo.parity.mapping import Source, names_of
 
 ROLES = ("weight", "bias", "running_mean", "running_var")
 BIASES = ("bias_ih", "bias_hh", "bias")  # of recurrent cells
@@ -33,7 +33,7 @@ def pair(ours: Sequence[Any], theirs: Sequence[Any], rule: str) -> dict[str, Sou
         if same is not None and (steps := change(same.shape, tensor.shape)) is not None:
             found[tensor.name] = Source((same.name,), steps, rule)
     found |= _biases(by_role, {tensor.role: tensor for tensor in theirs})
-    used = {name for source in found.values() for name in source.names}
+    used = names_of(found)
     rest = [tensor for tensor in ours if tensor.name not in used]
     open_ = [tensor for tensor in theirs if tensor.name not in found]
     fits = [

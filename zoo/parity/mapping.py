@@ -56,6 +56,11 @@ class Match(NamedTuple):
         return f"{len(self.tensors)} tensors found by {by}"
 
 
+def names_of(sources: Mapping[str, Source]) -> set[str]:
+    """Return the tensors of the reference of which sources are made."""
+    return {name for source in sources.values() for name in source.names}
+
+
 def apply(source: Source, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Make a tensor of those of the reference."""
     values = [arrays[name] for name in source.names]

@@ -89,6 +89,10 @@ class Item(NamedTuple):
     def identity(self) -> Identity:
         return self.module, self.occurrence
 
+    @property
+    def layer(self) -> tuple[str, str]:
+        return self.module, self.part
+
 
 def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = None) -> Match:
     """Find the source of every tensor of a model, and the counterparts of its calls.
@@ -118,7 +122,7 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
     _unflatten(reference, other, ours, {i: theirs[j] for j, i in pairs.items()}, tensors)
     tensors = packs.unpack(tensors, our_packs, their_packs) | fixed
     tensors = _tied(reference, other, tensors) | _without_key(reference, other, tensors) | tensors
-    used = {name for source in tensors.values() for name in source.names}
+    used = mapping.names_of(tensors)
     for j, candidates in choices.items():
         for tensor in theirs[j].tensors:
             found = [t.name for i in candidates for t in ours[i].tensors if t.role == tensor.role]
@@ -222,9 +226,8 @@ def _equal_names(ours: Sequence[Item], theirs: Sequence[Item]) -> dict[str, str]
         same = own.get(item.module)
         if same is None or not _scores([same], [item], {}).any():
             continue
-        tokens = item.module.split(".")
-        families = [(".".join(tokens[:i]), re.sub(r"\d+", "#", token)) for i, token in enumerate(tokens)]
-        if all(siblings[0].get(family) == siblings[1].get(family) for family in families if "#" in family[1]):
+        families = [family for family, _ in _families(item.module) if "#" in family[1]]
+        if all(siblings[0].get(family) == siblings[1].get(family) for family in families):
             found[item.module] = item.module
     return found
 
@@ -233,11 +236,16 @@ def _numbered(items: Sequence[Item]) -> dict[tuple[str, str], set[str]]:
     """Return the children that differ by a number only and own tensors, by module and name without numbers."""
     families: dict[tuple[str, str], set[str]] = {}
     for item in items:
-        if item.tensors:
-            tokens = item.module.split(".")
-            for i, token in enumerate(tokens):
-                families.setdefault((".".join(tokens[:i]), re.sub(r"\d+", "#", token)), set()).add(token)
+        for family, token in _families(item.module) if item.tensors else ():
+            families.setdefault(family, set()).add(token)
     return families
+
+
+def _families(path: str) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield each word of a path, with the path before it and the word without its numbers."""
+    tokens = path.split(".")
+    for i, token in enumerate(tokens):
+        yield (".".join(tokens[:i]), re.sub(r"\d+", "#", token)), token
 
 
 def _pair(
@@ -301,18 +309,9 @@ def _loops(ours: Sequence[Item], theirs: Sequence[Item], choices: Mapping[int, S
     for j, candidates in choices.items():
         rivals = [k for k in sorted(choices) if {*choices[k]} & {*candidates}]
         rest = sorted({i for k in rivals for i in choices[k]})
-        others, own = _by_module(theirs, rivals), _by_module(ours, rest)
+        others, own = grouped(rivals, lambda k: theirs[k].layer), grouped(rest, lambda i: ours[i].layer)
         if len(others) == len(own) and len(rivals) != len(rest):
-            place = list(others).index((theirs[j].module, theirs[j].part))
-            found[j] = list(own.values())[place]
-    return found
-
-
-def _by_module(items: Sequence[Item], chosen: Sequence[int]) -> dict[tuple[str, str], int]:
-    """Return the first of some items of each module, in their order."""
-    found: dict[tuple[str, str], int] = {}
-    for i in chosen:
-        found.setdefault((items[i].module, items[i].part), i)
+            found[j] = list(own.values())[list(others).index(theirs[j].layer)][0]
     return found
 
 
@@ -366,7 +365,7 @@ def _score_of(
     paired = layouts.pair(tensors, other_tensors, "")
     if max(other_tensors, key=_weight).name not in paired:
         return 0.0
-    if max(tensors, key=_weight).name not in {name for source in paired.values() for name in source.names}:
+    if max(tensors, key=_weight).name not in mapping.names_of(paired):
         return 0.0
     return WEIGHTED + SAME_KIND * (kind == other_kind) + SAME_SHAPE * (shape == other_shape) + min(len(paired), 4)
 
@@ -398,7 +397,7 @@ def _pair_rest(
     """
 
     def left() -> list[list[Tensor]]:
-        used = {name for source in tensors.values() for name in source.names}
+        used = mapping.names_of(tensors)
         sides = (ours, used | {*asked}), (theirs, tensors.keys() | {*asked})
         return [_loose(side, found) for side, found in sides]
 
@@ -429,7 +428,7 @@ def _parent(name: str) -> str:
 
 def _tied(reference: Outline, other: Outline, tensors: Mapping[str, Source]) -> dict[str, Source]:
     """Return the sources of dense layers whose weight is that of an embedding in the reference."""
-    used, found = {name for source in tensors.values() for name in source.names}, dict[str, Source]()
+    used, found = mapping.names_of(tensors), dict[str, Source]()
     for tensor in other.tensors:
         if tensor.name not in tensors and tensor.role == "weight" and kind_class(tensor.kind) == "dense":
             same = [t for t in reference.tensors if t.shape == tensor.shape]
