@@ -291,6 +291,8 @@ def test_the_recipe_is_that_of_the_run_without_paths(tmp_path):
             "-c configs/a/b.yaml -o data.root=FOLDER",
         ),
         (["train.py", "--resume=runs/x", "-c", "a b.yaml"], "-c 'a b.yaml'"),
+        (["/env/bin/zoo", "train", "-c", "tsm_demo", "--out", "x"], "-c tsm_demo"),
+        (["/zoo/__main__.py", "launch", "--exec-rank", "/tmp/logs", "-c", "tsm_demo"], "-c tsm_demo"),
         (["train.py", "-c/home/me/zoo/configs/b.yaml", "-odata.root=/home/x"], "-cconfigs/b.yaml -odata.root=FOLDER"),
         (["train.py", "-c", "/home/me/x.yaml", "--weights", "/home/me/a b.pth"], "-c code/recipe.yaml --weights PATH"),
         (

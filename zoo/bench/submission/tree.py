@@ -146,7 +146,7 @@ def command(run: Run) -> str:
     """Return the command that repeats a run: its arguments, through `zoo launch` where it had several processes."""
     arguments: list[str] = []
     before = ""
-    for word in map(str, run.begin["command"][1:]):
+    for word in _train_arguments(list(map(str, run.begin["command"]))):
         is_value = before in FOLDER_OPTIONS and not word.startswith("-")
         if not is_value and word.split("=")[0] not in FOLDER_OPTIONS:
             arguments.append(_public_word(word))
@@ -156,6 +156,14 @@ def command(run: Run) -> str:
         return f"zoo train {shlex.join(arguments)}"
     names = f" --hosts {','.join(f'n{i + 1}' for i in range(len(hosts)))}" if len(hosts) > 1 else ""
     return f"zoo launch {len(hosts)}x{run.cards // len(hosts)}{names} {shlex.join(arguments)}"
+
+
+def _train_arguments(words: list[str]) -> list[str]:
+    """Return what followed `zoo train`, `train.py` or, in a process of `zoo launch`, its own words."""
+    match words:
+        case [_, "train", *arguments] | [_, "launch", "--exec-rank", _, *arguments] | [_, *arguments]:
+            return arguments
+    return []
 
 
 def _scale(cards: int, begin: Mapping[str, Any]) -> tuple[str, ...]:
