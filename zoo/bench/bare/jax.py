@@ -18,7 +18,7 @@ from zoo.models import load_model_class
 from zoo.run.job import Job
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE_INDEX
-from zoo.trainer.jax.model import Path, canonical_name, mixed_dtype
+from zoo.trainer.jax.model import Path, canonical_name, mixed_dtype, modules_of
 from zoo.trainer.jax.parallel import BATCH, REPLICATED, to_global
 from zoo.trainer.protocol import DeviceBatch
 
@@ -39,7 +39,7 @@ class MarginClassifier(nnx.Module):
 
     def __call__(self, images: Array, labels: Array) -> Array:
         loss, model = self.margin, self.model
-        embeddings, weight = map(normalized, (model(images).astype(jnp.float32), self.weight.value))  # type: ignore[operator]
+        embeddings, weight = map(normalized, (model(images).astype(jnp.float32), self.weight[...]))  # type: ignore[operator]
         cosines = jnp.clip(embeddings @ weight.T, -MAX_COSINE, MAX_COSINE)
         is_target = jax.nn.one_hot(labels, len(weight)) > 0
         return loss.scale * jnp.where(is_target, jnp.cos(loss.m1 * jnp.acos(cosines) + loss.m2) - loss.m3, cosines)
@@ -67,7 +67,7 @@ def loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:
     if plan.accumulate > 1:
         raise UserError("train.accumulate: the bare JAX loop cannot accumulate; give -o train.accumulate=1")
     model: Any = load_model_class(job.model, job.framework)(job.arch)
-    for _, module in model.iter_modules():
+    for _, module in modules_of(model):
         if isinstance(module, nnx.Conv | nnx.Linear):
             module.dtype = mixed_dtype(plan.mode)
     names = [field.name, *plan.dropout_masks, "label"]

@@ -18,7 +18,7 @@ class PReLU(nnx.Module):
         self.weight = nnx.Param(jnp.full(slopes, 0.25))
 
     def __call__(self, x: Array) -> Array:
-        return jnp.where(x > 0, x, self.weight.value.astype(x.dtype) * x)
+        return jnp.where(x > 0, x, self.weight[...].astype(x.dtype) * x)
 
 
 class Block(nnx.Module):

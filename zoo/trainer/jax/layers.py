@@ -28,14 +28,14 @@ class BatchNorm(nnx.BatchNorm):
 
     def __call__(self, x: Array, use_running_average: bool | None = None, **_: Any) -> Array:
         wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-        scale, bias, mean, variance = self.scale.value, self.bias.value, self.mean.value, self.var.value
+        scale, bias, mean, variance = self.scale[...], self.bias[...], self.mean[...], self.var[...]
         if not self.use_running_average:
             axes, count = tuple(range(x.ndim - 1)), x.size // x.shape[-1] * self.ranks
             mean = sum_over_ranks(wide.sum(axes), self.ranks) / count
             variance = sum_over_ranks(jnp.square(wide - mean).sum(axes), self.ranks) / count
             unbiased = variance * (count / max(count - 1, 1))
-            self.mean.value = self._moved(self.mean.value, mean)
-            self.var.value = self._moved(self.var.value, unbiased)
+            self.mean[...] = self._moved(self.mean[...], mean)
+            self.var[...] = self._moved(self.var[...], unbiased)
         y = (wide - mean) * (scale * lax.rsqrt(variance + self.epsilon)) + bias
         return y.astype(x.dtype)
 
@@ -47,7 +47,7 @@ class Fp64Conv(nnx.Conv):
     """Convolution as a matrix product with patches."""
 
     def __call__(self, x: Array) -> Array:
-        kernel = self.kernel.value
+        kernel = self.kernel[...]
         strides, dilations = _pair(self.strides), _pair(self.kernel_dilation)
         x = jnp.pad(x, ((0, 0), *_paddings(self.padding, x.shape[1:3], self.kernel_size, strides, dilations), (0, 0)))
         sizes = [
@@ -64,7 +64,7 @@ class Fp64Conv(nnx.Conv):
                 )
                 patches.append(x[:, rows, columns])
         product = self._product(jnp.stack(patches, 3), kernel.reshape(-1, *kernel.shape[2:]))
-        return product if self.bias is None else product + self.bias.value
+        return product if self.bias is None else product + self.bias[...]
 
     def _product(self, x: Array, kernel: Array) -> Array:
         """Multiply (N, H, W, elements, C) by a kernel (elements, C / groups, outputs)."""

@@ -104,12 +104,12 @@ class Network:
     def moved_statistics(self, model: Any) -> dict[str, Array]:
         """Return the running statistics of a bound model, after a pass in training."""
         state = nnx.to_flat_state(nnx.state(model, nnx.BatchStat))
-        return {canonical_name(path): variable.value for path, variable in state}
+        return {canonical_name(path): variable[...] for path, variable in state}
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor in canonical layout."""
         path, variable = self.places[name]
-        return to_canonical(np.empty(variable.value.shape, np.bool_), path).shape
+        return to_canonical(np.empty(variable.shape, np.bool_), path).shape
 
     def to_canonical(self, name: str, array: np.ndarray) -> np.ndarray:
         return to_canonical(array, self.places[name][0])
@@ -128,6 +128,10 @@ def variables_of(module: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from variables_of(value, (*path, key))
 
 
+def modules_of(model: Any) -> list[tuple[Path, Any]]:
+    return [(path, node) for path, node in nnx.iter_graph(model) if isinstance(node, nnx.Module)]
+
+
 def _is_statistic(variable: Any) -> bool:
     return isinstance(variable, nnx.BatchStat)
 
@@ -135,7 +139,7 @@ def _is_statistic(variable: Any) -> bool:
 def _set_mode(model: Any, plan: Plan, training: bool) -> None:
     """Set training or evaluation; a normalization whose weight and bias are frozen uses its running statistics."""
     model.train() if training else model.eval()
-    for path, module in model.iter_modules():
+    for path, module in modules_of(model):
         if isinstance(module, nnx.BatchNorm):
             name = canonical_name((*path, "scale")).removesuffix("weight")
             is_frozen = plan.is_frozen(f"{name}weight") and plan.is_frozen(f"{name}bias")
@@ -145,12 +149,12 @@ def _set_mode(model: Any, plan: Plan, training: bool) -> None:
 def _convert_layers(model: Any, plan: Plan, training: bool, ranks: int) -> None:
     is_mixed = plan.mode.is_mixed and (training or plan.eval_mixed)
     fp32_modules = tuple(f"{name}." for name in plan.fp32_modules)
-    for path, module in list(model.iter_modules()):
+    for path, module in modules_of(model):
         name = module_name(path)
         if isinstance(module, nnx.BatchNorm):
             ours: Any = module
             ours.__class__, ours.ranks = BatchNorm, ranks if plan.sync_bn else 1
-        elif isinstance(module, nnx.Conv) and plan.mode.is_fp64 and module.kernel.value.ndim == 4:
+        elif isinstance(module, nnx.Conv) and plan.mode.is_fp64 and module.kernel.ndim == 4:
             module.__class__ = Fp64Conv
         elif isinstance(module, (nnx.Conv, nnx.Linear)) and is_mixed and not f"{name}.".startswith(fp32_modules):
             module.dtype = mixed_dtype(plan.mode)

@@ -53,7 +53,7 @@ def index(x: Array) -> Array:
 
 
 def assign(target: Any, value: Array) -> Array:
-    target.value = value  # an nnx.Variable
+    target[...] = value  # an nnx.Variable
     return value
 
 

@@ -122,7 +122,7 @@ def margin_loss(
 def _forward(softmax: MarginSoftmax, embeddings: Array, rows: Array, targets: Array, statistics: dict[str, Array]):
     variables = {name: nnx.Variable(value) for name, value in statistics.items()}
     loss, saved = softmax.forward(embeddings, rows, targets, tuple(variables.values()))
-    return (loss, {name: variable.value for name, variable in variables.items()}), saved
+    return (loss, {name: variable[...] for name, variable in variables.items()}), saved
 
 
 def _backward(softmax: MarginSoftmax, saved: Any, grads: tuple[Array, Any]):

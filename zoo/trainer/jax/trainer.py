@@ -18,7 +18,7 @@ from zoo.data.batch import Batch
 from zoo.data.loaders.packed import DeviceImages
 from zoo.trainer import state
 from zoo.trainer.jax import ops, parallel
-from zoo.trainer.jax.model import Hook, Network, channels_first, module_name, wide_dtype
+from zoo.trainer.jax.model import Hook, Network, channels_first, module_name, modules_of, wide_dtype
 from zoo.trainer.jax.parallel import BATCH, DEVICES, OWN, REPLICATED, local, sum_over_ranks
 from zoo.trainer.jax.update import DeviceBatch, State, Tensors, Update
 from zoo.trainer.jax.world import World
@@ -97,7 +97,7 @@ class Trainer:
         return State(weights, REPLICATED, OWN, weights, OWN, REPLICATED, REPLICATED)
 
     def _first_state(self) -> State:
-        shapes = {name: variable.value.shape for name, (_, variable) in self.network.places.items()}
+        shapes = {name: variable.shape for name, (_, variable) in self.network.places.items()}
         shapes.update((name, shard.shape) for name, shard in self.shards.items())
         zeros = {name: np.zeros(shape, self.dtype) for name, shape in shapes.items()}
         weights = {name: zeros[name] for name in (*self.network.trained, *self.shards)}
@@ -267,7 +267,7 @@ def record_forward(
 
     network = trainer.network if training else trainer.eval_network
     model = network.bind(trainer._tensors())
-    modules = {module_name(path): module for path, module in model.iter_modules()}
+    modules = {module_name(path): module for path, module in modules_of(model)}
     for module in modules.values():  # remat would trace what is recorded
         module.__class__ = getattr(module, "keeping", type(module))
 

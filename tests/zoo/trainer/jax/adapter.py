@@ -88,16 +88,16 @@ def load_tensors(model, arrays: dict[str, np.ndarray]) -> None:
     found = _variables(model)
     for name, array in arrays.items():
         path, variable = found[name]
-        variable.value = jnp.asarray(names.from_canonical(array, path))
+        variable[...] = jnp.asarray(names.from_canonical(array, path))
 
 
 def shapes(model) -> dict[str, tuple[int, ...]]:
-    found = {name: names.to_canonical(np.asarray(v.value), path).shape for name, (path, v) in _variables(model).items()}
+    found = {name: names.to_canonical(np.asarray(v[...]), path).shape for name, (path, v) in _variables(model).items()}
     return dict(sorted(found.items(), key=lambda item: ".running_" in item[0]))
 
 
 def submodules(model) -> list[str]:
-    return [names.module_name(path) for path, _ in model.iter_modules()]
+    return [names.module_name(path) for path, _ in names.modules_of(model)]
 
 
 def saved_bytes(trainer, batch: dict[str, np.ndarray]) -> None:
@@ -105,7 +105,7 @@ def saved_bytes(trainer, batch: dict[str, np.ndarray]) -> None:
 
 
 def statistics(model) -> dict[str, np.ndarray]:
-    return {name: np.asarray(v.value) for name, (_, v) in _variables(model).items() if ".running_" in name}
+    return {name: np.asarray(v[...]) for name, (_, v) in _variables(model).items() if ".running_" in name}
 
 
 def channels_last(x: np.ndarray):
@@ -119,7 +119,7 @@ def run(function, x: np.ndarray, *arrays: np.ndarray) -> np.ndarray:
 
 def set_train(model, train: bool):
     """Return the model; its normalizations become those of a trainer, with unbiased running variances."""
-    for _, module in model.iter_modules():
+    for _, module in names.modules_of(model):
         if type(module) is nnx.BatchNorm:
             module.__class__ = BatchNorm
     model.train() if train else model.eval()

@@ -10,7 +10,7 @@ from zoo.run.job import assemble, join, sample_batch
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
 from zoo.run.resume import restore
-from zoo.trainer.jax import load_arrays
+from zoo.trainer.jax import create
 from zoo.trainer.jax.model import to_canonical
 
 COMMON = ("data.name=synthetic", "data.workers=0", "train.batch=4", "train.global_batch=4", "data.num_classes=9")
@@ -38,9 +38,7 @@ def check(recipe, *changes):
 
     def loaded(name, framework):
         def build(arch):
-            model = load_model_class(name, framework)(arch)
-            load_arrays(model, before)
-            return model
+            return create(load_model_class(name, framework), arch, before)
 
         return build
 
@@ -58,7 +56,7 @@ def check(recipe, *changes):
     after = job.trainer.state_dict()
     for path, variable in weights.items():
         name = bare.parameter_name(path)
-        found, change = to_canonical(np.asarray(variable.value), path), after[name] - before[name]
+        found, change = to_canonical(np.asarray(variable[...]), path), after[name] - before[name]
         difference = np.abs(found - before[name] - change).max()
         assert difference <= 1e-2 * np.abs(change).max() + 1e-7, name
     assert {bare.parameter_name(path) for path in weights} == job.trainer.state.weights.keys()
