@@ -38,6 +38,7 @@ CLIP_SHARE = 0.5  # of the gradient's norm: the limit of the additional update t
 DECAYED_SHARE = 0.5  # of a weight that decay takes in the additional update whose rounding hides nothing
 LARGE_LR = 10.0  # of that update in a recipe without decay
 VARIATION = 0.1  # of the elements of initial weights that are all the same
+NEARBY = 2.0**-17  # part by which weights differ at which gradients show what kinks of activations make of rounding
 LARGE = "update at a large rate"  # title of an additional update
 LARGE_NUMBER = 10**6  # of that update: behind the warm-up of moving averages
 SCALE = 2.0**10  # loss scale of updates that would have none: no bit changes unless it is forgotten somewhere
@@ -85,6 +86,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         result.settings["loss_terms"] = causes.loss_terms(output, batches[0]["label"])
     initial = with_averages(first, job.plan)
     result.settings["without_gradient"] = _without_gradient(trainer, initial, device_batches, lr)
+    nearby = _nearby_gradients(trainer, weights, device_batches[:accumulate], lr)
     gradients: Tensors = {}
     for number in range(UPDATES):
         micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
@@ -92,6 +94,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
             _reload(trainer, micro_batches, lr, number)
         add_update(result, job, trainer, micro_batches, lr, number)
         gradients = gradients or {name: np.array(gradient) for name, gradient in trainer.gradients().items()}
+    result.settings["spread"] = {name: _distance(other, gradients[name]) for name, other in nearby.items()}
     name = job.plan.fields[0].name  # predicted directly after an update: the model has to leave training mode itself
     result.add("prediction", trainer.predict({name: device_batches[0][name]}))
     if job.plan.ema:
@@ -201,6 +204,28 @@ def _without_gradient(
     return sorted(still or ())
 
 
+def _nearby_gradients(
+    trainer: Any, weights: Tensors, micro_batches: Sequence[DeviceBatch], lr: float
+) -> dict[str, np.ndarray]:
+    """Return the gradients at weights that differ by NEARBY, in fp32 alone; the trainer gets its state back."""
+    if trainer.mode.compute != "fp32":
+        return {}
+    state = {key: np.array(value) for key, value in trainer.state_dict().items()}
+    factors = {name: noise(name, value.shape, NEARBY) for name, value in weights.items()}
+    trainer.load_state_dict(
+        {name: value + (factors[name] * value).astype(value.dtype) for name, value in weights.items()}
+    )
+    trainer.step(micro_batches, lr, 0)
+    gradients = {name: np.array(gradient) for name, gradient in trainer.gradients().items()}
+    trainer.load_state_dict(state)
+    return gradients
+
+
+def _distance(gradient: np.ndarray, other: np.ndarray) -> float:
+    """Return the part of a gradient by which it differs from another one."""
+    return float(np.linalg.norm(gradient - other) / (np.linalg.norm(other) or 1.0))
+
+
 def large_lr(job: Job) -> float:
     """Return a learning rate at which decay, momentum and gradient are all larger than the rounding of the weights."""
     decay = max(job.plan.param_group(param.name).weight_decay for param in job.trainer.params)
@@ -209,11 +234,14 @@ def large_lr(job: Job) -> float:
 
 def varied(weights: Tensors) -> Tensors:
     """Return weights without constant tensors: a bias of 0 would not show whether it is added, nor a scale of 1."""
-    varied = {}
-    for name, value in weights.items():
-        noise = np.random.default_rng(zlib.crc32(name.encode())).uniform(-VARIATION, VARIATION, value.shape)
-        varied[name] = value + noise.astype(value.dtype) if np.ptp(value) == 0 else value
-    return varied
+    return {
+        name: value if np.ptp(value) else value + noise(name, value.shape, VARIATION).astype(value.dtype)
+        for name, value in weights.items()
+    }
+
+
+def noise(name: str, shape: Sequence[int], size: float) -> np.ndarray:
+    return np.random.default_rng(zlib.crc32(name.encode())).uniform(-size, size, shape)
 
 
 def peak_lr(job: Job) -> float:

@@ -34,7 +34,10 @@ LEAST_UNITS = 0.1  # rounding of the coarsest output of a network: less means th
 GRADIENT_EXCESS = 10.0  # a gradient's deviation in fp32 as a multiple of another framework's, to be reported
 SINGLE_SAFETY = 10.0  # the gradient of one number, a sum over whole activations, may deviate so many times as far
 COMMON_SHARE = 0.2  # of these, by which three quarters of all matrices or vectors may be longer, or shorter
-DEVIATIONS = 3.0  # standard deviations of the part of rounding along a gradient, in 16 bits
+DEVIATIONS = 3.0  # standard deviations of the part of rounding along a gradient
+# Multiple of a gradient's distance from that at nearby weights by which it may differ from fp64 in fp32: kinks that
+# rounding crosses move it by up to 0.3 in MobileNetV2, whose ReLU6 has two, and by up to 2.6 times that distance.
+SPREADS = 4.0
 GRADIENT_SAFETY = 8.0  # a gradient in 16 bits may differ by so many times what its rounding in fp32 lets expect
 LOSS_UNITS = 8  # units of 16 bits: rounding of a loss, a mean over samples, that is never reported
 NO_GRADIENT = 1e-6  # of the largest gradient: 0 but for rounding
@@ -132,8 +135,8 @@ def _gradient_errors(
     usual = float(np.median([distance for _, distance in in_fp32.values()])) if in_fp32 else 0.0
     for event in gradients:
         limits, key = np.array(GRADIENT_SHARES[precision]), event.keys[title]
-        size = math.prod(proofs[title].shapes[key])
-        safety = SINGLE_SAFETY if size == 1 else 1.0
+        part = _part_along(proofs[title].get(key))
+        safety = SINGLE_SAFETY if math.prod(proofs[title].shapes[key]) == 1 else 1.0
         if title in finer:
             safety *= max(1.0, in_fp32[event.name][1] / usual) if usual else 1.0
         limits *= safety
@@ -145,10 +148,12 @@ def _gradient_errors(
             limits *= COMMON_ROUNDING
             pairs = [np.abs(_deviations(proofs[title], rounded[title], key, rounded[peer])) for peer in peers]
             apart[event.name] = min(float((pair / PAIR_SHARES[precision]).max()) for pair in pairs) / safety
+        spread = SPREADS * rounded[title].settings.get("spread", {}).get(event.name, 0.0)
+        limits = np.maximum(limits, (part * spread, spread))
         deviations = _deviations(proofs[title], rounded[title], key)
         along[event.name] = float(deviations[0] / limits[0])
         if title in finer:
-            limits[0] = max(limits[0], limits[1] * min(1.0, DEVIATIONS / math.sqrt(size)))
+            limits[0] = max(limits[0], limits[1] * part)
         found[event.name] = np.abs(deviations / limits)
     kinds = {name: len(proofs[title].shapes[f"update 1/gradient/{name}"]) > 1 for name in found}
     common = {}
@@ -156,6 +161,12 @@ def _gradient_errors(
         lengths = sorted(along[name] for name in along if kinds[name] == kind)
         common[kind] = max(0.0, lengths[len(lengths) // 4], -lengths[-1 - len(lengths) // 4]) / COMMON_SHARE
     return {name: float(np.max([*both, common[kinds[name]], apart.get(name, 0.0)])) for name, both in found.items()}
+
+
+def _part_along(gradient: np.ndarray) -> float:
+    """Return which part of a deviation without direction may lie along a gradient: of few large numbers, all of it."""
+    squares = np.square(gradient).ravel()
+    return min(1.0, DEVIATIONS * float(np.linalg.norm(squares) / squares.sum()))
 
 
 def _deviations(proof: Record, rounded: Record, key: str, other: Record | None = None) -> np.ndarray:

@@ -55,6 +55,30 @@ def test_a_gradient_that_all_round_much(right, factors, apart):
     assert [{*titles} for titles in found] == [{*apart}] * bool(apart)
 
 
+@pytest.mark.parametrize(
+    "largest, spread, factor, is_found",
+    [
+        (1.0, 0.0, 1.1, True),
+        (1.0, 0.05, 1.1, False),
+        (1.0, 0.05, 1.2, True),
+        (1.0, 0.03, 1.1, True),
+        (9.0, 0.03, 1.1, False),
+    ],
+)
+def test_a_gradient_that_differs_as_much_at_nearby_weights(largest, spread, factor, is_found, right):
+    """Kinks of activations move it by `spread`: across many numbers alike, along a single large one."""
+    fp64, fp32 = right
+    key = "update 1/gradient/fc.weight"
+    gradient = np.ones(fp64["torch"].shapes[key])
+    gradient.flat[0] = largest
+    fp64 = {title: record._replace(excerpts={**record.excerpts, key: gradient}) for title, record in fp64.items()}
+    fp32 = {title: record._replace(excerpts={**record.excerpts, key: gradient}) for title, record in fp32.items()}
+    fp32 = proofs.edit(fp32, "torch", key, lambda values: factor * values)
+    fp32["torch"].settings["spread"] = {"fc.weight": spread}
+    found = [d.apart for d in excess_rounding(fp64, fp32) if d.is_beyond]
+    assert found == [("torch",)] * is_found
+
+
 def test_the_gradient_of_one_number_may_be_rounded_more(right):
     fp64, fp32 = right
     key = next(key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/stage.conv"))
