@@ -35,9 +35,9 @@ GRADIENT_EXCESS = 10.0  # a gradient's deviation in fp32 as a multiple of anothe
 SINGLE_SAFETY = 10.0  # the gradient of one number, a sum over whole activations, may deviate so many times as far
 COMMON_SHARE = 0.2  # of these, by which three quarters of all matrices or vectors may be longer, or shorter
 DEVIATIONS = 3.0  # standard deviations of the part of rounding along a gradient
-# Multiple of a gradient's distance from that at nearby weights by which it may differ from fp64 in fp32: kinks that
-# rounding crosses move it by up to 0.3 in MobileNetV2, whose ReLU6 has two, and by up to 2.6 times that distance.
-SPREADS = 4.0
+# Multiple of a gradient's distance from that at nearby weights by which it may differ from fp64 in fp32, if the usual
+# one differs by as much: rounding crosses kinks of activations, in MobileNetV2's ReLU6 so many that 6 times were seen.
+SPREADS = 8.0
 GRADIENT_SAFETY = 8.0  # a gradient in 16 bits may differ by so many times what its rounding in fp32 lets expect
 LOSS_UNITS = 8  # units of 16 bits: rounding of a loss, a mean over samples, that is never reported
 NO_GRADIENT = 1e-6  # of the largest gradient: 0 but for rounding
@@ -133,6 +133,7 @@ def _gradient_errors(
             event.name: np.abs(_deviations(proofs[title], finer[title], event.keys[title])) for event in gradients
         }
     usual = float(np.median([distance for _, distance in in_fp32.values()])) if in_fp32 else 0.0
+    spreads = _spreads(gradients, proofs[title], rounded[title], title)
     for event in gradients:
         limits, key = np.array(GRADIENT_SHARES[precision]), event.keys[title]
         part = _part_along(proofs[title].get(key))
@@ -148,7 +149,7 @@ def _gradient_errors(
             limits *= COMMON_ROUNDING
             pairs = [np.abs(_deviations(proofs[title], rounded[title], key, rounded[peer])) for peer in peers]
             apart[event.name] = min(float((pair / PAIR_SHARES[precision]).max()) for pair in pairs) / safety
-        spread = SPREADS * rounded[title].settings.get("spread", {}).get(event.name, 0.0)
+        spread = spreads.get(event.name, 0.0)
         limits = np.maximum(limits, (part * spread, spread))
         deviations = _deviations(proofs[title], rounded[title], key)
         along[event.name] = float(deviations[0] / limits[0])
@@ -161,6 +162,19 @@ def _gradient_errors(
         lengths = sorted(along[name] for name in along if kinds[name] == kind)
         common[kind] = max(0.0, lengths[len(lengths) // 4], -lengths[-1 - len(lengths) // 4]) / COMMON_SHARE
     return {name: float(np.max([*both, common[kinds[name]], apart.get(name, 0.0)])) for name, both in found.items()}
+
+
+def _spreads(gradients: Sequence[Event], proof: Record, rounded: Record, title: str) -> dict[str, float]:
+    """Return how far rounding in fp32 moves each gradient, by kinks of activations that it crosses.
+
+    That is as far as at nearby weights, times the usual distance from fp64 as a part of the usual one there.
+    """
+    spread = rounded.settings.get("spread")
+    if not spread:
+        return {}
+    own = np.median([_deviations(proof, rounded, event.keys[title])[1] for event in gradients])
+    usual = np.median([spread[event.name] for event in gradients])
+    return {name: float(SPREADS * own / max(own, usual) * size) for name, size in spread.items()}
 
 
 def _part_along(gradient: np.ndarray) -> float:

@@ -56,25 +56,31 @@ def test_a_gradient_that_all_round_much(right, factors, apart):
 
 
 @pytest.mark.parametrize(
-    "largest, spread, factor, is_found",
+    "usual, largest, factor, is_found",
     [
-        (1.0, 0.0, 1.1, True),
-        (1.0, 0.05, 1.1, False),
-        (1.0, 0.05, 1.2, True),
-        (1.0, 0.03, 1.1, True),
-        (9.0, 0.03, 1.1, False),
+        (0.0, 1.0, 1.1, True),  # no kink was crossed
+        (0.005, 1.0, 1.1, True),
+        (0.02, 1.0, 1.1, False),
+        (0.02, 1.0, 1.15, True),
+        (0.02, 9.0, 1.15, False),  # nearly all of it lies along one large number
     ],
 )
-def test_a_gradient_that_differs_as_much_at_nearby_weights(largest, spread, factor, is_found, right):
-    """Kinks of activations move it by `spread`: across many numbers alike, along a single large one."""
+def test_gradients_that_differ_as_much_at_nearby_weights(usual, largest, factor, is_found, right):
+    """There, all differ by 0.02; those of this run by `usual`, and that of a layer by more."""
     fp64, fp32 = right
     key = "update 1/gradient/fc.weight"
     gradient = np.ones(fp64["torch"].shapes[key])
     gradient.flat[0] = largest
-    fp64 = {title: record._replace(excerpts={**record.excerpts, key: gradient}) for title, record in fp64.items()}
-    fp32 = {title: record._replace(excerpts={**record.excerpts, key: gradient}) for title, record in fp32.items()}
+    for title in fp64:
+        fp64 = proofs.edit(fp64, title, key, lambda values: gradient)
+        fp32 = proofs.edit(fp32, title, key, lambda values: gradient)
+    signs = {"stage.conv.weight": -1, "stage.bn.weight": 1, "stage.bn.bias": -1, "fc.bias": 1}
+    for name, sign in signs.items():
+        fp32 = proofs.edit(
+            fp32, "torch", f"update 1/gradient/{name}", lambda values, sign=sign: (1 + sign * usual) * values
+        )
     fp32 = proofs.edit(fp32, "torch", key, lambda values: factor * values)
-    fp32["torch"].settings["spread"] = {"fc.weight": spread}
+    fp32["torch"].settings["spread"] = dict.fromkeys((*signs, "fc.weight"), 0.02)
     found = [d.apart for d in excess_rounding(fp64, fp32) if d.is_beyond]
     assert found == [("torch",)] * is_found
 
