@@ -35,9 +35,9 @@ GRADIENT_EXCESS = 10.0  # a gradient's deviation in fp32 as a multiple of anothe
 SINGLE_SAFETY = 10.0  # the gradient of one number, a sum over whole activations, may deviate so many times as far
 COMMON_SHARE = 0.2  # of these, by which three quarters of all matrices or vectors may be longer, or shorter
 DEVIATIONS = 3.0  # standard deviations of the part of rounding along a gradient
-# Multiple of a gradient's distance from that at nearby weights by which it may differ from fp64 in fp32, if the usual
-# one differs by as much: rounding crosses kinks of activations, in MobileNetV2's ReLU6 so many that 6 times were seen.
-SPREADS = 8.0
+# Multiple of a gradient's distance from that at nearby weights by which it may differ from fp64 in fp32, if three
+# quarters differ by as much: rounding crosses kinks of activations, in MobileNetV2's ReLU6 so many that 7 were seen.
+SPREADS = 10.0
 GRADIENT_SAFETY = 8.0  # a gradient in 16 bits may differ by so many times what its rounding in fp32 lets expect
 LOSS_UNITS = 8  # units of 16 bits: rounding of a loss, a mean over samples, that is never reported
 NO_GRADIENT = 1e-6  # of the largest gradient: 0 but for rounding
@@ -149,10 +149,10 @@ def _gradient_errors(
             limits *= COMMON_ROUNDING
             pairs = [np.abs(_deviations(proofs[title], rounded[title], key, rounded[peer])) for peer in peers]
             apart[event.name] = min(float((pair / PAIR_SHARES[precision]).max()) for pair in pairs) / safety
-        spread = spreads.get(event.name, 0.0)
+        common_limit, spread = COMMON_ROUNDING * limits[0], spreads.get(event.name, 0.0)
         limits = np.maximum(limits, (part * spread, spread))
         deviations = _deviations(proofs[title], rounded[title], key)
-        along[event.name] = float(deviations[0] / limits[0])
+        along[event.name] = float(deviations[0] / min(limits[0], common_limit))
         if title in finer:
             limits[0] = max(limits[0], limits[1] * part)
         found[event.name] = np.abs(deviations / limits)
@@ -167,14 +167,14 @@ def _gradient_errors(
 def _spreads(gradients: Sequence[Event], proof: Record, rounded: Record, title: str) -> dict[str, float]:
     """Return how far rounding in fp32 moves each gradient, by kinks of activations that it crosses.
 
-    That is as far as at nearby weights, times the usual distance from fp64 as a part of the usual one there.
+    That is as far as at nearby weights, times the part of it by which three quarters of the gradients differ from fp64:
+    a fault moves those alone that the backward pass computes after it.
     """
-    spread = rounded.settings.get("spread")
-    if not spread:
-        return {}
-    own = np.median([_deviations(proof, rounded, event.keys[title])[1] for event in gradients])
-    usual = np.median([spread[event.name] for event in gradients])
-    return {name: float(SPREADS * own / max(own, usual) * size) for name, size in spread.items()}
+    spread = rounded.settings.get("spread", {})
+    distances = {event.name: _deviations(proof, rounded, event.keys[title])[1] for event in gradients}
+    parts = [distance / spread[name] for name, distance in distances.items() if spread.get(name)]
+    scale = SPREADS * min(1.0, float(np.percentile(parts, 25))) if parts else 0.0
+    return {name: scale * size for name, size in spread.items()}
 
 
 def _part_along(gradient: np.ndarray) -> float:

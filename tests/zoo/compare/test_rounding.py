@@ -85,6 +85,15 @@ def test_gradients_that_differ_as_much_at_nearby_weights(usual, largest, factor,
     assert found == [("torch",)] * is_found
 
 
+def test_a_factor_of_all_gradients_in_fp32_is_not_that_of_kinks(right):
+    fp64, fp32 = right
+    names = [key.rpartition("/")[2] for key in fp64["torch"].shapes if key.startswith("update 1/gradient/")]
+    for name in names:
+        fp32 = proofs.edit(fp32, "torch", f"update 1/gradient/{name}", lambda values: 1.015 * values)
+    fp32["torch"].settings["spread"] = dict.fromkeys(names, 0.1)
+    assert any(d.is_beyond for d in excess_rounding(fp64, fp32))
+
+
 def test_the_gradient_of_one_number_may_be_rounded_more(right):
     fp64, fp32 = right
     key = next(key for key in fp64["torch"].shapes if key.startswith("update 1/gradient/stage.conv"))
