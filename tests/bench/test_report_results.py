@@ -1,5 +1,7 @@
 """Statistics, speed-ups, MFU and ratios, their tables, and peaks of accelerators."""
 
+import json
+
 import pytest
 
 from tests.evidence.test_dlperf import PUBLISHED, ranks_of
@@ -24,6 +26,42 @@ def test_the_table_of_a_dlperf_report_follows_from_its_runs(tmp_path):
     for result, (rates, printed) in zip(results, REPORT.values()):
         assert result.speeds == rates
         assert (result.speed.median, round(speed_up(result, results), 2)) == printed[1:]
+
+
+def test_what_was_measured_while_others_computed_is_marked_in_every_table(tmp_path):
+    """As zoo bench matrix notes it before each run; the last note of a run counts."""
+    folders = [f"resnet/bz128/1n{cards}g/r_{number}" for cards in (1, 2) for number in (1, 2)]
+    for folder, rate in zip(folders, (100.0, 101.0, 180.0, 181.0)):
+        write(tmp_path / folder, speed_events(rate, cards=int(folder[15])))
+    notes = [{"kind": "run", "folder": folder, "busy": True} for folder in folders[1:3]]
+    notes.append({"kind": "run", "folder": folders[2], "busy": False})
+    (tmp_path / "benchmark.jsonl").write_text("".join(f"{json.dumps(note)}\n" for note in notes) + '{"kind": "r')
+    found = [runs.read(path) for path in runs.find(str(tmp_path))]
+    shown = {table.name: table for table in tables.build(found, group(found), [])}
+    marks = [row["remark"] for row in shown["throughput"].rows]
+    assert marks == ["busy before 1 of 2", None] == [row["remark"] for row in shown["usage"].rows]
+    (first, second) = ([*row.values()][-1] for row in shown["overview"].rows)
+    assert first.endswith(") busy before 1 of 2") and second.endswith(")")
+
+
+def test_speed_ups_that_are_noisy_or_impossible_are_withheld(tmp_path):
+    rates = {1: (10.0, 10.1, 10.2), 2: (500.0, 507.0, 510.0), 4: (20.0, 40.0, 80.0), 8: (79.0, 80.0, 81.0)}
+    results = group(
+        read(tmp_path, *(speed_events(rate, cards) for cards, several in rates.items() for rate in several))
+    )
+    rows = next(table for table in tables.build([], results, []) if table.name == "throughput").rows
+    assert [row["speed_up"] for row in rows] == [1.0, None, None, pytest.approx(80 / 10.1)]
+    assert [row["efficiency"] for row in rows][1:3] == [None, None]
+    assert [row["remark"] for row in rows] == [
+        *(None, "no speed-up: 50.2 is more than 2 cards can give"),
+        *("noisy; no speed-up: too noisy", None),
+    ]
+
+
+def test_threads_are_those_of_a_process(tmp_path):
+    several = [speed_events(100.0, device=device) for device in ("cpu (2 threads)", "cuda:0 (V100)")]
+    assert [result.threads for result in group(read(tmp_path, *several[:1]))] == ["2"]
+    assert [result.threads for result in group(read(tmp_path / "gpu", several[1]))] == [None]
 
 
 def test_mfu_by_hand(tmp_path):

@@ -18,6 +18,7 @@ ALPHA = 1 - CONFIDENCE
 RESAMPLES = 2000
 MEDIAN_FACTOR = math.sqrt(math.pi / 2)  # standard error of a median / that of a mean, for normally distributed values
 MAX_REPEATS = 100  # no advice to repeat more often
+WIDE = 4.0  # an interval whose ends differ by this factor says nothing; the files have it nevertheless
 LEAST_RUNS = {False: 4, True: 6}  # with fewer runs of each, or fewer pairs, no rank test can reach ALPHA
 
 
@@ -36,6 +37,10 @@ class Summary(NamedTuple):
     # coefficient of variation of the runs: sample standard deviation / mean; None for a single run
     cv: float | None = None
     median_cv: float | None = None  # coefficient of variation of the median, which more runs make smaller
+
+    @property
+    def is_noisy(self) -> bool:
+        return self.low is not None and self.high is not None and self.high >= WIDE * self.low
 
 
 class LogRatio(NamedTuple):

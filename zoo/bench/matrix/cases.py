@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from zoo import program
 from zoo.bench.options import Cluster
-from zoo.bench.report.runs import MATRIX
+from zoo.bench.report.runs import ATTEMPTS, MATRIX
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config
@@ -30,7 +30,6 @@ CHECKOUT = program.ROOT
 BASE, OTHER = "base", "other"  # variants: the command as it stands, and --against CHECKOUT
 OWN_KEYS = ("framework", "out", "train.precision", "train.global_batch")  # of a recipe, that the matrix chooses
 LONG_RUN = 1_000_000  # epochs or steps
-ATTEMPTS = "benchmark.jsonl"  # a journal of attempts
 
 
 class Recipe(NamedTuple):

@@ -13,6 +13,7 @@ from zoo.bench.report.runs import COMPLETE, Run
 from zoo.bench.statistics import (
     CONFIDENCE,
     LEAST_RUNS,
+    WIDE,
     SpeedChange,
     holm,
     interval,
@@ -34,7 +35,6 @@ UNITS = {
     "p50, p90, p99": "medians over the runs of the quantiles of a run's step times, milliseconds",
     "data_wait": "share of the time in which the loop waited for data, median over the runs",
 }
-WIDE = 4.0  # an interval whose ends differ by this factor says nothing; the files have it nevertheless
 STATISTICS = ("median", "low", "high", "mean", "least", "most", "cv", "median_cv")
 OF_RUNS = ("p50", "p90", "p99", "data_wait")
 RUN_VALUES = ("samples_per_s", *OF_RUNS, "host_memory", "device_memory")

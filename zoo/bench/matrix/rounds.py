@@ -1,6 +1,7 @@
 """The runs of a matrix, round by round, and the search for the largest batch."""
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -138,6 +139,7 @@ def _record(matrix: Matrix, case: Case, number: int, failure: str | None, load: 
         return None
     print(f"{run.values.samples_per_s:.4g} samples/s", flush=True)
     others = {"busy": load.is_busy, "others_cpu": load.cpu, "others": load.gpus}
+    others["folder"] = os.path.relpath(case.stem(matrix.target.path, number), matrix.target.path)
     matrix.target.add("run", case, run=number, end=time.time(), seconds=seconds, **others)
     return run
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zoo.bench.report.results import Result, labels, order
+from zoo.bench.report.results import MAX_EFFICIENCY, Result, labels, order
 from zoo.bench.report.runs import SPEED, Case, Point, Run
 from zoo.data import extras
 from zoo.data.errors import UserError
@@ -119,7 +119,8 @@ def _throughput(model: str, results: Sequence[Result]) -> Plot:
             axes.plot([speed.low, high], [row, row], "|-", color=INK, linewidth=1.2)
             end = max(end, high)
         axes.plot(result.speeds, [row] * len(result.speeds), "o", color=color, markersize=3.5)
-        axes.text(end + 0.015 * limit, row, _speed(speed.median), va="center", fontsize=9, color=INK)
+        words = f"{_speed(speed.median)}  {result.mark}".rstrip()
+        axes.text(end + 0.015 * limit, row, words, va="center", fontsize=9, color=INK)
     axes.set_xlim(0, 1.14 * limit)
     axes.xaxis.set_major_formatter(lambda value, _: _speed(value))
     axes.set_xlabel("throughput (samples/s)")
@@ -129,25 +130,29 @@ def _throughput(model: str, results: Sequence[Result]) -> Plot:
 
 def _scaling(model: str, results: Sequence[Result]) -> Plot | None:
     """Return throughput and efficiency over the cards, for cases that were measured with several numbers of cards."""
-    series: dict[Case, list[tuple[int, float]]] = {}
+    series: dict[Case, list[tuple[int, float, bool]]] = {}
     for result in results:
         if result.case.cards and result.speed:
             case = result.case._replace(cards=None, nodes=None)
-            series.setdefault(case, []).append((result.case.cards, result.speed.median))
-    series = {case: sorted(points) for case, points in series.items() if len({cards for cards, _ in points}) > 1}
+            series.setdefault(case, []).append((result.case.cards, result.speed.median, bool(result.mark)))
+    series = {case: sorted(points) for case, points in series.items() if len({cards for cards, *_ in points}) > 1}
     if not series:
         return None
     names, styles = labels(list(series)), _styles(list(series))
     figure, (left, right) = _axes(3.6 + ROW * math.ceil((len(series) + 1) / 2), 2)
-    ticks = sorted({cards for points in series.values() for cards, _ in points})
+    ticks = sorted({cards for points in series.values() for cards, *_ in points})
     for case, points in series.items():
         color, dash = styles[case]
-        cards, speeds = zip(*points)
+        cards, speeds, doubtful = zip(*points)
         linear = [speeds[0] * count / cards[0] for count in cards]
         left.plot(cards, linear, ":", color=color, linewidth=1, alpha=0.8)
         left.plot(cards, speeds, dash, marker="o", markersize=4, color=color, label=names[case])
         efficiency = [100 * speed / ideal for speed, ideal in zip(speeds, linear)]
-        right.plot(cards, efficiency, dash, marker="o", markersize=4, color=color)
+        believed = [value if value <= 100 * MAX_EFFICIENCY else math.nan for value in efficiency]
+        right.plot(cards, believed, dash, marker="o", markersize=4, color=color)
+        for axes, values in ((left, speeds), (right, believed)):
+            hollow = [value if is_doubtful else math.nan for value, is_doubtful in zip(values, doubtful)]
+            axes.plot(cards, hollow, "o", markersize=4, color=color, markerfacecolor="white")
     left.plot([], [], ":", color=INK, label="linear scaling")
     for axes in (left, right):
         axes.set_xscale("log", base=2)
@@ -162,7 +167,10 @@ def _scaling(model: str, results: Sequence[Result]) -> Plot | None:
     right.set_ylim(max(0, 10 * math.floor((low - 5) / 10)), max(103, high))
     right.set_ylabel("efficiency (% of linear)")
     figure.legend(**LEGEND)
-    note = "Dotted: linear scaling from the fewest cards of the case, to which the efficiency is relative too."
+    note = (
+        "Dotted: linear scaling from the fewest cards of the case, to which the efficiency is relative too. Hollow: "
+        "measured while others used the machine, or too noisy; an efficiency that is impossible is left out."
+    )
     return Plot(f"{model}-scaling", "Scaling", note, figure)
 
 

@@ -1,5 +1,6 @@
 """Results of a case: statistics of its repeats, speed-ups, what the device could do at most; what may be compared."""
 
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from zoo.frameworks import FRAMEWORKS
 
 BACKWARD = 3  # operations of an update / those of the forward pass: the backward pass has two products for each of its
 MAX_LISTED = 3  # runs that a message names
+MAX_EFFICIENCY = 1.2  # of a speed-up that is believed; caches give processes together a little more than alone
 
 
 class Result(NamedTuple):
@@ -33,6 +35,19 @@ class Result(NamedTuple):
         of = (lambda run: getattr(run.values, value_of)) if isinstance(value_of, str) else value_of
         values = [value for run in self.runs if (value := of(run)) is not None]
         return statistics.median(values) if values else None
+
+    @property
+    def threads(self) -> str | None:
+        """Threads of each process that compute, on a CPU, as the framework says."""
+        devices = (re.fullmatch(r"cpu \((\d+) .*\)", run.facts.get("device") or "") for run in self.runs)
+        return " or ".join(sorted({found[1] for found in devices if found})) or None
+
+    @property
+    def mark(self) -> str:
+        """What makes the throughput doubtful: busy, noisy, or both."""
+        busy = sum(bool(run.facts.get("busy")) for run in self.runs)
+        words = [f"busy before {busy} of {len(self.runs)}"] if busy else []
+        return ", ".join([*words, "noisy"] if self.speed and self.speed.is_noisy else words)
 
     @property
     def flops_per_card(self) -> float | None:
@@ -62,6 +77,7 @@ class Ratio(NamedTuple):
     value: float  # ratio of the medians
     low: float | None  # end of its 95 % confidence interval; None with fewer than two runs of either
     high: float | None
+    mark: str  # what makes one of them doubtful
 
 
 def group(runs: Sequence[Run], peak_tflops: float | None = None) -> list[Result]:
@@ -107,9 +123,23 @@ def single_card(result: Result, results: Sequence[Result]) -> Result | None:
 
 
 def speed_up(result: Result, results: Sequence[Result]) -> float | None:
-    """Return the throughput relative to that of one card, medians of both."""
+    """Return the throughput relative to that of one card, medians of both; None if it is withheld."""
     base = single_card(result, results)
-    return result.speed.median / base.speed.median if base and base.speed and result.speed else None
+    if withheld(result, results) or not (base and base.speed and result.speed):
+        return None
+    return result.speed.median / base.speed.median
+
+
+def withheld(result: Result, results: Sequence[Result]) -> str | None:
+    """Return why no speed-up of a result is believed; None if there is no reason."""
+    base = single_card(result, results)
+    if not (base and base.speed and result.speed and result.case.cards) or base is result:
+        return None
+    if base.speed.is_noisy or result.speed.is_noisy:
+        return "no speed-up: too noisy"
+    ratio = result.speed.median / base.speed.median
+    impossible = ratio > MAX_EFFICIENCY * result.case.cards
+    return f"no speed-up: {ratio:.1f} is more than {result.case.cards} cards can give" if impossible else None
 
 
 def time_speed_up(result: Result, results: Sequence[Result]) -> float | None:
@@ -137,7 +167,8 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
                 a, b = base.speeds, other.speeds
                 value, several = statistics.median(b) / statistics.median(a), min(len(a), len(b)) > 1
                 ends = interval(value, log_ratio(a, b, paired=False).half_width) if several else (None, None)
-                found.append(Ratio(other.case, base.case, value, *ends))
+                mark = "; ".join(dict.fromkeys(filter(None, (other.mark, base.mark))))
+                found.append(Ratio(other.case, base.case, value, ends[0], ends[1], mark))
     return sorted(found, key=lambda ratio: order(ratio.case))
 
 

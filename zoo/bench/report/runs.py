@@ -1,10 +1,12 @@
 """Runs: what was measured, and in which case. Read from the journals of train.py."""
 
+import json
 import math
 import os
 import re
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -24,6 +26,7 @@ MIXED = "mixed"
 COUNTED = (COMPLETE, ENDED)  # whose results count
 SPEED, INTERVALS = "timed updates", "training time"  # how the throughput was counted, without evaluations
 MATRIX = "matrix.json"  # file that identifies a benchmark matrix
+ATTEMPTS = "benchmark.jsonl"  # its journal of attempts
 MATRIX_DEPTH = 5  # of a run below its variant: framework, model, bz<batch>, <N>n<G>g, run
 # Fields of the events `begin` and `resume`. Those of METHOD decide what is measured: results from before and after a
 # resume that changed one belong to no case.
@@ -155,7 +158,7 @@ def _read(folder: str) -> Run:
         values=values,
         target=target,
         tf32=_may_use_tf32(begin, hosts),
-        facts=_facts(begin, hosts),
+        facts=_facts(begin, hosts) | ({"busy": True} if _was_busy(folder) else {}),
         settings=settings_of(begin),
         changed=changed,
         losses=points(events, "train", "loss"),
@@ -171,6 +174,20 @@ def _variant(folder: str) -> str | None:
     path = Path(os.path.abspath(folder))
     root = path.parents[MATRIX_DEPTH] if len(path.parents) > MATRIX_DEPTH else path
     return path.relative_to(root).parts[0] if (root / MATRIX).is_file() else None
+
+
+def _was_busy(folder: str) -> bool:
+    """Return whether others used the machine before a run of a matrix began."""
+    path = Path(os.path.abspath(folder))
+    root = next((parent for parent in path.parents[: MATRIX_DEPTH + 1] if (parent / ATTEMPTS).is_file()), None)
+    if root is None:
+        return False
+    last: dict[str, Any] = {}
+    for line in (root / ATTEMPTS).read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):  # a line that a kill has truncated
+            entry = json.loads(line)
+            last = entry if entry.get("folder") == str(path.relative_to(root)) else last
+    return bool(last.get("busy"))
 
 
 def _may_use_tf32(begin: Event, hosts: Sequence[Any]) -> bool:

@@ -4,7 +4,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zoo.bench.report.results import Ratio, Result, labels, order, single_card, speed_up, time_speed_up
+from zoo.bench.report.results import (
+    Ratio,
+    Result,
+    labels,
+    order,
+    single_card,
+    speed_up,
+    time_speed_up,
+    withheld,
+)
 from zoo.bench.report.runs import Case, Run
 
 Row = dict[str, Any]  # key of a column -> value; None where it is not known
@@ -32,6 +41,7 @@ def gibibytes(value: float) -> str:
 
 COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {  # titles with units, and functions that print a value
     "batch": ("batch per card", str),
+    "threads": ("threads per process", str),
     "median": ("samples/s", significant),
     "low": ("95 % from", significant),
     "high": ("to", significant),
@@ -146,14 +156,24 @@ def overview(results: Sequence[Result]) -> list[Row]:
         titles = labels(list(columns))
         of_model: dict[tuple[int, int], Row] = {}
         for result in members:
-            case, speed = result.case, result.speed
+            case = result.case
             place = (case.cards or 0, case.nodes or 0)
             row = of_model.setdefault(place, {"model": model, "nodes": case.nodes, "cards": case.cards})
-            row[titles[case._replace(nodes=None, cards=None)]] = speed.median if speed else None
+            row[titles[case._replace(nodes=None, cards=None)]] = _with_interval(result)
         if len(titles) <= MAX_COLUMNS:
             rows += [of_model[place] for place in sorted(of_model)]
     keys = dict.fromkeys(key for row in rows for key in row)
     return [{**keys, **row} for row in rows]
+
+
+def _with_interval(result: Result) -> str | float:
+    """Return the median, with its interval where there are several runs, and what makes it doubtful."""
+    speed = result.speed
+    assert speed
+    if speed.low is None or speed.high is None:
+        return f"{significant(speed.median)} {result.mark}" if result.mark else speed.median
+    limits = "" if speed.is_noisy else f" ({significant(speed.low)} to {significant(speed.high)})"
+    return f"{significant(speed.median)}{limits} {result.mark}".rstrip()
 
 
 def file_name(model: str | None) -> str:
@@ -171,8 +191,8 @@ def _case_row(case: Case) -> Row:
     return {**row, "accumulate": None if case.accumulate == 1 else case.accumulate}
 
 
-def _where(case: Case) -> Row:
-    return {"device": case.device, "counting": case.counting}
+def _where(case: Case, *remarks: str | None) -> Row:
+    return {"device": case.device, "counting": case.counting, "remark": "; ".join(filter(None, remarks)) or None}
 
 
 def _throughput_row(result: Result, results: Sequence[Result]) -> Row:
@@ -181,6 +201,7 @@ def _throughput_row(result: Result, results: Sequence[Result]) -> Row:
     several = {"mean": speed.mean, "least": speed.least, "most": speed.most, "cv": speed.cv}
     return {
         **_case_row(result.case),
+        "threads": result.threads,
         "median": speed.median,
         "low": speed.low,
         "high": speed.high,
@@ -188,7 +209,7 @@ def _throughput_row(result: Result, results: Sequence[Result]) -> Row:
         "runs": count,
         "speed_up": up,
         "efficiency": up / result.case.cards if up and result.case.cards else None,
-        **_where(result.case),
+        **_where(result.case, result.mark, withheld(result, results)),
     }
 
 
@@ -202,7 +223,7 @@ def _usage_row(result: Result) -> Row:
         "peak_source": result.peak.source if result.peak else None,
         "mfu": result.mfu,
         **{key: result.median(key) for key in ("device_memory", "host_memory", "watts", "joules_per_sample")},
-        **_where(result.case),
+        **_where(result.case, result.mark),
     }
 
 
@@ -211,7 +232,7 @@ def _training_row(result: Result, results: Sequence[Result]) -> Row:
     reached = sum(run.values.time_to_target is not None for run in result.runs)
     time_up, ips = time_speed_up(result, results), result.median("avg_ips")
     base = single_card(result, results)
-    base_ips = base.median("avg_ips") if base else None
+    base_ips = base.median("avg_ips") if base and not withheld(result, results) else None
     return {
         **_case_row(result.case),
         "time_to_target": result.time_to_target,
@@ -225,7 +246,7 @@ def _training_row(result: Result, results: Sequence[Result]) -> Row:
         "time_efficiency": time_up / result.case.cards if time_up and result.case.cards else None,
         "ips_speed_up": ips / base_ips if ips and base_ips else None,
         "runs": len(result.runs),
-        **_where(result.case),
+        **_where(result.case, result.mark),
     }
 
 
@@ -241,7 +262,7 @@ def _ratio_row(ratio: Ratio) -> Row:
         "ratio": ratio.value,
         "low": ratio.low,
         "high": ratio.high,
-        **_where(case),
+        **_where(case, ratio.mark),
     }
 
 
