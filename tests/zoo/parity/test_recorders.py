@@ -102,6 +102,24 @@ def test_modules_that_nnx_copies(nets):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("library", ["linen", "nnx"])
+def test_a_type_of_a_module_of_flax(library):
+    """A module that casts its inputs to fp32 computes in fp64 all the same: its result is no number of fp32."""
+    flax = pytest.importorskip("flax")
+    recorder, inputs = importlib.import_module("zoo.parity.recorders.jax"), {"inputs": np.array([[1 / 3, 0.1]])}
+    recorder.set_precision("fp64")
+    try:
+        own = {"dtype": np.float32}
+        net = flax.linen.Dense(3, **own) if library == "linen" else flax.nnx.Linear(2, 3, rngs=flax.nnx.Rngs(0), **own)
+        model = recorder.Model(net, "fp64", "cpu", False)
+        model.prepare(inputs)
+        (output,) = model.run(inputs, None, None).outputs
+    finally:
+        recorder.set_precision("fp32")
+    assert (output != output.astype(np.float32)).all()
+
+
+@pytest.mark.slow
 def test_a_function_in_jax(nets):
     pytest.importorskip("optax")
     optimizer = {"torch": "torch_nets.py:sgd", "jax": "jax_nets.py:sgd"}

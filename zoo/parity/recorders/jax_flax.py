@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 from flax import linen, nnx
+from jax import numpy as jnp
 
 from zoo.parity.mapping import Steps
 from zoo.parity.recorders.jax import Program, Report, modes, named, patched, with_named
@@ -57,6 +58,7 @@ class Linen(Flax):
             module = context.module
             if context.method_name != "__call__":
                 return function(*args, **kwargs)
+            let_compute_in_fp64(module)
             if isinstance(module, linen.Dropout):
                 function = without_dropout
             if isinstance(module, linen.MultiHeadDotProductAttention) and module.deterministic is None:
@@ -89,6 +91,7 @@ class Nnx(Flax):
         self.modules = {".".join(map(str, path)): each for path, each in nodes if isinstance(each, nnx.Module)}
         for name, each in self.modules.items():
             setattr(each, self.NAME, name)
+            let_compute_in_fp64(each)
             if isinstance(each, nnx.Embed) and each.dtype == each.param_dtype:
                 each.dtype = None  # that of its weights, when they are in another precision, too
             if isinstance(each, nnx.MultiHeadAttention) and each.attention_fn is nnx.dot_product_attention:
@@ -117,6 +120,12 @@ class Nnx(Flax):
 
     def rates(self) -> dict[str, float]:
         return {name: float(each.rate) for name, each in self.modules.items() if isinstance(each, nnx.Dropout)}
+
+
+def let_compute_in_fp64(module: Any) -> None:
+    """Let a module whose inputs are cast to fp32 compute in fp64, if JAX does now."""
+    if getattr(module, "dtype", None) == jnp.float32:
+        object.__setattr__(module, "dtype", jnp.result_type(float))
 
 
 def attention(*args: Any, module: Any, **kwargs: Any) -> Any:
