@@ -128,9 +128,9 @@ def let_compute_in_fp64(module: Any) -> None:
         object.__setattr__(module, "dtype", jnp.result_type(float))
 
 
-def attention(*args: Any, module: Any, **kwargs: Any) -> Any:
+def attention(*args: Any, **kwargs: Any) -> Any:
     """Return what Flax computes itself if weights are kept: in jax.nn.dot_product_attention, softmax is always fp32."""
-    return nnx.dot_product_attention(*args, module=module or nnx.Module(), **kwargs)
+    return nnx.dot_product_attention(*args, **{**kwargs, "module": kwargs["module"] or nnx.Module()})
 
 
 def without_dropout(x: Any, *args: Any, **kwargs: Any) -> Any:
