@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from zoo.commands import compare
 from zoo.compare import report, worker
 from zoo.data.errors import Option, UserError
 from zoo.parity import record
+from zoo.trainer.plan import Mode
 from zoo.trainer.world import UnsupportedPrecision
 
 COMPARE = os.path.join(ROOT, "tools/compare.py")
@@ -44,13 +46,14 @@ def command(clips, *words, **changes):
 
 
 @pytest.mark.slow
-def test_two_frameworks_agree(clips, tmp_path):
+@pytest.mark.parametrize("other", ["paddle", "jax"])
+def test_two_frameworks_agree(other, clips, tmp_path):
     """As a program. The recipe warms up from 0; the proof trains every tensor nevertheless, by the formula."""
-    names = [name for name in ("torch", "paddle") if importlib.util.find_spec(name)]
+    names = [name for name in ("torch", other) if importlib.util.find_spec(name)]
     (tmp_path / "runs/compare-tsm_demo").mkdir(parents=True)  # no folder is used twice
     words = command(clips, "--frameworks", ",".join(names), "--steps", 3)
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, capture_output=True, text=True, timeout=200, cwd=tmp_path, env=variables)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=400, cwd=tmp_path, env=variables)
     assert done.returncode == 0, done.stderr + done.stdout
     made = tmp_path / "runs/compare-tsm_demo-2"
     ends = (".jsonl", "-fp64.safetensors", "-rounded.safetensors", ".log", "-ranks.safetensors", "-ranks.log", "-run")
@@ -64,7 +67,7 @@ def test_two_frameworks_agree(clips, tmp_path):
     if len(names) == 2:
         (agree,) = (line for line in done.stdout.splitlines() if line.startswith("they agree: "))
         assert int(agree.split()[2]) > 300 and agree.endswith(" tensors within rounding, losses within 0.001")
-        assert "over the first 3 steps" in done.stdout and "paddle: fp32 on cpu" in done.stdout
+        assert "over the first 3 steps" in done.stdout and f"{other}: fp32 on cpu" in done.stdout
         table = [line.split() for line in done.stdout.splitlines() if line[:4].strip().isdigit()]
         assert len(table) == 3 and all(len(row) == 7 and float(row[3]) < 1e-3 for row in table)
     for suffix, precision in (("fp64", "fp64"), ("rounded", "fp32")):
@@ -242,6 +245,25 @@ def test_what_is_no_slip_of_a_framework_is_not_noted(error, tmp_path):
     with pytest.raises(type(error)), worker.crash_noted(str(tmp_path / "torch"), "training"):
         raise error
     assert worker.crashes(str(tmp_path), has_results=True) == {}
+
+
+@pytest.mark.parametrize("compute", ["fp64", "fp32", "bf16"])
+def test_the_proof_in_the_run_s_own_precision_comes_last(compute, tmp_path, monkeypatch):
+    """JAX's arrays have 64 bits or not by what the last trainer had."""
+    computed = []
+
+    def observe(job, config, compute, weights, batches):
+        computed.append(compute)
+        return SimpleNamespace(save=lambda path: None)
+
+    monkeypatch.setattr(worker.proof, "record", observe)
+    monkeypatch.setattr(worker.proof, "batches", lambda job, seed: [])
+    trainer = SimpleNamespace(state_dict=dict, params=())
+    world = SimpleNamespace(resolve_mode=lambda mode: mode)
+    plan, group = SimpleNamespace(mode=Mode(compute)), SimpleNamespace(rank=0)
+    job = SimpleNamespace(trainer=trainer, world=world, plan=plan, group=group)
+    worker.write_proofs(job, SimpleNamespace(seed=1), str(tmp_path / "jax"))
+    assert computed[-1] == compute and set(computed) == {"fp64", "fp32", compute}
 
 
 def test_the_first_of_two_processes_to_stop_is_shown(tmp_path):
