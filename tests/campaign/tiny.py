@@ -25,7 +25,7 @@ from zoo.logs.airank import TAG
 from zoo.logs.journal import history
 
 STEPS, EVAL_EVERY = 12, 2
-NAMES = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore"}
+NAMES = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore", "jax": "JAX"}
 TIMEOUT = 300.0  # seconds that a start may take on a busy machine
 COMMON = {
     "model.width": 8,

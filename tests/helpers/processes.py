@@ -70,7 +70,7 @@ COMMON = {
     "train.eval_every": "100 epochs",
     "train.keep_checkpoints": 100,
 }
-NATIVE = {"torch": "torchrun", "paddle": "paddle.distributed.launch", "mindspore": "msrun"}
+NATIVE = {"torch": "torchrun", "paddle": "paddle.distributed.launch", "mindspore": "msrun", "jax": "mpirun"}
 
 
 @contextmanager
