@@ -74,7 +74,7 @@ class Model(nnx.Module):
         x = jnp.moveaxis(maps, -1, 1).reshape(maps.shape[0], -1)  # channel by channel, as fc has them
         if dropout is not None:
             x = x * (dropout / (1 - self.dropout_rate))
-        return self.features(self.fc(x))
+        return self.features(self.fc(x)[:, None, None])[:, 0, 0]  # maps of one pixel, as the others have them
 
 
 def norm(arch: Arch, channels: int) -> nnx.BatchNorm:
