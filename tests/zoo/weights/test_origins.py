@@ -1,4 +1,4 @@
-"""Weights of other projects give the logits that were recorded from their own models."""
+"""Weights of other projects give the logits of their own models, as recorded; in all frameworks: origin_cases.py."""
 
 import functools
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers import frameworks
 from tests.helpers.paths import GOLDEN
 from tests.zoo.weights import state_dicts
 from zoo.models.resnet import spec as resnet
@@ -16,6 +17,11 @@ from zoo.weights import conversion, layouts, names, origins
 from zoo.weights.match import match_state_dict
 
 CLASSES, SIDE, TOLERANCE = 7, 64, 1e-5
+
+
+@pytest.mark.parametrize("framework, module, case", frameworks.parameters("zoo.weights.origin_cases"))
+def test_origins(framework, module, case):
+    frameworks.check(framework, module, case)
 
 
 @functools.lru_cache(maxsize=1)
