@@ -77,6 +77,7 @@ TASKS = {
     "resnet50_mindspore": Task(
         "mindspore", "resnet50_imagenet", (*IMAGE, "task.label_smoothing=0.1"), "mindcv", updates.mindcv
     ),
+    "resnet50_jax": Task("jax", "resnet50_imagenet", (*IMAGE, "task.label_smoothing=0"), "flax", updates.flax),
     "tsm_paddle": Task("paddle", "tsm_k400", SMALL_CLIP, "PaddleVideo", updates.paddlevideo),
     "arcface_paddle": Task("paddle", "arcface_glint360k", FACE, "PLSC", updates.plsc),
 }

@@ -259,3 +259,50 @@ def mindcv(clones: str, job: Any, batch: Any) -> Callable[[], None]:
         train_network(images, labels).asnumpy()
 
     return step
+
+
+def flax(clones: str, job: Any, batch: Any) -> Callable[[], None]:
+    """Return an update of examples/imagenet: its ResNet50 and the statements of train_step in train.py, by pmap."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from flax.training import common_utils, train_state
+
+    class TrainState(train_state.TrainState):
+        batch_stats: Any
+
+    folder, classes = os.path.join(clones, "flax/examples/imagenet"), job.arch.num_classes
+    model = upstream.load(folder, "models").ResNet50(num_classes=classes, dtype=jnp.float32)
+    arrays = {"image": job.trainer.network.preprocess(batch["image"]), "label": batch["label"]}
+    arrays = jax.tree.map(lambda array: array[None], arrays)  # an axis for the devices
+    variables = jax.jit(model.init)({"params": jax.random.key(0)}, arrays["image"][0, :1])
+    optimizer = optax.sgd(1e-3, momentum=0.9, nesterov=True)
+    state = TrainState.create(
+        apply_fn=model.apply, params=variables["params"], tx=optimizer, batch_stats=variables["batch_stats"]
+    )
+
+    def cross_entropy(logits: Any, labels: Any) -> Any:
+        return jnp.mean(optax.softmax_cross_entropy(logits, common_utils.onehot(labels, num_classes=classes)))
+
+    def train_step(state: Any, batch: Any) -> tuple[Any, Any]:
+        def loss_fn(params: Any) -> tuple[Any, Any]:
+            variables = {"params": params, "batch_stats": state.batch_stats}
+            logits, new_state = state.apply_fn(variables, batch["image"], mutable=["batch_stats"])
+            l2 = sum(jnp.sum(x**2) for x in jax.tree.leaves(params) if x.ndim > 1)
+            return cross_entropy(logits, batch["label"]) + 1e-4 * 0.5 * l2, (new_state, logits)
+
+        (_, (new_state, logits)), gradients = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+        gradients = jax.lax.pmean(gradients, "batch")
+        hits = jnp.mean(jnp.argmax(logits, -1) == batch["label"])
+        metrics = jax.lax.pmean({"loss": cross_entropy(logits, batch["label"]), "accuracy": hits}, "batch")
+        statistics = jax.lax.pmean(new_state["batch_stats"], "batch")
+        return state.apply_gradients(grads=gradients, batch_stats=statistics), metrics
+
+    compiled = jax.pmap(train_step, in_axes=(None, 0), out_axes=(None, 0), axis_name="batch")
+
+    def step() -> None:
+        nonlocal state
+        state, metrics = compiled(state, arrays)
+        float(metrics["loss"][0])
+
+    return step

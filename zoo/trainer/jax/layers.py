@@ -4,8 +4,10 @@ The models have nnx's own layers, channels last. In fp64, XLA's convolution on a
 matrix product with patches.
 """
 
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import Array, lax
@@ -30,17 +32,56 @@ class BatchNorm(nnx.BatchNorm):
         wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
         scale, bias, mean, variance = self.scale[...], self.bias[...], self.mean[...], self.var[...]
         if not self.use_running_average:
-            axes, count = tuple(range(x.ndim - 1)), x.size // x.shape[-1] * self.ranks
-            mean = sum_over_ranks(wide.sum(axes), self.ranks) / count
-            variance = sum_over_ranks(jnp.square(wide - mean).sum(axes), self.ranks) / count
-            unbiased = variance * (count / max(count - 1, 1))
-            self.mean[...] = self._moved(self.mean[...], mean)
-            self.var[...] = self._moved(self.var[...], unbiased)
-        y = (wide - mean) * (scale * lax.rsqrt(variance + self.epsilon)) + bias
+            y, batch_mean, unbiased = normalized(wide, scale, bias, self.epsilon, self.ranks)
+            self.mean[...] = self.momentum * mean + (1 - self.momentum) * batch_mean
+            self.var[...] = self.momentum * variance + (1 - self.momentum) * unbiased
+        else:
+            y = (wide - mean) * (scale * lax.rsqrt(variance + self.epsilon)) + bias
         return y.astype(x.dtype)
 
-    def _moved(self, running: Array, value: Array) -> Array:
-        return self.momentum * running + (1 - self.momentum) * lax.stop_gradient(value)
+
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def normalized(x: Array, scale: Array, bias: Array, epsilon: float, ranks: int) -> tuple[Array, Array, Array]:
+    """Return x normalized by its own statistics, over all ranks, and these: the mean, and the unbiased variance.
+
+    The statistics have no gradient. That of x is written down: the one that JAX derives takes more passes over memory.
+    """
+    return _normalize(x, scale, bias, epsilon, ranks)[0]
+
+
+def _normalize(x: Array, scale: Array, bias: Array, epsilon: float, ranks: int) -> tuple[Any, Any]:
+    count = x.size // x.shape[-1] * ranks
+    mean = sum_over_ranks(channel_sums(x), ranks) / count
+    variance = sum_over_ranks(channel_sums(jnp.square(x - mean)), ranks) / count
+    inverse = lax.rsqrt(variance + epsilon)
+    y = (x - mean) * (scale * inverse) + bias
+    return (y, mean, variance * (count / max(count - 1, 1))), (x, scale, mean, inverse)
+
+
+def _gradients(epsilon: float, ranks: int, saved: Any, of_outputs: tuple[Array, Any, Any]) -> tuple[Array, ...]:
+    (x, scale, mean, inverse), (of_y, _, _) = saved, of_outputs
+    count = x.size // x.shape[-1] * ranks
+    of_bias = channel_sums(of_y)
+    of_scale = channel_sums(of_y * (x - mean)) * inverse
+    shift, slope = (sum_over_ranks(total, ranks) / count for total in (of_bias, of_scale * inverse))
+    return (of_y - shift - (x - mean) * slope) * (scale * inverse), of_scale, of_bias
+
+
+normalized.defvjp(_normalize, _gradients)
+
+
+def channel_sums(x: Array) -> Array:
+    """Sum (N, ..., C) over all axes but the last.
+
+    XLA's reduction on a CPU takes several times as long as a matrix product.
+    """
+    axes = tuple(range(x.ndim - 1))
+
+    def by_product(x: Array) -> Array:
+        samples = x.reshape(x.shape[0], -1, x.shape[-1])
+        return jnp.einsum("nk,nkc->nc", jnp.ones(samples.shape[:2], x.dtype), samples).sum(0)
+
+    return lax.platform_dependent(x, cpu=by_product, default=lambda x: x.sum(axes))
 
 
 class Fp64Conv(nnx.Conv):

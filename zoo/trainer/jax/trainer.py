@@ -87,8 +87,8 @@ class Trainer:
             donate_argnums=0,
             compiler_options=EXACT,
         )
-        self._evaluate = jax.jit(self._evaluation, static_argnames="method")
-        self._evaluate_frame = jax.jit(self._frame_evaluation)
+        self._evaluate = jax.jit(self._evaluation, static_argnames="method", compiler_options=world.compiler_options)
+        self._evaluate_frame = jax.jit(self._frame_evaluation, compiler_options=world.compiler_options)
 
     def _specs(self) -> State:
         """Return which tensors of a state are each rank's own."""

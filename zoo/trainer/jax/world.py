@@ -1,7 +1,9 @@
 """The device of this process and JAX's process group."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any
 
 import jax
@@ -15,6 +17,8 @@ from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.world import Launch, Profiler, UnsupportedPrecision
 
 PLATFORMS = {"cuda": "gpu", "tpu": "tpu", "cpu": "cpu"}
+CUDA = {"cuda": "nvidia-cuda-runtime", "cudnn": "nvidia-cudnn", "nccl": "nvidia-nccl"}  # distributions
+SHARE = "XLA_CLIENT_MEM_FRACTION"  # of a GPU's memory that JAX may use
 
 
 @dataclass
@@ -23,7 +27,7 @@ class World:
 
     Attributes:
         mesh: the devices of each process, (ranks, devices); several without a launcher alone.
-        compiler_options: of XLA, for updates.
+        compiler_options: of XLA.
     """
 
     rank: int
@@ -52,12 +56,16 @@ class World:
         return jax.__version__
 
     def libraries(self) -> dict[str, str | None]:
-        return dict.fromkeys(("cuda", "cudnn", "nccl", "cann"))
+        cuda = next((number for number in (12, 13) if _installed(f"jax-cuda{number}-plugin")), None)
+        found = {name: _installed(f"{package}-cu{cuda}") or _installed(package) for name, package in CUDA.items()}
+        return {**(found if cuda else dict.fromkeys(found)), "cann": None}
 
     def accelerator(self) -> dict[str, Any] | None:
         if self.jax_device.platform == "cpu":
             return None
         limit = (self.jax_device.memory_stats() or {}).get("bytes_limit")
+        if limit and self.jax_device.platform == "gpu":
+            limit = round(limit / float(os.environ.get(SHARE, 0.75)))
         return {"name": f"{self._times()}{self.jax_device.device_kind}", "memory_bytes": limit, "peak_flops": None}
 
     def peak_memory(self) -> int | None:
@@ -135,6 +143,12 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
         devices = jax.local_devices(backend=platform)
         devices = devices if device.endswith(":all") else [devices[selected.index]]
     return World(launch.rank, launch.size, Mesh(np.array(devices).reshape(launch.size, -1), (AXIS, DEVICES)))
+
+
+def _installed(distribution: str) -> str | None:
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(distribution)
+    return None
 
 
 def _sees_all_gpus() -> bool:

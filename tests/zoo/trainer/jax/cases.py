@@ -1,6 +1,9 @@
 """Cases of JAX alone (test_trainer.py)."""
 
 import re
+from importlib import metadata
+from types import SimpleNamespace
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +12,9 @@ from flax import nnx
 
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import make, update
-from zoo.trainer.jax.layers import Fp64Conv
+from zoo.trainer.jax.layers import Fp64Conv, normalized
+from zoo.trainer.jax.profiling import own_times
+from zoo.trainer.plan import Arithmetic
 
 
 def case_updates_are_compiled_once(backend):
@@ -22,23 +27,26 @@ def case_updates_are_compiled_once(backend):
     assert trainer._step._cache_size() == 1
 
 
-def lowered(trainer) -> str:
-    """Return an update as StableHLO."""
+def lowered(trainer):
+    """Return an update before its compilation."""
     names = {field.name for field in trainer.plan.fields}
     batch = {name: array for name, array in trainer.to_device(random_batch()).items() if name in names}
     rates = {scale: np.asarray(0.1 * scale, trainer.dtype) for scale in trainer.lr_scales}
-    return trainer._step.lower(trainer.state, rates, np.float32(1), [batch], None).as_text()
+    return trainer._step.lower(trainer.state, rates, np.float32(1), [batch], None)
 
 
 def case_only_fp64_has_numbers_of_64_bits(backend):
     for mode, expected in ((backend.FP32_MODES[0], False), (backend.FP64_MODES[0], True)):
-        text = lowered(make(backend, mode))
+        text = lowered(make(backend, mode)).as_text()
         assert bool(re.search(r"\bf64>|xf64|tensor<f64", text)) == expected
 
 
 def case_updates_round_to_the_16_bits_of_their_mode(backend):
     for mode, dtype in zip(backend.SIXTEEN_BIT_MODES, ("bf16", "f16")):
-        products = re.findall(r"stablehlo\.(?:convolution|dot_general).*", lowered(make(backend, mode)))
+        text = lowered(make(backend, mode)).as_text()
+        products = re.findall(
+            r"stablehlo\.(?:convolution|dot_general)(?!.*batching_dims).*", text
+        )  # no sums of samples
         assert len(products) > 3 and all(f"x{dtype}>" in product for product in products)
 
 
@@ -57,3 +65,61 @@ def case_products_with_patches_are_convolutions(backend):
         expected = layer(x)
         layer.__class__ = Fp64Conv
         np.testing.assert_allclose(layer(x), expected, rtol=0, atol=1e-13)
+
+
+def case_the_gradient_of_a_normalization_is_the_one_that_jax_derives(backend):
+    jax.config.update("jax_enable_x64", True)
+    rng = np.random.default_rng(0)
+    x, of_y = rng.standard_normal((2, 4, 3, 5, 6)) + 1
+    scale, bias = rng.standard_normal((2, 6))
+
+    def plain(x, scale, bias):
+        return (x - x.mean((0, 1, 2))) * (scale / jnp.sqrt(x.var((0, 1, 2)) + 1e-3)) + bias
+
+    (y, mean, variance), of_inputs = jax.vjp(lambda *inputs: normalized(*inputs, 1e-3, 1), x, scale, bias)
+    expected, of_plain = jax.vjp(plain, x, scale, bias)
+    np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(mean, x.mean((0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(variance, x.var((0, 1, 2), ddof=1), rtol=1e-12)
+    for found, derived in zip(of_inputs((of_y, mean, variance)), of_plain(jnp.asarray(of_y))):
+        np.testing.assert_allclose(found, derived, rtol=1e-11, atol=1e-12)
+
+
+def case_own_times_are_without_what_is_within(_):
+    events = [("c", 2, 3), ("a", 0, 10), ("d", 6, 3), ("b", 1, 5), ("e", 10, 1), ("f", 9, 1)]
+    found = own_times([{"name": name, "ts": begin, "dur": length} for name, begin, length in events])
+    assert dict(found) == {"a": 1, "b": 2, "c": 3, "d": 3, "e": 1, "f": 1}
+
+
+def case_a_card_is_described(backend):
+    """Without a GPU: what JAX and pip tell of one is replaced."""
+    stats = {"bytes_limit": 60 << 30, "peak_bytes_in_use": 123}
+    card = SimpleNamespace(platform="gpu", device_kind="NVIDIA H100", memory_stats=lambda: stats)
+    versions = {"jax-cuda12-plugin": "0.6.2", "nvidia-cuda-runtime-cu12": "12.9.79", "nvidia-cudnn-cu12": "9.10.2"}
+
+    def version(name):
+        if name not in versions:
+            raise metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    world = type(backend.WORLD)(0, 1, backend.WORLD.mesh)
+    with mock.patch.object(type(world), "jax_device", card), mock.patch.object(metadata, "version", version):
+        assert world.libraries() == {"cuda": "12.9.79", "cudnn": "9.10.2", "nccl": None, "cann": None}
+        assert world.accelerator() == {"name": "NVIDIA H100", "memory_bytes": 80 << 30, "peak_flops": None}
+        assert world.peak_memory() == 123
+        with mock.patch.dict("os.environ", XLA_CLIENT_MEM_FRACTION="0.5"):
+            assert world.accelerator()["memory_bytes"] == 120 << 30
+
+
+def case_the_arithmetic_of_a_gpu(backend):
+    world = type(backend.WORLD)(0, 1, backend.WORLD.mesh)
+    for arithmetic, expected in (
+        (Arithmetic(), {"jax_default_matmul_precision": "float32"}),
+        (Arithmetic(tf32=True), {"jax_default_matmul_precision": "tensorfloat32"}),
+        (
+            Arithmetic(deterministic=True),
+            {"jax_default_matmul_precision": "float32", "xla_gpu_deterministic_ops": True},
+        ),
+    ):
+        world.set_arithmetic(arithmetic)
+        assert world.arithmetic() == expected
