@@ -488,13 +488,15 @@ def _calls(
     found = {b: a for b, a in pairs.items() if a in ours and b in theirs}
     held = {name: frozenset(source.names) for name, source in tensors.items()}
     used = {name: frozenset((name,)) for names in held.values() for name in names}
-    nodes = nesting.align(_nodes(reference, used, set(found.values())), _nodes(other, held, set(found)))
+    nodes = nesting.align(_nodes(reference, used, {a: a for a in found.values()}), _nodes(other, held, found))
     found |= nesting.between(reference.calls, other.calls, found, *(_of(side, DROPOUT) for side in (reference, other)))
     roots = {("", 0): ("", 0)} if ("", 0) in ours & theirs else {}
     return nodes | found | roots
 
 
-def _nodes(outline: Outline, held: Mapping[str, frozenset[str]], paired: Collection[Identity]) -> list[nesting.Node]:
+def _nodes(
+    outline: Outline, held: Mapping[str, frozenset[str]], paired: Mapping[Identity, Identity]
+) -> list[nesting.Node]:
     by_module: dict[str, frozenset[str]] = {}
     for tensor in outline.tensors:
         by_module[tensor.module] = by_module.get(tensor.module, frozenset()) | held.get(tensor.name, frozenset())

@@ -19,6 +19,7 @@ class Node(NamedTuple):
 
     Attributes:
         tensors: those within it that have a counterpart, by name in the reference.
+        calls: the same of the modules that call no other: a head may begin with the pooling, or behind it.
         is_closed: whether nothing without a counterpart is called at its ends, inside or outside: where one model has a
             module and the other a function, a block may end before or behind it.
     """
@@ -26,16 +27,17 @@ class Node(NamedTuple):
     key: Identity
     shape: tuple[int, ...]
     tensors: frozenset[str]
+    calls: frozenset[Identity]
     is_closed: bool
 
 
 def align(reference: Sequence[Node], other: Sequence[Node]) -> dict[Identity, Identity]:
-    """Pair the calls that hold the same tensors, as many on both sides, in order: the outer first."""
+    """Pair the calls that hold the same tensors and calls, as many on both sides, in order: the outer first."""
     pairs = dict[Identity, Identity]()
-    ours, theirs = (grouped(nodes, lambda node: node.tensors) for nodes in (reference, other))
-    for tensors in ours.keys() & theirs.keys():
-        if tensors and len(ours[tensors]) == len(theirs[tensors]):
-            for a, b in zip(ours[tensors], theirs[tensors], strict=True):
+    ours, theirs = (grouped(nodes, lambda node: (node.tensors, node.calls)) for nodes in (reference, other))
+    for held in ours.keys() & theirs.keys():
+        if held[0] and len(ours[held]) == len(theirs[held]):
+            for a, b in zip(ours[held], theirs[held], strict=True):
                 if a.is_closed and b.is_closed and a.shape == b.shape:
                     pairs[b.key] = a.key
     return pairs
@@ -45,7 +47,7 @@ def nodes(
     calls: Sequence[Call],
     shapes: Sequence[tuple[int, ...]],
     tensors: Mapping[str, frozenset[str]],
-    paired: Collection[Identity],
+    paired: Mapping[Identity, Identity],
     ignored: Collection[str],
 ) -> list[Node]:
     """Return the nodes of the calls that have no counterpart yet.
@@ -53,6 +55,7 @@ def nodes(
     Args:
         shapes: of their outputs.
         tensors: by module, those of its own that have a counterpart.
+        paired: the call in the reference by each that has a counterpart.
         ignored: names of modules that change nothing.
     """
     has_leaves = list(with_leaves(calls))
@@ -66,7 +69,8 @@ def nodes(
             ends = {inside[0] - 1, inside[0], inside[-1], inside[-1] + 1} if inside else set()
             held = (names for name, names in tensors.items() if is_within(name, call.name))
             is_closed = all(closed[i] for i in ends if 0 <= i < len(leaves))
-            found.append(Node(key, shape, frozenset[str]().union(*held), is_closed))
+            within = frozenset(paired[each] for i in inside if (each := leaves[i][1].identity) in paired)
+            found.append(Node(key, shape, frozenset[str]().union(*held), within, is_closed))
     return found
 
 

@@ -179,6 +179,20 @@ def test_blocks_of_the_same_layers():
     assert result.calls["s0", 0] == ("layer1.0", 0) and result.calls["s1", 0] == ("layer1.1", 0)
 
 
+def test_a_head_that_begins_with_the_pooling():
+    """Beside one behind it, which gets another tensor; two that begin alike are a pair."""
+    out = 2, 8
+    pooled = (
+        layer("pool", "AvgPool", out=out),
+        layer("head.norm", "Norm", (8,), out),
+        layer("head.fc", "Linear", (5, 8), (2, 5)),
+    )
+    reference = outline(*STEM, *pooled)
+    result = match(reference, outline(*STEM, layer("head.pool", "AvgPool", out=out), *pooled[1:]))
+    assert result.calls["head.pool", 0] == ("pool", 0) and ("head", 0) not in result.calls
+    assert match(reference, outline(*STEM, *pooled)).calls["head", 0] == ("head", 0)
+
+
 def dense(path):
     return layer(path, "Linear", (8, 8), (2, 8))
 
