@@ -229,9 +229,9 @@ def _places(event: Event, found: Sequence[Difference], record: Record, title: st
         return [*_places_of_call(event, record, title), *frozen]
     if event.part == "gradient":
         return _places_of_gradient(event, found, record)
-    if event.part == "statistic":
-        return [*reversed(_module_files(record, event.name)), *files["statistics"]]
     summed = files["update"] if record.settings["accumulate"] > 1 else []  # over micro-batches
+    if event.part == "statistic":
+        return [*reversed(_module_files(record, event.name)), *files["statistics"], *summed]
     by_part = {
         "loss": files["objective"] + files["trainer"] + summed,
         "objective": files["objective"],

@@ -291,7 +291,7 @@ def files_of(trainer: Any, task: Any) -> dict[str, list[str]]:
     folder = own.rpartition("/")[0]
     objective = "zoo/trainer/margin.py" if task.task == "face" else "zoo/trainer/objectives.py"
     by_topic = {
-        "preprocess": [own, f"{folder}/layers.py"],
+        "preprocess": [own, f"{folder}/layers.py", f"{folder}/model.py"],
         "objective": [*class_files(task), objective, class_file(trainer.objective), f"{folder}/ops.py"],
         "update": [
             f"{folder}/optimizer.py",
@@ -302,7 +302,7 @@ def files_of(trainer: Any, task: Any) -> dict[str, list[str]]:
             own,
         ],
         "average": ["zoo/trainer/update.py", "zoo/optim/ema.py", f"{folder}/optimizer.py", own],
-        "trainer": [own],
+        "trainer": [own, f"{folder}/update.py", f"{folder}/model.py"],
         "shards": [f"{folder}/partial_fc.py"],
         "ranks": [f"{folder}/parallel.py", f"{folder}/batchnorm.py", "zoo/run/checkpoint.py"],
         "statistics": [f"{folder}/batchnorm.py", f"{folder}/layers.py"],
