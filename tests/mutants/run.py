@@ -53,7 +53,10 @@ def run_jobs(framework: str, jobs: Sequence[Job]) -> Iterator[Result]:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "OMP_NUM_THREADS": "1",
             "GLOG_v": "3",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # compiles JAX's updates in a third of the time
+            # JAX compiles updates in a third of the time, and what no fault changes once.
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "JAX_COMPILATION_CACHE_DIR": str(tree / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.mutants.worker", framework],
