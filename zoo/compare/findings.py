@@ -7,7 +7,7 @@ import numpy as np
 
 from zoo.compare import causes
 from zoo.compare.formulas import NORM_ROUNDING
-from zoo.compare.rounding import computed_finer, excess_rounding
+from zoo.compare.rounding import excess_rounding, in_another_type
 from zoo.parity.causes import of_activation, of_gradient, some
 from zoo.parity.differences import Difference, Event, Records, differences
 from zoo.parity.record import CLIPPED, Record
@@ -298,12 +298,13 @@ def _next_call(record: Record, parameter: str) -> list[str]:
 def _rounding_findings(proofs: Records, rounded: Records, finer: Records) -> list[Finding]:
     """Return a finding for the first tensor whose rounding in the run's precision is far above the others'.
 
-    Or for a framework that computes in more than the run's 16 bits.
+    Or for a framework that does not compute in the run's 16 bits.
     """
-    for title in computed_finer(proofs, rounded) if finer else ():
+    for title in in_another_type(rounded) if finer else ():
         record = rounded[title]
-        what = f"no output of a layer is rounded to {record.precision}: the model computes in more bits"
-        return [Finding((title,), what, tuple(record.files["precision"]), "autocast is off, or has another type")]
+        what = f"no output of a layer has numbers of {record.precision}: the model computes in another type"
+        places = (*record.files["trainer"], *record.files["precision"])
+        return [Finding((title,), what, places, "autocast is off, or has another type")]
     found = excess_rounding(proofs, rounded, finer)
     first = next((difference for difference in found if difference.is_beyond), None)
     if first is None or not first.apart:

@@ -17,6 +17,7 @@ import numpy as np
 
 from zoo.compare import causes, formulas, opinions
 from zoo.compare.reference import optimizers
+from zoo.compare.rounding import has_16_bits
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.stream import open_training
@@ -111,7 +112,8 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     if opinions.is_judged(job, trainer):
         loss, on_device = result.steps[0]["loss"], device_batches[:accumulate]
         found = opinions.of_loss(job, trainer, weights, gradients, on_device, batches[:accumulate], loss)
-        result.settings["opinions"] += [[what, result.files["objective"]] for what in found]
+        places = [*result.files["objective"], *result.files["trainer"]]
+        result.settings["opinions"] += [[what, places] for what in found]
     if compute in ("fp16", "bf16"):
         result.settings["coarse"] = _coarse(result, trainer)
     if compute == "fp64" or (compute == "fp32" and any(f".{job.framework}." in name for name in SMALL_SIZES)):
@@ -164,7 +166,7 @@ def _coarse(result: Record, trainer: Any) -> list[str]:
     if not trainer.plan.eval_mixed and trainer.plan.output == Scores():
         values["the prediction"] = [result.get("prediction")]
     return [
-        title for title, arrays in values.items() if arrays and all(_has_16_bits(x, result.precision) for x in arrays)
+        title for title, arrays in values.items() if arrays and all(has_16_bits(x, result.precision) for x in arrays)
     ]
 
 
@@ -173,15 +175,6 @@ def _is_rounded(gradient: np.ndarray) -> bool:
     largest = float(np.abs(gradient).max(initial=0))
     units = np.ldexp(gradient, EXACT_BITS - math.frexp(1.5 * largest)[1])
     return not largest or bool((units == np.rint(units)).all())
-
-
-def _has_16_bits(array: np.ndarray, precision: str) -> bool:
-    """Return whether all numbers are those of a 16-bit type."""
-    numbers = array.astype(np.float32)
-    if precision == "bf16":
-        return not (numbers.view(np.uint32) & 0xFFFF).any()
-    with np.errstate(over="ignore"):
-        return bool((numbers.astype(np.float16) == numbers).all())
 
 
 def _without_gradient(

@@ -30,7 +30,6 @@ PAIR_SHARES = {"fp16": (0.05, 0.15), "bf16": (0.3, 0.8)}
 COMMON_ROUNDING = 3.0
 # Outputs in one 16-bit type: units, and a multiple of another framework's rounding, that one may have.
 PAIR_UNITS, PAIR_EXCESS = 2.0, 4.0
-LEAST_UNITS = 0.1  # rounding of the coarsest output of a network: less means that it is computed in more bits
 GRADIENT_EXCESS = 10.0  # a gradient's deviation in fp32 as a multiple of another framework's, to be reported
 SINGLE_SAFETY = 10.0  # the gradient of one number, a sum over whole activations, may deviate so many times as far
 COMMON_SHARE = 0.2  # of these, by which three quarters of all matrices or vectors may be longer, or shorter
@@ -81,20 +80,26 @@ def excess_rounding(proofs: Records, rounded: Records, finer: Records | None = N
     return found
 
 
-def computed_finer(proofs: Records, mixed: Records) -> list[str]:
-    """Return the frameworks whose outputs in training are nearer to fp64 than their 16-bit type can be."""
-    outputs = [event for event in events(proofs) if (event.stage, event.part) == ("training", "output")]
-    found = []
-    for title, record in mixed.items():
-        own = [event for event in outputs if title in event.keys and proofs[title].precision == "fp64"]
-        sizes = [
-            rounding(proofs[title], record, event.keys[title]) / magnitude
-            for event in own
-            if (magnitude := magnitude_of(proofs, event))
-        ]
-        if sizes and max(sizes) < LEAST_UNITS * ROUNDING_UNITS[record.precision]:
-            found.append(title)
-    return found
+def in_another_type(mixed: Records) -> list[str]:
+    """Return the frameworks that have no output in training whose numbers are all of their 16-bit type."""
+    return [
+        title
+        for title, record in mixed.items()
+        if not any(
+            (output := record.get(f"{call.key}/out{i}")).any() and has_16_bits(output, record.precision)
+            for call in record.passes["training"]
+            for i in range(call.outputs)
+        )
+    ]
+
+
+def has_16_bits(array: np.ndarray, precision: str) -> bool:
+    """Return whether all numbers are those of a 16-bit type."""
+    numbers = array.astype(np.float32)
+    if precision == "bf16":
+        return not (numbers.view(np.uint32) & 0xFFFF).any()
+    with np.errstate(over="ignore"):
+        return bool((numbers.astype(np.float16) == numbers).all())
 
 
 def _value_limit(title: str, event: Event, sizes: Mapping[str, float], rounded: Records, magnitude: float) -> float:

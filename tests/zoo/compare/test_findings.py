@@ -220,7 +220,7 @@ def test_autocast_that_is_ignored():
     assert judge(fp64, fp32, rounded).findings == []
     (finding,) = judge(fp64, fp32, {**rounded, "paddle": fp32["paddle"]._replace(precision="fp16")}).findings
     assert finding.titles == ("paddle",) and finding.places == ("paddle/precision.py",)
-    assert "the model computes in more bits" in finding.what
+    assert "the model computes in another type" in finding.what
 
 
 def test_what_the_reference_finds_in_16_bits():

@@ -1,10 +1,10 @@
-"""Rounding in excess: of values and gradients in fp32 and in 16 bits, and types that have more bits."""
+"""Rounding in excess: of values and gradients in fp32 and in 16 bits, and types that are others."""
 
 import numpy as np
 import pytest
 
 from tests.helpers import proofs
-from zoo.compare.rounding import computed_finer, excess_rounding
+from zoo.compare.rounding import excess_rounding, in_another_type
 from zoo.parity.differences import differences
 
 
@@ -185,11 +185,9 @@ def test_outputs_that_are_rounded_by_more_than_in_another_framework(right):
     assert [d.apart for d in found] == [("torch",)] and found[0].event.name == "stage.bn"
 
 
-def test_a_framework_that_computes_in_more_than_16_bits(right):
+def test_a_framework_that_computes_in_another_type(right):
     fp64, fp32 = right
     mixed = in_16_bits(fp64, lambda title, key, values: values)
-    assert computed_finer(fp64, mixed) == []
-    fine = {**mixed, "paddle": fp32["paddle"]._replace(precision="fp16")}
-    assert computed_finer(fp64, fine) == ["paddle"]
-    other_type = {**mixed, "torch": mixed["torch"]._replace(precision="bf16")}  # fp16 in place of bf16
-    assert computed_finer(fp64, other_type) == ["torch"]
+    assert in_another_type(mixed) == []
+    assert in_another_type({**mixed, "paddle": fp32["paddle"]._replace(precision="fp16")}) == ["paddle"]
+    assert in_another_type({**mixed, "torch": mixed["torch"]._replace(precision="bf16")}) == ["torch"]
