@@ -209,22 +209,26 @@ def test_parameters_without_a_gradient_from_the_initial_weights():
     assert judge(fp64, fp32).findings[0].titles == ("paddle", "mindspore")
 
 
+def in_fp16(record):
+    excerpts = {key: values.astype("float16").astype(float) for key, values in record.excerpts.items()}
+    return record._replace(precision="fp16", excerpts=excerpts)
+
+
 def test_autocast_that_is_ignored():
     fp64, fp32 = proofs.make(proofs.RIGHT)
-    rounded = {
-        title: record._replace(
-            precision="fp16", excerpts={key: x.astype("float16").astype(float) for key, x in record.excerpts.items()}
-        )
-        for title, record in fp64.items()
-    }
+    rounded = {title: in_fp16(record) for title, record in fp64.items()}
     assert judge(fp64, fp32, rounded).findings == []
     (finding,) = judge(fp64, fp32, {**rounded, "paddle": fp32["paddle"]._replace(precision="fp16")}).findings
-    assert finding.titles == ("paddle",) and finding.places == ("paddle/precision.py",)
+    assert finding.titles == ("paddle",) and finding.places == ("paddle/trainer.py", "paddle/precision.py")
     assert "the model computes in another type" in finding.what
 
 
 def test_what_the_reference_finds_in_16_bits():
     fp64, fp32 = proofs.make(proofs.RIGHT)
     fp64["torch"].settings["opinions"] = [["a", ["a.py"]]]
-    mixed = {"torch": fp32["torch"]._replace(settings={**fp32["torch"].settings, "opinions": [["a", []], ["b", []]]})}
+    mixed = {
+        "torch": in_fp16(
+            fp64["torch"]._replace(settings={**fp32["torch"].settings, "opinions": [["a", []], ["b", []]]})
+        )
+    }
     assert [finding.what for finding in judge(fp64, fp32, mixed).findings] == ["a", "b"]
