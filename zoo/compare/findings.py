@@ -303,8 +303,8 @@ def _rounding_findings(proofs: Records, rounded: Records, finer: Records) -> lis
     for title in in_another_type(rounded) if finer else ():
         record = rounded[title]
         what = f"no output of a layer has numbers of {record.precision}: the model computes in another type"
-        places = (*record.files["trainer"], *record.files["precision"])
-        return [Finding((title,), what, places, "autocast is off, or has another type")]
+        files = dict.fromkeys((*record.files["trainer"], *record.files["precision"]))
+        return [Finding((title,), what, tuple(files), "autocast is off, or has another type")]
     found = excess_rounding(proofs, rounded, finer)
     first = next((difference for difference in found if difference.is_beyond), None)
     if first is None or not first.apart:
