@@ -85,7 +85,7 @@ class Trainer:
             (self.state_specs, REPLICATED),
             self.state_specs,
             donate_argnums=0,
-            compiler_options=EXACT,
+            compiler_options={**EXACT, "xla_disable_hlo_passes": "algsimp,fusion"},  # or jaxlib 0.12 rounds once
         )
         self._evaluate = jax.jit(self._evaluation, static_argnames="method", compiler_options=world.compiler_options)
         self._evaluate_frame = jax.jit(self._frame_evaluation, compiler_options=world.compiler_options)
