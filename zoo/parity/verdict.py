@@ -257,21 +257,29 @@ def group(differences: Sequence[Difference]) -> dict[tuple[str, str], list[Diffe
 
     The gradient of a parameter belongs to its module, an update to the optimizer. Code between two modules that changes
     the input of the second one changes the gradient of the first one's output, too, which is not repeated. Nor is
-    another shape, by which a module computes with its own input.
+    another shape, by which a module computes with its own input, nor what follows where a model is judged as a whole.
     """
     groups: dict[tuple[str, str], list[Difference]] = {}
     own_shape = {_call(each.event) for each in differences if each.event.part == "input" and each.largest == np.inf}
     modules = {each.event.name for each in differences if each.event.calls and _call(each.event) in own_shape}
-    later = _later_shapes(differences)
+    later, is_whole = _later_shapes(differences), _differs_as_a_whole(differences)
     for difference in (each for each in differences if each.is_beyond and not _follows(each, differences)):
         event = difference.event
         is_of_own = event.part in ("gradient", "statistic") and event.name.rpartition(".")[0] in modules
         is_of_own |= bool(event.part != "input" and event.calls) and _call(event) in own_shape
-        if is_of_own or (event.part in FORWARD and event.calls and (_call(event), event.part) in later):
+        is_later = event.part in FORWARD and bool(event.calls) and (_call(event), event.part) in later
+        if is_of_own or is_later or (is_whole and event.part == "gradient"):
             continue
         part = event.part if event.part in SEPARATE else ""
         groups.setdefault((_owner(event), part), []).append(difference)
     return groups
+
+
+def _differs_as_a_whole(differences: Sequence[Difference]) -> bool:
+    """Return whether the output differs of a model without modules, such as a compiled one."""
+    called = [each for each in differences if each.event.calls]
+    is_beyond = any(each.is_beyond and each.event.part == "output" for each in called)
+    return is_beyond and all(each.event.name == "" for each in called)
 
 
 def _later_shapes(differences: Sequence[Difference]) -> set[tuple[str, str]]:

@@ -26,6 +26,18 @@ def test_inputs_and_statistics_have_findings_of_their_own():
     }
 
 
+def test_gradients_of_a_model_as_a_whole_follow_its_output():
+    """Where it is compiled; an output that is equal, or a module that is judged, leaves them findings of their own."""
+    gradient = beyond("fc.weight", "gradient")
+    assert list(group([beyond("", "output"), gradient])) == [("", "")]
+    assert list(group([beyond("", "output", 0.0), gradient])) == [("fc", "")]
+    assert list(group([beyond("norm", "output"), beyond("", "output"), gradient])) == [
+        ("norm", ""),
+        ("", ""),
+        ("fc", ""),
+    ]
+
+
 def test_a_module_whose_input_has_another_shape_is_not_judged():
     """The reference's input could not take its place."""
     parts = [beyond("pool", "input", float("inf")), beyond("pool", "output"), beyond("conv", "output")]
