@@ -12,7 +12,10 @@ from flax import nnx
 
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import make, update
+from zoo.losses.face import arcface
+from zoo.trainer.jax import ops
 from zoo.trainer.jax.layers import Fp64Conv, normalized
+from zoo.trainer.jax.partial_fc import RankedSoftmax
 from zoo.trainer.jax.profiling import own_times
 from zoo.trainer.plan import Arithmetic
 
@@ -123,3 +126,11 @@ def case_the_arithmetic_of_a_gpu(backend):
     ):
         world.set_arithmetic(arithmetic)
         assert world.arithmetic() == expected
+
+
+def case_a_row_that_fills_up_a_part_is_no_class(backend):
+    rng = np.random.default_rng(0)
+    units, weight = (jnp.asarray(rng.standard_normal((4, 3)), jnp.float32) for _ in range(2))
+    softmax = RankedSoftmax(ops, arcface.Loss(), 1, 2)
+    logits, *_ = softmax.logits(units, weight.at[3].set(0), jnp.array([0, 1, -1, -1]), None)
+    assert np.isneginf(logits[:, 3]).all() and np.isfinite(logits[:, :3]).all()
