@@ -206,6 +206,7 @@ def test_percent_becomes_a_fraction():
         ("tsm-pytorch-8gpu-amp-run2.log", ("tsm", "torch", "amp", None, 8)),
         ("hrnet-paddle-32gpu-bs4.log", ("hrnet", "paddle", None, 4, 32)),
         ("AI/PaddlePaddle/Linux/TSM/log/GPUx32_AMP.log", ("tsm", "paddle", "amp", None, 32)),
+        ("resnet50-flax-8gpu-fp32-bs64.log", ("resnet", "jax", "fp32", 64, 8)),
         ("x/Linux/DeepLabV3+_pytorch/log/gPUx8_fp16_bs8.log", ("deeplabv3plus", "torch", "fp16", 8, 8)),
         ("log.txt", (None, None, None, None, None)),
         ("gpux0.log", (None, None, None, None, None)),

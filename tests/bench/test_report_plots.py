@@ -15,7 +15,7 @@ from zoo.bench.report.results import group, labels
 from zoo.bench.report.runs import Case
 from zoo.templates import render
 
-FRAMEWORKS = ("torch", "paddle", "mindspore")
+FRAMEWORKS = ("torch", "paddle", "mindspore", "jax")
 ONE = [training_events()]
 MANY_CASES = [
     training_events((0.1, 0.5, 0.72), seconds=5.0 + i, framework=FRAMEWORKS[i % 3], recipe=f"tsm_k400_{i}")

@@ -69,9 +69,9 @@ CLASSES = {  # last part of data.root in the shipped recipes -> number of classe
 SHAPE_KEYS = ("size", "segments", "crop", "base_size")
 # Matrices of the size of the logits that live at once, and of the rows that an update uses, beside their gradient.
 # Read off the trainers, and measured.
-LOGITS_COPIES = {"torch": 1, "paddle": 1, "mindspore": 4}
+LOGITS_COPIES = {"torch": 1, "paddle": 1, "mindspore": 4, "jax": 1}
 SAMPLED_ROWS_COPIES = 4  # where Partial FC samples them
-ALL_ROWS_COPIES = {"torch": 0, "paddle": 0, "mindspore": 2}  # where an update uses all: products of the gradient
+ALL_ROWS_COPIES = {"torch": 0, "paddle": 0, "mindspore": 2, "jax": 0}  # where it uses all: products of the gradient
 BACKWARD, RECOMPUTED = 3, 4  # operations of an update as multiples of a forward pass
 FULL = 0.9  # share of the memory above which a run probably fails: the driver and the libraries take some
 TINY_RUN = (

@@ -15,6 +15,8 @@ from jax import lax
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from zoo.data.loaders.packed import DeviceImages
+
 AXIS, DEVICES = "ranks", "devices"
 REPLICATED, OWN, BATCH = PartitionSpec(), PartitionSpec(AXIS), PartitionSpec((AXIS, DEVICES))
 
@@ -27,6 +29,14 @@ def to_global(mesh: Mesh, specs: Any, arrays: Any) -> Any:
         return jax.tree.map(lambda array: jax.make_array_from_process_local_data(sharding, array), subtree)
 
     return jax.tree.map(put, specs, arrays, is_leaf=_is_spec)
+
+
+def assemble(images: DeviceImages) -> jax.Array:
+    """Return images in the order of their rows, uint8 (*images.order.shape, H, W, 3), where DALI has decoded them."""
+    parts = [jnp.from_dlpack(part) for part in images.decoded]
+    if len(images.rest):
+        parts.append(jax.device_put(images.rest, parts[0].device))
+    return jnp.concatenate(parts)[images.order]
 
 
 def _is_spec(each: Any) -> bool:

@@ -113,7 +113,7 @@ class Trainer:
         )
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
-        arrays = {**batch, **{name: value.on_host() for name, value in images.items()}}
+        arrays: dict[str, Any] = {**batch, **{name: parallel.assemble(value) for name, value in images.items()}}
         masks = {name: arrays[name].astype(self.dtype) for name in self.plan.dropout_masks if name in arrays}
         is_divided = all(len(array) % self.mesh.shape[DEVICES] == 0 for array in arrays.values())
         spec = BATCH if is_divided else OWN
