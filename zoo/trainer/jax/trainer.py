@@ -30,7 +30,9 @@ from zoo.trainer.update import KEYS
 
 # Options of XLA: without the fused multiply-add, which rounds once, and without simplifications, as of a / b / c, a
 # formula has the bits of other frameworks; where no excess digits are kept, every operation in 16 bits is rounded.
-EXACT = {"xla_cpu_max_isa": "AVX", "xla_disable_hlo_passes": "algsimp"}
+# From 0.8 on, fused loops have the multiply-add for any xla_cpu_max_isa; before, unfused ones lack negative padding.
+UNUSED_PASSES = "algsimp,fusion" if jax.__version_info__ >= (0, 8) else "algsimp"
+EXACT = {"xla_cpu_max_isa": "AVX", "xla_disable_hlo_passes": UNUSED_PASSES}
 ROUNDED = {"xla_allow_excess_precision": False}
 
 
@@ -85,7 +87,7 @@ class Trainer:
             (self.state_specs, REPLICATED),
             self.state_specs,
             donate_argnums=0,
-            compiler_options={**EXACT, "xla_disable_hlo_passes": "algsimp,fusion"},  # or jaxlib 0.12 rounds once
+            compiler_options=EXACT,
         )
         self._evaluate = jax.jit(self._evaluation, static_argnames="method", compiler_options=world.compiler_options)
         self._evaluate_frame = jax.jit(self._frame_evaluation, compiler_options=world.compiler_options)
