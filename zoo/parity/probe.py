@@ -15,8 +15,12 @@ from zoo.parity.layouts import is_merged
 from zoo.parity.record import Call, Identity, Record
 from zoo.parity.recording import Recorder
 
-# Orders of axes in which another framework may hold an activation: with channels last, or with the sequence first.
-ORDERS = {3: ((0, 1, 2), (0, 2, 1), (1, 0, 2)), 4: ((0, 1, 2, 3), (0, 3, 1, 2)), 5: ((0, 1, 2, 3, 4), (0, 4, 1, 2, 3))}
+# Orders of axes in which another framework may hold an activation: channels at the other end, or the sequence first.
+ORDERS = {
+    3: ((0, 1, 2), (0, 2, 1), (1, 0, 2)),
+    4: ((0, 1, 2, 3), (0, 3, 1, 2), (0, 2, 3, 1)),
+    5: ((0, 1, 2, 3, 4), (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)),
+}
 GRADIENT = {"in": "din", "out": "dout"}
 
 

@@ -1,6 +1,7 @@
 """zoo/parity/probe.py without a framework."""
 
 import numpy as np
+import pytest
 
 from zoo.parity.probe import Archive, Partner, Probe
 from zoo.parity.record import empty
@@ -17,8 +18,9 @@ def passed(probe, inputs, outputs):
     return found
 
 
-def test_axes_of_one_and_channels_that_are_elsewhere(tmp_path):
-    """One model keeps the axes of a mean, the other one has none, and its channels last; the values are the same."""
+@pytest.mark.parametrize("axes", [(0, 2, 3, 1), (0, 3, 1, 2)])
+def test_axes_of_one_and_channels_that_are_elsewhere(tmp_path, axes):
+    """One model keeps the axes of a mean, the other has none, and its channels at the other end; values are the same."""
     archive, modules, generator = Archive(tmp_path), {"pool": Pool()}, np.random.default_rng(0)
     image, mean = generator.normal(size=(2, 3, 4, 5)), generator.normal(size=(2, 3, 1, 1))
     first, second = empty("torch", "fp64", {}), empty("jax", "fp64", {})
@@ -26,7 +28,7 @@ def test_axes_of_one_and_channels_that_are_elsewhere(tmp_path):
     keys = {("pool", 0): "evaluation/0"}
     partner = Partner(archive, keys, {("pool", 0): ("pool", 0)}, frozenset(keys))
     probe = Probe(modules, second, "evaluation", None, partner)
-    replaced = passed(probe, image.transpose(0, 2, 3, 1) + 1e-9, mean[:, :, 0, 0] + 1e-9)
-    np.testing.assert_array_equal(replaced[0], image.transpose(0, 2, 3, 1))
+    replaced = passed(probe, image.transpose(axes) + 1e-9, mean[:, :, 0, 0] + 1e-9)
+    np.testing.assert_array_equal(replaced[0], image.transpose(axes))
     np.testing.assert_array_equal(replaced[1], mean[:, :, 0, 0])
     assert second.shapes["evaluation/0/in0"] == (2, 3, 4, 5) and second.shapes["evaluation/0/out0"] == (2, 3, 1, 1)
