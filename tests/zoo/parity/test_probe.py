@@ -20,7 +20,7 @@ def passed(probe, inputs, outputs):
 
 @pytest.mark.parametrize("axes", [(0, 2, 3, 1), (0, 3, 1, 2)])
 def test_axes_of_one_and_channels_that_are_elsewhere(tmp_path, axes):
-    """One model keeps the axes of a mean, the other has none, and its channels at the other end; values are the same."""
+    """One model keeps the axes of a mean, the other has none, and channels at the other end; values are the same."""
     archive, modules, generator = Archive(tmp_path), {"pool": Pool()}, np.random.default_rng(0)
     image, mean = generator.normal(size=(2, 3, 4, 5)), generator.normal(size=(2, 3, 1, 1))
     first, second = empty("torch", "fp64", {}), empty("jax", "fp64", {})
