@@ -147,9 +147,8 @@ def write_proofs(job: Job, config: Config, stem: str) -> None:
     batches = proof.batches(job, config.seed)
     precisions = [("fp64", "fp64")] if has_fp64(job) else []
     precisions += [("fp32", "rounded"), *([(job.plan.mode.compute, "mixed")] if job.plan.mode.is_mixed else [])]
-    precisions.sort(
-        key=lambda each: each[0] == job.plan.mode.compute
-    )  # last, since JAX has one type of numbers at once
+    # That of the run comes last: JAX's numbers have 64 bits or not by what the last trainer had.
+    precisions.sort(key=lambda each: each[0] == job.plan.mode.compute)
     for compute, suffix in precisions:
         with crash_noted(stem, f"the proof in {compute}"):
             result = proof.record(job, config, compute, weights, batches)
