@@ -112,7 +112,7 @@ class Search:
                 continue
             own, expected = [after[name] for name in names], [np.asarray(value) for value in reference]
             if not all(close(a, b) for a, b in zip(expected, own)):
-                given = [np.asarray(batch), np.stack([before[name] for name in names])]
+                given = [channels_second(np.asarray(batch), own[0].size), np.stack([before[name] for name in names])]
                 case = Case("", given, {}, np.stack(expected), np.stack(own), True, fit=self.fit)
                 self._note(f"statistic/{module}", facts.explain_by([optimizers.STATISTICS], case, self.framework))
 
@@ -186,6 +186,11 @@ def parts(sources: Sequence[np.ndarray], reference: np.ndarray, own: np.ndarray)
         starts = {0, channels - count} if count < channels else {}
         found += [(slice(None), slice(i, i + count)) for i in starts if i <= differs[0] and differs[-1] < i + count]
     return found
+
+
+def channels_second(batch: np.ndarray, count: int) -> np.ndarray:
+    """Return a batch with its channels, so many, behind the samples; a reference may have them last."""
+    return batch if batch.shape[1] == count else np.moveaxis(batch, -1, 1)
 
 
 def small(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -83,6 +83,12 @@ def test_parts_are_channels_that_may_have_been_concatenated():
     assert search.parts([source], reference, reference[:1]) == [slice(None)]
 
 
+def test_channels_of_a_batch():
+    image = np.zeros((2, 3, 4, 5))
+    assert search.channels_second(image, 3) is image and search.channels_second(image[:, :, 0, 0], 3).shape == (2, 3)
+    assert search.channels_second(image, 5).shape == (2, 5, 3, 4)
+
+
 @pytest.mark.slow
 def test_all_faults_of_a_port_are_found_at_once(tmp_path):
     text = (NETS / "net_torch.py").read_text()
