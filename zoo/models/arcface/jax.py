@@ -32,9 +32,10 @@ class Block(nnx.Module):
         self.prelu = PReLU(prelu_slopes(arch, width))
         self.conv2 = conv3x3(width, width, stride, 1)
         self.bn3 = norm(arch, width)
-        self.downsample: Any = nnx.identity
+        downsample: Any = nnx.identity
         if is_first:
-            self.downsample = nnx.Sequential(conv1x1(inputs, width, stride), norm(arch, width))
+            downsample = nnx.Sequential(conv1x1(inputs, width, stride), norm(arch, width))
+        self.downsample = downsample
 
     def __call__(self, x: Array) -> Array:
         residual = self.prelu(self.bn2(self.conv1(self.bn1(x))))
