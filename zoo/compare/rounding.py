@@ -68,7 +68,12 @@ def excess_rounding(proofs: Records, rounded: Records, finer: Records | None = N
         is_fp32 = any(rounded[title].precision == "fp32" for title in titles)
         if (event.stage, event.part) in STEADY and len(titles) > is_fp32:
             sizes = {title: rounding(proofs[title], rounded[title], event.keys[title]) for title in titles}
-            limits = {title: _value_limit(title, event, sizes, rounded, magnitude) for title in titles}
+            in_fp32 = {
+                title: rounding(proofs[title], finer[title], event.keys[title])
+                for title in titles
+                if finer and title in finer and event.keys[title] in finer[title].shapes
+            }
+            limits = {title: _value_limit(title, event, sizes, rounded, magnitude, in_fp32) for title in titles}
         elif event in gradients:
             units = {title: magnitude * GRADIENT_SHARES[rounded[title].precision][0] for title in titles}
             sizes = {title: units[title] * errors[title][event.name] for title in titles}
@@ -102,14 +107,25 @@ def has_16_bits(array: np.ndarray, precision: str) -> bool:
         return bool((numbers.astype(np.float16) == numbers).all())
 
 
-def _value_limit(title: str, event: Event, sizes: Mapping[str, float], rounded: Records, magnitude: float) -> float:
-    """Return the rounding of a value that is not reported, given that of every framework."""
+def _value_limit(
+    title: str,
+    event: Event,
+    sizes: Mapping[str, float],
+    rounded: Records,
+    magnitude: float,
+    in_fp32: Mapping[str, float],
+) -> float:
+    """Return the rounding of a value that is not reported, given that of every framework; in 16 bits, and in fp32.
+
+    A network that amplifies rounding does so in 16 bits, too, by no more units than in fp32.
+    """
     precision = rounded[title].precision
     if precision == "fp32":
         return EXCESS_FLOOR[precision] * ROUNDING_UNITS[precision] * magnitude + EXCESS * min(sizes.values())
     unit = ROUNDING_UNITS[precision] * magnitude
     peers = [size for each, size in sizes.items() if each != title and rounded[each].precision == precision]
     floor = (LOSS_UNITS if event.part == "loss" else EXCESS_FLOOR[precision]) * unit
+    floor = max(floor, in_fp32.get(title, 0.0) * ROUNDING_UNITS[precision] / ROUNDING_UNITS["fp32"])
     return min(floor, PAIR_UNITS * unit + PAIR_EXCESS * max(peers)) if peers and event.stage == "training" else floor
 
 

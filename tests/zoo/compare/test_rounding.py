@@ -185,6 +185,20 @@ def test_outputs_that_are_rounded_by_more_than_in_another_framework(right):
     assert [d.apart for d in found] == [("torch",)] and found[0].event.name == "stage.bn"
 
 
+@pytest.mark.parametrize("units_in_fp32, is_found", [(0, True), (100, False)])
+def test_outputs_of_a_network_that_amplifies_rounding(units_in_fp32, is_found, right):
+    fp64, fp32 = right
+
+    def moved(units):
+        return lambda title, key, x: x + key.startswith("training/3/out") * units * np.abs(x).max()
+
+    for title, record in fp32.items():
+        in_fp32 = {key: moved(units_in_fp32 * 2.0**-23)(title, key, x) for key, x in record.excerpts.items()}
+        fp32 = {**fp32, title: record._replace(excerpts=in_fp32)}
+    mixed = in_16_bits(fp64, moved(50 * 2.0**-10))
+    assert any(d.is_beyond for d in excess_rounding(fp64, mixed, fp32)) == is_found
+
+
 def test_a_framework_that_computes_in_another_type(right):
     fp64, fp32 = right
     mixed = in_16_bits(fp64, lambda title, key, values: values)
