@@ -40,6 +40,7 @@ EXTRAS = {  # package -> the extra that installs it
     "mindspore": "mindspore",
     "jax": "jax",
     "flax": "jax",
+    "optax": "jax",
     "onnxruntime": "onnx",
     "onnx": "export",
     "pynvml": "gpu",
