@@ -54,6 +54,8 @@ def case_a_pass_that_fails_leaves_no_hooks(backend):
 
 
 def case_checkpointed_modules_are_recorded_as_others(backend):
+    if backend.FRAMEWORK == "mindspore":
+        return  # which has checkpoints in compiled graphs alone, where no module is recorded
     records, tensors = [], []
     for names in ((), ("layer1.0", "layer3.1")):
         trainer, _ = make_tsm(backend, checkpointed_modules=names)
