@@ -163,6 +163,7 @@ def test_columns_name_what_would_be_the_same_without(tmp_path):
         ("NVIDIA H200", "fp64", 67, "fp64"),
         ("Ascend910A", "fp16", 256, "fp16"),
         ("AMD EPYC 7763", "fp32", None, None),
+        ("8 x NVIDIA H100 80GB HBM3", "bf16", None, None),
         ("Tesla V100-SXM2-16GB", "bf16", None, None),
         ("NVIDIA RTX 3090 Ti", "fp16", None, None),
         ("Ascend910B3", "fp16", None, None),

@@ -93,6 +93,6 @@ def memory(name: str) -> int | None:
 
 
 def _find(name: str | None) -> tuple[Peaks, tuple[int, ...]] | None:
-    return next(
-        ((peaks, sizes) for pattern, peaks, sizes in DEVICES if name and re.search(pattern, name, re.IGNORECASE)), None
-    )
+    if name is None or re.match(r"\d+ x ", name):  # several devices of one process, which counts as one card
+        return None
+    return next(((peaks, sizes) for pattern, peaks, sizes in DEVICES if re.search(pattern, name, re.IGNORECASE)), None)
