@@ -18,6 +18,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core per worker of pytest-x
 instructions = os.environ.get("ATEN_CPU_CAPABILITY", "native")
 cache_folder = f"zoo-inductor-{os.getuid()}-{sys.version_info.minor}-{instructions}"
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), cache_folder))
+# XLA compiles the programs of the demo models for a minute each; whoever runs the tests keeps them, as inductor's.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"zoo-xla-{os.getuid()}"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 # No example fails because the machine is busy.
 hypothesis.settings.register_profile(
     "any speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
