@@ -39,7 +39,8 @@ CLIP_SHARE = 0.5  # of the gradient's norm: the limit of the additional update t
 DECAYED_SHARE = 0.5  # of a weight that decay takes in the additional update whose rounding hides nothing
 LARGE_LR = 10.0  # of that update in a recipe without decay
 VARIATION = 0.1  # of the elements of initial weights that are all the same
-NEARBY = 2.0**-16  # part by which weights differ at which gradients show what kinks of activations make of rounding
+# Part by which weights differ at which gradients show what kinks of activations make of rounding.
+NEARBY = {"fp32": 2.0**-16, "fp16": 2.0**-10, "bf16": 2.0**-7}
 LARGE = "update at a large rate"  # title of an additional update
 LARGE_NUMBER = 10**6  # of that update: behind the warm-up of moving averages
 SCALE = 2.0**10  # loss scale of updates that would have none: no bit changes unless it is forgotten somewhere
@@ -87,7 +88,8 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
         result.settings["loss_terms"] = causes.loss_terms(output, batches[0]["label"])
     initial = with_averages(first, job.plan)
     result.settings["without_gradient"] = _without_gradient(trainer, initial, device_batches, lr)
-    nearby = _nearby_gradients(trainer, weights, device_batches[:accumulate], lr)
+    precisions = [each for each in NEARBY if compute == "fp32" and each in ("fp32", job.plan.mode.compute)]
+    nearby = {each: _nearby_gradients(trainer, weights, device_batches[:accumulate], lr, each) for each in precisions}
     gradients: Tensors = {}
     for number in range(UPDATES):
         micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
@@ -95,7 +97,10 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
             _reload(trainer, micro_batches, lr, number)
         add_update(result, job, trainer, micro_batches, lr, number)
         gradients = gradients or {name: np.array(gradient) for name, gradient in trainer.gradients().items()}
-    result.settings["spread"] = {name: _distance(other, gradients[name]) for name, other in nearby.items()}
+    result.settings["spread"] = {
+        precision: {name: _distance(other, gradients[name]) for name, other in others.items()}
+        for precision, others in nearby.items()
+    }
     name = job.plan.fields[0].name  # predicted directly after an update: the model has to leave training mode itself
     result.add("prediction", trainer.predict({name: device_batches[0][name]}))
     if job.plan.ema:
@@ -198,13 +203,11 @@ def _without_gradient(
 
 
 def _nearby_gradients(
-    trainer: Any, weights: Tensors, micro_batches: Sequence[DeviceBatch], lr: float
-) -> dict[str, np.ndarray]:
-    """Return the gradients at weights that differ by NEARBY, in fp32 alone; the trainer gets its state back."""
-    if trainer.mode.compute != "fp32":
-        return {}
+    trainer: Any, weights: Tensors, micro_batches: Sequence[DeviceBatch], lr: float, precision: str
+) -> Tensors:
+    """Return the gradients at weights that differ by NEARBY of a precision; the trainer gets its state back."""
     state = {key: np.array(value) for key, value in trainer.state_dict().items()}
-    factors = {name: noise(name, value.shape, NEARBY) for name, value in weights.items()}
+    factors = {name: noise(name, value.shape, NEARBY[precision]) for name, value in weights.items()}
     trainer.load_state_dict(
         {name: value + (factors[name] * value).astype(value.dtype) for name, value in weights.items()}
     )

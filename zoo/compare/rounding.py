@@ -154,7 +154,7 @@ def _gradient_errors(
             event.name: np.abs(_deviations(proofs[title], finer[title], event.keys[title])) for event in gradients
         }
     usual = float(np.median([distance for _, distance in in_fp32.values()])) if in_fp32 else 0.0
-    spreads = _spreads(gradients, proofs[title], rounded[title], title)
+    spreads = _spreads(gradients, proofs[title], rounded[title], finer.get(title, rounded[title]), title)
     for event in gradients:
         limits, key = np.array(GRADIENT_SHARES[precision]), event.keys[title]
         part = _part_along(proofs[title].get(key))
@@ -185,13 +185,15 @@ def _gradient_errors(
     return {name: float(np.max([*both, common[kinds[name]], apart.get(name, 0.0)])) for name, both in found.items()}
 
 
-def _spreads(gradients: Sequence[Event], proof: Record, rounded: Record, title: str) -> dict[str, float]:
-    """Return how far rounding in fp32 moves each gradient, by kinks of activations that it crosses.
+def _spreads(
+    gradients: Sequence[Event], proof: Record, rounded: Record, finer: Record, title: str
+) -> dict[str, float]:
+    """Return how far rounding moves each gradient, by kinks of activations that it crosses.
 
     That is as far as at nearby weights, times the part of it by which three quarters of the gradients differ from fp64:
     a fault moves those alone that the backward pass computes after it.
     """
-    spread = rounded.settings.get("spread", {})
+    spread = finer.settings.get("spread", {}).get(rounded.precision, {})
     distances = {event.name: _deviations(proof, rounded, event.keys[title])[1] for event in gradients}
     parts = [distance / spread[name] for name, distance in distances.items() if spread.get(name)]
     scale = SPREADS * min(1.0, float(np.percentile(parts, 25))) if parts else 0.0
