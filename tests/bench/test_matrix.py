@@ -285,10 +285,13 @@ def test_arguments_of_a_wrong_form(bench, capsys, words):
     assert words[0] in capsys.readouterr().err
 
 
-def test_a_dry_run_starts_nothing(bench, capsys, tmp_path):
+def test_a_dry_run_checks_each_case_and_names_what_cannot_run(bench, capsys, tmp_path):
     run, fake = bench
+    fake.failures = {"paddle": "fp16 is refused"}
     assert run(*MATRIX, "--dry-run") == 0
-    assert "8 of 8 cases" in capsys.readouterr().out and not fake.started and not (tmp_path / "m").exists()
+    out = capsys.readouterr().out
+    assert "4 of 8 cases" in out and out.count("fp16 is refused") == 4 + 1 and not (tmp_path / "m").exists()
+    assert len(fake.started) == 8 and all("--check-only" in words for words, _, _ in fake.commands)
 
 
 @pytest.mark.slow

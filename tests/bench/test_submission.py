@@ -462,11 +462,25 @@ def test_every_mutation_is_named(name, copied_tree):
     assert any(message in line for line in found), found
 
 
-def test_a_demo_needs_no_target(copied_tree):
-    (copied_tree / "DEMO.md").write_text("# A demo, not a submission\n")
-    without_line(LOG, "target_quality_time")(copied_tree)
-    field("hardware_name", "not recorded")(copied_tree)
-    assert check(str(copied_tree)) == []
+def test_a_demo_is_checked_like_a_submission_and_is_none(tmp_path):
+    hosts = [{**CPU, "storage_type": None}]
+    changes = {"data": "motion", "protocol": "motion/8x1x1@32", "hosts": hosts}
+    plan = planned({2: write_run(tmp_path / "run", events(2, accuracies=(0.2,), changes=changes, seconds=60))}, {"submitter": "A"})
+    assert f"GPUx2.log ({tmp_path / 'run'}): AI-Rank compares runs with 1, 8 and 32 cards" in plan.missing
+    tree.write(str(tmp_path / "tree"), plan.files)
+    found = check(str(tmp_path / "tree"))
+    for what in (
+        "DEMO.md: marked as a demo",
+        "field host_storage_type",
+        "log/GPUx2.log: no target_quality_time: best accuracy 0.2, AI-Rank's target is 0.711",
+        "log/GPUx2.log: AI-Rank compares runs with 1, 8 and 32 cards",
+    ):
+        assert any(what in line for line in found), (what, found)
+
+
+def test_a_system_without_accelerators(copied_tree):
+    field("accelerators_per_node", 0)(copied_tree)
+    assert check(str(copied_tree)) == [f"{SYSTEM}: 0 accelerators, but a log of 32 cards"]
 
 
 def test_other_folders(tmp_path):

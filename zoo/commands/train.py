@@ -139,6 +139,11 @@ def parser() -> program.Parser:
         metavar="WORLDS",
         help="show batch, learning rate and lengths for 8, 4x8 (hosts x processes) or 1,8,4x8 processes, and stop",
     )
+    add(
+        "--check-only",
+        action="store_true",
+        help="check data, device, precision, model, weights and lengths as the run does, write nothing, and stop",
+    )
     add("--print-config", action="store_true", help="show the resolved recipe with the origin of each value, and stop")
     add(
         "--explain",
@@ -207,6 +212,7 @@ def read(arguments: argparse.Namespace) -> Request:
     if window and resolved.config.train.profile:
         raise UserError("--speed: times updates, and train.profile slows them; leave one of them out")
     return resolved._replace(
+        check_only=arguments.check_only,
         max_steps=arguments.max_steps,
         until_target=arguments.until_target,
         track=track,

@@ -82,6 +82,7 @@ class Request(NamedTuple):
     changed: list[str]  # what differs from the recipe that the run to continue began with
     notes: list[str]  # what the recipe takes from its weights
     eval_only: bool = False
+    check_only: bool = False  # stop before the first update, after all that may refuse the run
     max_steps: int | None = None  # stop after this many updates
     until_target: bool = False  # stop at the evaluation that reaches the target
     speed: Window | None = None  # time these updates and do nothing else

@@ -115,7 +115,7 @@ def _open(request: Request, job: Job, data_state: DataState, kept: dict[str, Any
     path: str | None = None
     journal: Journal = Journal(None, [])
     viewers: list[Viewer] = []
-    if is_root and not request.eval_only:  # after all that may refuse the run
+    if is_root and not request.eval_only and not request.check_only:  # after all that may refuse the run
         path, journal, viewers = _open_folder(request, job, console, lock)
     output = Output(console, path, journal, Visualizer(job, cfg, viewers))
     readers = Readers(loader_plan, decoder, evaluations)

@@ -6,9 +6,11 @@ from zoo.run.start import start
 
 
 def execute(request: Request) -> Run:
-    """Train, evaluate or time, as requested; return the run, which is closed."""
+    """Train, evaluate, time or only start, as requested; return the run, which is closed."""
     with start(request) as run:
-        if request.eval_only:
+        if request.check_only:
+            run.output.console.print("checked: the run can start here; nothing was written")
+        elif request.eval_only:
             run.evaluate_only()
         elif request.speed:
             from zoo.run import speed  # which a training does without

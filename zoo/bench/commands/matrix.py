@@ -104,7 +104,7 @@ def parser() -> program.Parser:
         help="compare with the speed runs below this folder or, if it is a checkout, with this code, run in turns",
     )
     add("--margin", type=fraction, default=0.03, metavar="X", help="slowdown that matters; default 0.03")
-    add("--dry-run", action="store_true", help="show the matrix and what cannot be run, and stop")
+    add("--dry-run", action="store_true", help="start each case up to its first update, name what cannot run, and stop")
     return parser
 
 
@@ -139,6 +139,8 @@ def run_matrix(arguments: argparse.Namespace) -> int:
         resolve(recipes[0], arguments.frameworks[0], precision, arguments.override)
     cases = expand(arguments, recipes, variants)
     skipped = impossible(cases, max(1, len(arguments.hosts)))
+    if arguments.dry_run:
+        skipped |= rounds.refused(arguments, [case for case in cases if case not in skipped])
     announce(cases, skipped, arguments)
     if arguments.dry_run:
         return 0

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,6 +53,21 @@ def find_batches(matrix: Matrix, cases: Sequence[Case]) -> list[Case]:
         if not batch and not matrix.target.failure(case):
             matrix.target.add("failure", case, reason=f"{OUT_OF_MEMORY} even with a batch of 1")
     return list(result.values())
+
+
+def refused(options: argparse.Namespace, cases: Sequence[Case]) -> dict[Case, str]:
+    """Return why cases would not start here: each one starts as its runs do, and stops before its first update."""
+    found = {}
+    window = ["--drop", str(options.drop), "--count", str(options.count), "--check-only"]
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases:
+            print(f"check: {case} ... ", end="", flush=True)
+            sized = case._replace(batch=case.batch or config_of(case, options.override).train.batch)
+            reason = _start(options, sized, sized.stem(Path(folder), "check"), window)
+            print(reason or "starts", flush=True)
+            if reason:
+                found[case] = reason
+    return found
 
 
 def run_all(matrix: Matrix, cases: Sequence[Case]) -> Done:
@@ -111,14 +127,15 @@ def _due(matrix: Matrix, cases: Sequence[Case], done: Done, number: int) -> list
 
 def _run(matrix: Matrix, group: Sequence[Case], number: int) -> dict[Case, Run | None]:
     """Make the run of a case, or those of its variants at the same time, in turns; None if it failed."""
-    load, start = process.check_load(matrix.options.busy), time.monotonic()
+    options = matrix.options
+    load, start = process.check_load(options.busy), time.monotonic()
     in_turns = len(group) > 1
     title = f"{group[0].group}, {len(group)} variants in turns ... \n" if in_turns else f"{group[0]} ... "
     print(f"round {number}: {title}", end="", flush=True)
-    window = ["--drop", str(matrix.options.drop), "--count", str(matrix.options.count)]
+    window = ["--drop", str(options.drop), "--count", str(options.count)]
     with TurnGiver() as giver, ThreadPoolExecutor(len(group)) as pool:
         words = [*window, "--turns", giver.path] if in_turns else window
-        futures = [pool.submit(_start, matrix, case, case.stem(matrix.target.path, number), words) for case in group]
+        futures = [pool.submit(_start, options, case, case.stem(matrix.target.path, number), words) for case in group]
         if in_turns:
             giver.serve(lambda: sum(not future.done() for future in futures))
     found: dict[Case, Run | None] = {}
@@ -150,10 +167,11 @@ def _read(matrix: Matrix, case: Case, number: int) -> Run | None:
     return run if run.state == COMPLETE and run.values.step_ms else None
 
 
-def _start(matrix: Matrix, case: Case, stem: Path, window: Sequence[str], memory: int | None = None) -> str | None:
+def _start(
+    options: argparse.Namespace, case: Case, stem: Path, window: Sequence[str], memory: int | None = None
+) -> str | None:
     """Run a case; return why it failed. memory: bytes that its processes may have together."""
     clear(stem)
-    options = matrix.options
     launch = [*options.launch]
     if case.world.hosts > 1:
         launch += ["--hosts", ",".join(options.hosts[: case.world.hosts])]
@@ -175,7 +193,7 @@ def _largest(matrix: Matrix, case: Case) -> int:
         trial = case._replace(batch=batch)
         stem = trial.stem(matrix.target.path, TRIAL)
         print(f"trial: {trial} ... ", end="", flush=True)
-        failure = _start(matrix, trial, stem, TRIAL_WINDOW, memory)
+        failure = _start(matrix.options, trial, stem, TRIAL_WINDOW, memory)
         clear(stem)  # it is no run of the matrix
         print(failure or "fits", flush=True)
         if failure and failure != OUT_OF_MEMORY:

@@ -37,24 +37,25 @@ class Model(NamedTuple):
 
 
 def check(tree: str) -> list[str]:
-    root, lines = _root(tree), []
-    is_demo = (root / DEMO_FILE).is_file()
+    """List the problems of a tree; a demo is one."""
+    root = _root(tree)
+    lines = [f"{DEMO_FILE}: marked as a demo, which cannot be submitted"] if (root / DEMO_FILE).is_file() else []
     files = sorted(root.glob(f"*/*/{rules.SYSTEM_FILE}"))
     if not files:
-        return [f"{tree}: no submitter/system/{rules.SYSTEM_FILE} in it"]
+        return [*lines, f"{tree}: no submitter/system/{rules.SYSTEM_FILE} in it"]
     for file in files:
         with parsing(f"{file}: no JSON"):
             fields = regular.load_json(str(file))
-        found = rules.problems(fields, is_demo) if isinstance(fields, dict) else ["no object"]
+        found = rules.problems(fields) if isinstance(fields, dict) else ["no object"]
         models = [read_model(folder) for folder in sorted(file.parent.iterdir()) if folder.is_dir()]
         cards = max((count for model in models for count in model.logs), default=0)
-        if not found and not is_demo:
+        if not found:
             present = fields["accelerators_per_node"] * fields["number_of_nodes"]
             found += [f"{present} accelerators, but a log of {cards} cards"] if present < cards else []
         lines += [f"{file.relative_to(root)}: {text}" for text in found]
         lines += [] if models else [f"{file.parent.relative_to(root)}: no folder of a model in it"]
         for model in models:
-            lines += [f"{model.path.relative_to(root)}/{text}" for text in _problems(model, is_demo)]
+            lines += [f"{model.path.relative_to(root)}/{text}" for text in _problems(model)]
     return lines
 
 
@@ -62,21 +63,21 @@ def read_model(path: Path) -> Model:
     """Read the folder of a model; what is not there is None."""
     note, page = _text(path / "data" / rules.README), _text(path / "code" / rules.README)
     samples, warmup, checksum = SAMPLES.search(note), WARMUP.search(page), rules.CHECKSUM.search(note)
-    logs = {cards: path / "log" / rules.log_name(cards) for cards in rules.CARDS}
+    files = {rules.cards_of(file.name): file for file in (path / "log").glob("*.log")}
     return Model(
         path,
-        {cards: parse(_text(file).splitlines()) for cards, file in logs.items() if file.is_file()},
+        {cards: parse(_text(file).splitlines()) for cards, file in sorted(files.items()) if cards},
         int(samples[1]) if samples else None,
         int(warmup[1]) if warmup else 0,
         checksum[0].lower() if checksum else None,
     )
 
 
-def _problems(model: Model, is_demo: bool) -> list[str]:
+def _problems(model: Model) -> list[str]:
     """List the problems of the folder of a model; every line begins with a path in it."""
     lines = [f"{name}: the folder is missing" for name in rules.FOLDERS if not (model.path / name).is_dir()]
-    target = None if is_demo else model.target
-    if target is None and not is_demo:
+    target = model.target
+    if target is None:
         lines.append(f"code: AI-Rank lists no model of the name {model.path.name}")
     if not _text(model.path / "code" / rules.README):
         lines.append(f"code/{rules.README}: is missing")
@@ -90,8 +91,10 @@ def _problems(model: Model, is_demo: bool) -> list[str]:
             lines.append(f"log/{names[many]}: the same file as {names[few]}")
     for cards, log in model.logs.items():
         found = deviations(log, target, model.samples, model.warmup)
-        if log.kind == "training" and not is_demo and log.first("target_quality_time") is None:
-            found.append(f"no target_quality_time; AI-Rank's target is {target}")
+        if log.kind == "training" and log.first("target_quality_time") is None:
+            best = measure(log, target, model.samples, model.warmup)["best"]
+            found.append(f"no target_quality_time: best accuracy {best}, AI-Rank's target is {target or 'unknown'}")
+        found += [] if cards in rules.CARDS else [rules.OTHER_CARDS]
         load = log.first("load_data")
         if load and load.text and model.checksum and load.text.lower() != model.checksum:
             found.append(f"the checksum {load.text} is not that of the data note")

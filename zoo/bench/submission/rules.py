@@ -10,6 +10,7 @@ from zoo.logs.journal import Event
 
 FOLDERS = ("code", "data", "log")  # of a model
 CARDS = (1, 8, 32)
+OTHER_CARDS = "AI-Rank compares runs with 1, 8 and 32 cards"
 MAX_CARDS_PER_NODE = 8
 SYSTEM_FILE, README = "system_information.json", "README.md"
 CHECKSUM = re.compile(r"\b[0-9a-fA-F]{32,128}\b")
@@ -100,6 +101,12 @@ def find(folder: str) -> Listed | None:
 
 def log_name(cards: int) -> str:
     return f"GPUx{cards}.log"
+
+
+def cards_of(name: str) -> int:
+    """Return the number of cards of a log by its name; 0 of another file."""
+    match = re.fullmatch(r"GPUx([1-9]\d{0,4})\.log", name)
+    return int(match[1]) if match else 0
 
 
 def nodes(cards: int) -> int:

@@ -139,6 +139,7 @@ def _cards(run: Run, cards: int) -> list[str]:
     of_hosts, lines = accelerators(run.begin["hosts"]), []
     if run.cards != cards:
         lines.append(f"the run had {run.cards} processes, not {cards}")
+    lines += [] if cards in rules.CARDS else [rules.OTHER_CARDS]
     devices = [name for names in of_hosts for name in names]
     if len(devices) < run.cards:
         lines.append(f"the run used {len(devices)} GPUs or NPUs for {run.cards} processes")
