@@ -465,7 +465,9 @@ def test_every_mutation_is_named(name, copied_tree):
 def test_a_demo_is_checked_like_a_submission_and_is_none(tmp_path):
     hosts = [{**CPU, "storage_type": None}]
     changes = {"data": "motion", "protocol": "motion/8x1x1@32", "hosts": hosts}
-    plan = planned({2: write_run(tmp_path / "run", events(2, accuracies=(0.2,), changes=changes, seconds=60))}, {"submitter": "A"})
+    plan = planned(
+        {2: write_run(tmp_path / "run", events(2, accuracies=(0.2,), changes=changes, seconds=60))}, {"submitter": "A"}
+    )
     assert f"GPUx2.log ({tmp_path / 'run'}): AI-Rank compares runs with 1, 8 and 32 cards" in plan.missing
     tree.write(str(tmp_path / "tree"), plan.files)
     found = check(str(tmp_path / "tree"))

@@ -119,7 +119,9 @@ def parser() -> program.Parser:
 
     one = command("submit", submit_command, "write the tree of a submission", SUBMIT_EPILOG)
     one.add_argument("--out", metavar="TREE", required=True, help="new folder")
-    one.add_argument("--runs", metavar="CARDS=RUN", nargs="+", required=True, help="runs with 1, 8 and 32 cards; of a demo, with any")
+    one.add_argument(
+        "--runs", metavar="CARDS=RUN", nargs="+", required=True, help="runs with 1, 8 and 32 cards; of a demo, with any"
+    )
     one.add_argument("--demo", action="store_true", help="write what is incomplete too, marked as a demo")
     group = one.add_argument_group("fields of system_information.json")
     for name, example in rules.FIELDS.items():
