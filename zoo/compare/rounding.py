@@ -60,7 +60,8 @@ def excess_rounding(proofs: Records, rounded: Records, finer: Records | None = N
     gradients = [event for event in order if (event.stage, event.part) == ("update 1", "gradient")]
     largest_gradient = max((magnitude_of(proofs, event) for event in gradients), default=0.0)
     gradients = [event for event in gradients if magnitude_of(proofs, event) > NO_GRADIENT * largest_gradient]
-    errors = {title: _gradient_errors(title, gradients, proofs, rounded, finer or rounded) for title in rounded}
+    spreads = {title: _spreads(title, gradients, proofs, rounded, finer or rounded) for title in rounded}
+    errors = {title: _gradient_errors(title, gradients, proofs, rounded, spreads) for title in rounded}
     for event in order:
         titles = [title for title in event.keys if proofs[title].precision == "fp64"]
         if event.stage == ACCUMULATED:
@@ -140,7 +141,11 @@ def _gradient_limit(title: str, sizes: Mapping[str, float], units: Mapping[str, 
 
 
 def _gradient_errors(
-    title: str, gradients: Sequence[Event], proofs: Records, rounded: Records, finer: Records
+    title: str,
+    gradients: Sequence[Event],
+    proofs: Records,
+    rounded: Records,
+    spreads: Mapping[str, Mapping[str, float]],
 ) -> dict[str, float]:
     """Return by which multiple of what rounding explains each gradient of a framework differs from that in fp64.
 
@@ -148,11 +153,9 @@ def _gradient_errors(
     few numbers, it may all lie along them.
     """
     precision, found, along, apart = rounded[title].precision, {}, {}, {}
-    gradients = [event for event in gradients if title in event.keys]
-    spreads = _spreads(gradients, proofs[title], rounded[title], finer[title], title)
-    for event in gradients:
+    for event in (event for event in gradients if title in event.keys):
         key = event.keys[title]
-        spread, part = spreads.get(event.name, 0.0), _part_along(proofs[title].get(key))
+        spread, part = spreads[title].get(event.name, 0.0), _part_along(proofs[title].get(key))
         safety = SINGLE_SAFETY if math.prod(proofs[title].shapes[key]) == 1 else 1.0
         peers = [each for each in event.keys if each != title and precision == rounded[each].precision != "fp32"]
         shares = safety * np.array(GRADIENT_SHARES[precision]) * (COMMON_ROUNDING if peers else 1.0)
@@ -161,11 +164,11 @@ def _gradient_errors(
         deviations = _deviations(proofs[title], rounded[title], key)
         along[event.name] = float(deviations[0] / np.clip(part * spread, shares[0], COMMON_ROUNDING * shares[0]))
         found[event.name] = np.abs(deviations / limits)
-        if peers:
-            both = math.sqrt(2) * spread  # of two roundings
-            limits = np.maximum(safety * np.array(PAIR_SHARES[precision]), (part * both, both))
-            pairs = [np.abs(_deviations(proofs[title], rounded[title], key, rounded[peer])) for peer in peers]
-            apart[event.name] = min(float((pair / limits).max()) for pair in pairs)
+        for peer in peers:
+            of_both = math.hypot(spread, spreads[peer].get(event.name, 0.0))
+            limits = np.maximum(safety * np.array(PAIR_SHARES[precision]), (part * of_both, of_both))
+            pair = _deviations(proofs[title], rounded[title], key, rounded[peer])
+            apart[event.name] = min(apart.get(event.name, math.inf), float(np.abs(pair / limits).max()))
     kinds = {name: len(proofs[title].shapes[f"update 1/gradient/{name}"]) > 1 for name in found}
     common = {}
     for kind in set(kinds.values()):
@@ -174,16 +177,20 @@ def _gradient_errors(
     return {name: float(np.max([*both, common[kinds[name]], apart.get(name, 0.0)])) for name, both in found.items()}
 
 
-def _spreads(gradients: Sequence[Event], proof: Record, rounded: Record, finer: Record, title: str) -> dict[str, float]:
+def _spreads(
+    title: str, gradients: Sequence[Event], proofs: Records, rounded: Records, finer: Records
+) -> dict[str, float]:
     """Return how far rounding moves each gradient, by kinks of activations that it crosses.
 
     That is as far as at nearby weights, times the part of it by which three quarters of the gradients differ from fp64:
     a fault moves those alone that the backward pass computes after it.
     """
-    spread = finer.settings.get("spread", {}).get(rounded.precision, {})
-    distances = {event.name: _deviations(proof, rounded, event.keys[title])[1] for event in gradients}
+    precision = rounded[title].precision
+    spread = finer[title].settings.get("spread", {}).get(precision, {})
+    keys = {event.name: event.keys[title] for event in gradients if title in event.keys}
+    distances = {name: _deviations(proofs[title], rounded[title], key)[1] for name, key in keys.items()}
     parts = [distance / spread[name] for name, distance in distances.items() if spread.get(name)]
-    scale = SPREADS[rounded.precision] * min(1.0, float(np.percentile(parts, 25))) if parts else 0.0
+    scale = SPREADS[precision] * min(1.0, float(np.percentile(parts, 25))) if parts else 0.0
     return {name: scale * size for name, size in spread.items()}
 
 
