@@ -39,6 +39,8 @@ COMMANDS = {
     "bench estimate": ("zoo.bench.estimate", "operations and memory of a recipe, without running it"),
     "bench profile": ("zoo.bench.commands.profile", "time of each operator of an update"),
     "runs": ("zoo.bench.commands.runs", "list runs and compare them"),
+    "publish": ("zoo.bench.commands.publish", "write the records of runs to one file"),
+    "verify": ("zoo.bench.commands.verify", "recompute the numbers of such a file"),
     "report": ("zoo.bench.commands.report", "tables and plots of runs and logs"),
     "airank": ("zoo.bench.commands.airank", "submissions to AI-Rank, and logs for MLPerf"),
     "airank log": ("zoo.bench.airank_log", "check logs against AI-Rank's rules"),

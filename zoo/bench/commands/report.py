@@ -2,11 +2,13 @@
 
 import argparse
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import program
+from zoo.bench import bundle
 from zoo.bench.options import count, fraction, positive
 from zoo.bench.report import logs, plots, results, runs, tables
 from zoo.bench.report.plots import Plot
@@ -20,8 +22,9 @@ from zoo.table import table as lines_of
 from zoo.templates import render
 
 EPILOG = """\
-A PATH is a run's folder, a folder above runs (such as a benchmark matrix), or an AI-Rank log of another project,
-whose model, framework, cards and precision are read from its name: pytorch/tsm/log/GPUx8_AMP.log.
+A PATH is a run's folder, a folder above runs (such as a benchmark matrix), a bundle of zoo publish, which is verified
+first, or an AI-Rank log of another project, whose model, framework, cards and precision are read from its name:
+pytorch/tsm/log/GPUx8_AMP.log.
 docs/benchmarking.md defines the numbers.
 
 examples
@@ -32,7 +35,7 @@ examples
 
 Exit codes: 0 reported, 2 an error to fix on your side, results that cannot be compared among them."""
 TEMPLATE = Path(runs.__file__).with_name("page.html")
-WANTED = "; give the folder of a run, a folder above runs, or an AI-Rank log"
+WANTED = "; give the folder of a run, a folder above runs, a bundle, or an AI-Rank log"
 MAX_VALUES = 6  # of one kind of facts that are listed
 
 
@@ -142,7 +145,7 @@ def write(path: str, text: str) -> None:
 def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
-    add("paths", nargs="+", metavar="PATH", help="folder of a run, folder above runs, or AI-Rank log")
+    add("paths", nargs="+", metavar="PATH", help="folder of a run, folder above runs, bundle, or AI-Rank log")
     add_json_argument(parser)
     add("--csv", metavar="DIR", help="write a file for each table, with full precision")
     add(
@@ -170,11 +173,23 @@ def read(paths: Sequence[str], target: float | None, samples: int | None) -> lis
                 raise UserError(f"{path} holds no run: no events.jsonl in it or below it")
             for folder in folders:
                 found.setdefault(os.path.realpath(folder), runs.read(folder))
+        elif path.endswith(".zip") and os.path.isfile(path):
+            found |= _of_bundle(path)
         elif os.path.isfile(path):
             found.setdefault(os.path.realpath(path), logs.read(path, target, samples))
         else:
             raise UserError(f"{path} does not exist{similar_path(path) or WANTED}")
     return list(found.values())
+
+
+def _of_bundle(path: str) -> dict[str, Run]:
+    """Return the runs of a bundle by their path in it. Raises UserError if it does not verify."""
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = bundle.unpack(path, folder)
+        for problem in bundle.verify(manifest, Path(folder)):
+            raise UserError(f"{path}: {problem}; see zoo verify {path}")
+        names = {f"{path}/{name}": os.path.join(folder, name) for name in manifest["runs"]}
+        return {name: runs.read(each)._replace(path=name) for name, each in names.items()}
 
 
 def _models(found: Sequence[Run], measured: Sequence[Result]) -> list[str | None]:
