@@ -38,6 +38,7 @@ COMMANDS = {
     "bench matrix": ("zoo.bench.commands.matrix", "time recipes, frameworks and precisions in turn"),
     "bench estimate": ("zoo.bench.estimate", "operations and memory of a recipe, without running it"),
     "bench profile": ("zoo.bench.commands.profile", "time of each operator of an update"),
+    "reproduce": ("zoo.bench.commands.reproduce", "repeat a published speed report, and compare with it"),
     "runs": ("zoo.bench.commands.runs", "list runs and compare them"),
     "publish": ("zoo.bench.commands.publish", "write the records of runs to one file"),
     "verify": ("zoo.bench.commands.verify", "recompute the numbers of such a file"),

@@ -1,0 +1,68 @@
+"""zoo reproduce: the commands that repeat the rows of the published reports, and the comparison with a row."""
+
+import csv
+import json
+
+import pytest
+
+from evidence.scale import published
+from zoo import cli
+from zoo.bench.commands import reproduce
+from zoo.commands import train
+
+
+def rows():
+    with open(reproduce.REPORTS, encoding="utf-8", newline="") as file:
+        return [reproduce.Row(**row) for row in csv.DictReader(file)]
+
+
+def test_the_rows_are_those_of_the_evidence():
+    """What predicts throughput was held against the same numbers, but for those of a recipe's first row."""
+    known = {speed for table in published.tables("report") for speed in table.rows.values()}
+    assert known - {float(row.samples_per_s) for row in rows()} == set()
+    assert {float(row.samples_per_s) for row in rows()} - known == {1380.045, 2545.3}  # one row alone; an artefact
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row.recipe}-{row.precision}-{row.world}")
+def test_the_steps_of_every_row_are_commands_that_are_understood(row):
+    arguments = reproduce.parser().parse_args([row.recipe, "-n", "3", "-o", "data.workers=2"])
+    _, plan, estimate, matrix = reproduce.steps(row, arguments, "out")
+    request = train.read(train.parse(plan[1:]))
+    assert (request.config.train.precision, str(request.config.train.batch)) == (row.precision, row.batch)
+    assert request.config.data.workers == 2 and plan[-1] == row.world == estimate[-1]
+    for option, value in (("--worlds", row.world), ("--precisions", row.precision), ("--batches", row.batch)):
+        assert matrix[matrix.index(option) + 1] == value
+    assert cli.main([*matrix, "--repeats", "3", "--dry-run", "--frameworks", "none"]) == 2  # the last option counts
+
+
+def test_the_small_steps_are_those_of_the_demo():
+    arguments = reproduce.parser().parse_args(["tsm_paddle_airank", "--small"])
+    for step in reproduce.steps(rows()[1], arguments, "out"):
+        assert step[step.index("-c") + 1] == "tsm_demo"
+
+
+def test_the_comparison_has_an_interval(tmp_path):
+    case = {"median": 82.0, "low": 80.0, "high": 84.0}
+    (tmp_path / "results.json").write_text(json.dumps({"cases": [case]}))
+    row = rows()[1]._replace(samples_per_s="80")
+    assert reproduce.compare(row, str(tmp_path)) == (
+        "82 (95% interval 80 to 84) samples/s; tsm_paddle_airank, amp, 1x1: 80; ratio 1.025 (95% interval 1 to 1.05)"
+    )
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["tsm_padle_airank"], "did you mean tsm_paddle_airank?"),
+        (["tsm_torch_airank", "--world", "1x8"], "no such row, but 4x8 in amp"),
+        (["tsm_torch_airank", "-o", "data.rot=x"], "data.root"),
+    ],
+)
+def test_mistakes(words, message, capsys):
+    assert cli.main(["reproduce", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_list(capsys):
+    assert cli.main(["reproduce"]) == 0
+    assert capsys.readouterr().out.count("resnet50_mindspore_dlperf") == 12

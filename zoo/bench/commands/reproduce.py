@@ -1,0 +1,139 @@
+"""Repeat a row of a published speed report: check the data, plan, estimate the memory, run, and compare with it."""
+
+import argparse
+import csv
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from zoo import bench, cli, program
+from zoo.bench.options import cluster, count
+from zoo.bench.statistics import CONFIDENCE
+from zoo.commands.options import add_override_argument
+from zoo.config import loader
+from zoo.data.errors import UserError, known_names
+from zoo.data.formats import regular
+from zoo.run.recipe import resolve_recipe
+from zoo.run.request import Options
+from zoo.table import table
+
+REPORTS = Path(bench.__file__).with_name("published.csv")  # docs/airank.md says where its numbers are from
+SMALL = {  # name of a model -> recipe whose data the program makes
+    "tsm": "tsm_demo",
+    "deeplabv3plus": "deeplabv3plus_demo",
+    "resnet": "resnet50_demo",
+    "arcface": "arcface_demo",
+}
+EPILOG = """\
+Each step is a command, which is printed before it runs: zoo data check, zoo train --plan, zoo bench estimate, and zoo
+bench matrix, which starts the runs by zoo launch; the same line continues it. docs/airank.md says how each recipe
+differs from its report. --small takes the same steps with the demo of the model, in fp32, on one process: it shows that
+they work here, and its speed says nothing about the report's.
+
+examples
+  %(prog)s                                                 the reports and their rows
+  %(prog)s tsm_paddle_airank --world 1x8 -o data.root=/data/k400
+  %(prog)s resnet50_mindspore_dlperf --world 4x8 --hosts n1,n2,n3,n4 -o data.root=/data/imagenet
+  %(prog)s arcface_plsc_dlperf --small --drop 2 --count 5 -n 3
+
+Exit codes: 0 done, 1 the data have faults, 2 an error to fix on your side."""
+
+
+class Row(NamedTuple):
+    """A row of a report, as published.csv has it."""
+
+    recipe: str  # of configs/reports
+    precision: str
+    batch: str  # samples per card
+    option: str  # further change of the recipe, as for -o; "" for none
+    world: str  # hosts x processes
+    samples_per_s: str
+
+
+def main(argv: list[str]) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parser().parse_args(argv)
+    with open(REPORTS, encoding="utf-8", newline="") as file:
+        rows = [Row(**row) for row in csv.DictReader(file)]
+    if arguments.report is None:
+        print("\n".join(table(rows, ("report", "precision", "batch", "option", "world", "samples/s"))))
+        return 0
+    row = _choose(rows, arguments)
+    out = arguments.out or str(Path("results", row.recipe))
+    for step in steps(row, arguments, out):
+        print(f"> zoo {shlex.join(step)}", flush=True)
+        if code := cli.main(step):
+            return code
+        print(flush=True)
+    print(compare(row, out) + ("; of the demo, which no report has" if arguments.small else ""))
+    return 0
+
+
+def steps(row: Row, arguments: argparse.Namespace, out: str) -> list[list[str]]:
+    """Return the commands that repeat a row; out: folder of the matrix."""
+    recipe, world, precision = f"reports/{row.recipe}", row.world, row.precision
+    resolved = resolve_recipe(Options(loader.find_recipe(recipe))).resolved
+    changes = [*([row.option] if row.option else []), *arguments.override]
+    batches = ["--batches", row.batch]
+    if arguments.small:
+        recipe, world, precision, batches = SMALL[str(resolved["model.name"].value)], "1x1", "fp32", []
+        changes = list(arguments.override)
+    framework = str(resolved["framework"].value)
+    common = ["-c", recipe, *(word for change in changes for word in ("-o", change))]
+    matrix = ["bench", "matrix", *common, "--frameworks", framework, "--precisions", precision, *batches]
+    for key in ("repeats", "drop", "count", "hosts"):
+        if (value := getattr(arguments, key)) is not None:
+            matrix += [f"--{key}", str(value)]
+    sized = [*common, "-o", f"framework={framework}", "-o", f"train.precision={precision}"]
+    sized += ["-o", f"train.batch={row.batch}"] if batches else []
+    return [
+        ["data", "check", *common],
+        ["train", *sized, "--plan", world],
+        ["bench", "estimate", *sized, "--processes", world],
+        [*matrix, "--worlds", world, "--out", out],
+    ]
+
+
+def compare(row: Row, out: str) -> str:
+    """Return a line on the throughput of a matrix beside the published one, with its interval."""
+    [case] = regular.load_json(str(Path(out, "results.json")))["cases"]
+    published, found = float(row.samples_per_s), [case[key] for key in ("median", "low", "high")]
+    speeds, ratios = (
+        f"{one[0]:.4g}" + (f" ({CONFIDENCE:.0%} interval {one[1]:.4g} to {one[2]:.4g})" if one[1] is not None else "")
+        for one in (found, [value and value / published for value in found])
+    )
+    return f"{speeds} samples/s; {row.recipe}, {row.precision}, {row.world}: {published:g}; ratio {ratios}"
+
+
+def _choose(rows: Sequence[Row], arguments: argparse.Namespace) -> Row:
+    """Return the first row of a report with the world and the precision that are asked for."""
+    names = {row.recipe for row in rows}
+    if arguments.report not in names:
+        raise UserError(f"there is no report {arguments.report!r}{known_names(arguments.report, tuple(sorted(names)))}")
+    own = [row for row in rows if row.recipe == arguments.report]
+    found = [
+        row for row in own if arguments.world in (None, row.world) and arguments.precision in (None, row.precision)
+    ]
+    if not found:
+        known = ", ".join(f"{row.world} in {row.precision}" for row in own)
+        raise UserError(f"{arguments.report} has no such row, but {known}")
+    return found[0]
+
+
+def parser() -> program.Parser:
+    parser = program.parser(__doc__, EPILOG, allow_abbrev=False)
+    add = parser.add_argument
+    add("report", nargs="?", metavar="NAME", help="a recipe of configs/reports; without it: list the rows")
+    add(
+        "--world", type=lambda text: str(cluster(text)), metavar="HOSTSxPROCESSES", help="of the row; default the first"
+    )
+    add("--precision", metavar="NAME", help="of the row, such as fp16; default the first")
+    add_override_argument(parser, "change one key of the recipe, such as -o data.root=/data/k400; repeatable")
+    add("--hosts", metavar="A,B", help="for zoo launch, if a world has several hosts")
+    add("--out", metavar="DIR", help="folder of the runs; default results/NAME")
+    add("-n", "--repeats", type=count, metavar="N", help="runs; default 5")
+    add("--drop", type=count, metavar="N", help="updates before the clock starts; default 20")
+    add("--count", type=count, metavar="N", help="updates that are timed; default 100")
+    add("--small", action="store_true", help="take the steps with the demo of the same model")
+    return parser
