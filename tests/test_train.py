@@ -234,6 +234,14 @@ def test_evaluation_alone_repeats_the_number(clips, undisturbed_run):
         assert f"top1 {accuracy:.4f}" in done.stdout and "over 8 samples" in done.stdout
 
 
+def test_check_only_refuses_what_a_run_refuses_and_writes_nothing(clips, tmp_path):
+    done = run_here(command(clips, "--check-only"), cwd=tmp_path)
+    assert done.returncode == 0 and "the run can start here" in done.stdout and "1 rank(s)" in done.stdout
+    done = run_here(command(clips, "--check-only", "--speed", "--drop", 1000), cwd=tmp_path)
+    assert done.returncode == 2 and "but the recipe's run has" in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.slow
 def test_a_run_is_never_overwritten(clips, undisturbed_run, tmp_path):
     before = weights(undisturbed_run[0], 24)

@@ -138,6 +138,28 @@ def test_numbers_that_do_not_follow_are_found_behind_new_hashes(packed, capsys, 
     assert what in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tsm/events.jsonl": b'{"event": "begin", "time": 1.0}\n'},
+        {"tsm/events.jsonl": b""},
+        {"tsm": b"a folder elsewhere"},
+        {"tsm/config.yaml": b"- 1"},
+        {"bundle.json": b'{"format": 1, "sha256": "", "runs": []}'},
+        {"bundle.json": b"[]"},
+    ],
+)
+def test_damaged_records_are_named_without_a_traceback(packed, capsys, changes):
+    files = {**contents(packed), **changes}
+    is_manifest = "bundle.json" in changes
+    if is_manifest:
+        with zipfile.ZipFile(packed, "w") as archive:
+            for name, content in files.items():
+                archive.writestr(zipfile.ZipInfo(name, bundle.DATE), content)
+    assert verify(packed, None if is_manifest else repacked(files)) == 1
+    assert capsys.readouterr().out.splitlines()[-1]
+
+
 def test_records_that_contradict_one_another_are_not_published(run, tmp_path, capsys):
     with open(run / "airank.log", "a") as file:
         file.write("AI-Rank-log 1700009999.0 eval_accuracy:0.99\n")

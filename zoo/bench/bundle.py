@@ -85,25 +85,30 @@ def unpack(path: str, folder: str) -> dict[str, Any]:
     problem = _difference(manifest, digest, stated, contents)
     if problem or _archive({**manifest, "sha256": digest}, contents) != packed:
         raise UserError(f"{path} is not as it was written: {problem or 'something was added, or the order changed'}")
-    for name, content in contents.items():
-        target = Path(folder, name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+    with parsing(f"{path} is no bundle"):
+        for name, content in contents.items():
+            target = Path(folder, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
     return manifest
 
 
 def verify(manifest: Mapping[str, Any], folder: Path) -> list[str]:
     """Recompute the numbers of a bundle that was unpacked to a folder; list what contradicts."""
-    problems = contradictions(folder, manifest["files"])
+    with parsing("the records are damaged"):
+        return [*contradictions(folder, manifest["files"]), *_misstated(manifest, folder)]
+
+
+def _misstated(manifest: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Yield what a manifest states and the records do not."""
     for name, stated in manifest["runs"].items():
         found = regular.parse_json(_canonical(describe(folder / name)).decode())
         for key in sorted({*stated, *found}):
             if not _same(stated.get(key), found.get(key)):
-                problems.append(f"{name}: {key} is stated as {stated.get(key)}, and by the records {found.get(key)}")
+                yield f"{name}: {key} is stated as {stated.get(key)}, and by the records {found.get(key)}"
     recorded = {os.path.dirname(name) for name in manifest["files"] if os.path.basename(name) == journal.FILE}
-    return problems + [
-        f"{name}: not a run of both the records and the manifest" for name in recorded ^ {*manifest["runs"]}
-    ]
+    for name in sorted(recorded ^ {*manifest["runs"]}):
+        yield f"{name}: not a run of both the records and the manifest"
 
 
 def describe(folder: Path) -> dict[str, Any]:

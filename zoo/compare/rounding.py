@@ -152,7 +152,8 @@ def _gradient_errors(
     Or from that of the nearest framework with the same 16 bits, which is more accurate. Rounding has no direction: of a
     few numbers, it may all lie along them.
     """
-    precision, found, along, apart = rounded[title].precision, {}, {}, {}
+    precision, found, along = rounded[title].precision, {}, {}
+    apart: dict[str, float] = {}  # from the nearest of the others
     for event in (event for event in gradients if title in event.keys):
         key = event.keys[title]
         spread, part = spreads[title].get(event.name, 0.0), _part_along(proofs[title].get(key))

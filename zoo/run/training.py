@@ -9,7 +9,7 @@ def execute(request: Request) -> Run:
     """Train, evaluate, time or only start, as requested; return the run, which is closed."""
     with start(request) as run:
         if request.check_only:
-            run.output.console.print("checked: the run can start here; nothing was written")
+            run.console.print("checked: the run can start here; nothing was written")
         elif request.eval_only:
             run.evaluate_only()
         elif request.speed:

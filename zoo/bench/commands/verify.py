@@ -32,10 +32,10 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         try:
             manifest = bundle.unpack(arguments.bundle, folder)
+            problems = bundle.verify(manifest, Path(folder))
         except UserError as error:
             print(error)
             return 1
-        problems = bundle.verify(manifest, Path(folder))
         if not problems:
             print(f"{arguments.bundle}: {len(manifest['runs'])} runs, every number follows from their journals")
         if arguments.weights and not problems:
@@ -67,7 +67,7 @@ def evaluate(manifest: dict[str, Any], folder: Path, weights: str, overrides: li
     if recorded is None:
         raise UserError(f"--weights {weights}: {run} was not evaluated at {name}")
     request = resolve_recipe(Options(str(folder / run / RECIPE), overrides, weights=weights, eval_only=True))
-    metrics = execute(request).metrics
+    metrics = execute(request).metrics or {}
     tolerance = max(TOLERANCE, FLIPPED / recorded["samples"])
     text = f"{run}, {name}: {metrics['accuracy']:.6f}, recorded {recorded['accuracy']:.6f}"
     if abs(metrics["accuracy"] - recorded["accuracy"]) <= tolerance:
