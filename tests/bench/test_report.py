@@ -215,3 +215,22 @@ def test_percent_becomes_a_fraction():
 def test_cases_are_read_from_names(path, expected):
     case = logs._case(path)
     assert (case.model, case.framework, case.precision, case.batch, case.cards) == expected
+
+
+def test_price_and_carbon_of_the_energy_only_by_factors_of_the_user(tmp_path, capsys):
+    power = {"energy_j": 1.8e6, "watts": 200.0}
+    found = training_events()
+    for event in found:
+        if event["event"] == "train":
+            event["power"] = power
+    write(tmp_path / "run", found)
+    spent = 500 * sum(event["event"] == "train" for event in found)
+    for words, expected in (
+        ((), {}),
+        (("--price", 0.3, "--co2", 400), {"price": 0.3 * spent / 1000, "co2": 0.4 * spent}),
+    ):
+        assert main(tmp_path / "run", "--json", *words) == 0
+        [row] = json.loads(capsys.readouterr().out)["tables"]["usage"]
+        assert row["wh"] == spent and {key: row[key] for key in ("price", "co2") if key in row} == pytest.approx(
+            expected
+        )

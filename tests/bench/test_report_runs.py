@@ -164,7 +164,7 @@ def test_energy_memory_and_waiting():
         train_event(30, 104, 50.0, power={"energy_j": 500.0, "watts": 250.0}, data_wait_fraction=0.0),
     ]
     values = measure(events, None, 0)[0]
-    assert values.joules_per_sample == pytest.approx(700 / 200)
+    assert values.joules_per_sample == pytest.approx(700 / 200) and values.wh == pytest.approx(700 / 3600)
     assert values.watts == pytest.approx((200 * 1 + 250 * 2) / 3) and values.data_wait == pytest.approx(0.1)
     assert (values.host_memory, values.device_memory) == (3 << 30, 2 << 30)
 

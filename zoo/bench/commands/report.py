@@ -51,7 +51,8 @@ def main(argv: list[str] | None = None) -> int:
     measured = results.group(found, arguments.peak_tflops)
     warnings = results.check([run for run in found if run.state in COUNTED], arguments.force)
     warnings += _uncounted(found)
-    *parts, all_runs = every = tables.build(found, measured, results.ratios(measured))
+    per_kwh = {key: value for key in ("price", "co2") if (value := getattr(arguments, key))}
+    *parts, all_runs = every = tables.build(found, measured, results.ratios(measured), per_kwh)
     sections = [_section(model, found, measured, parts, arguments) for model in _models(found, measured)]
     lines = markdown(warnings, sections, all_runs)
     content = {"warnings": warnings, "tables": {table.name: table.rows for table in every}}
@@ -158,6 +159,8 @@ def parser() -> program.Parser:
     )
     add("--png", metavar="DIR", help="write the plots")
     add("--peak-tflops", type=positive, metavar="T", help="peak of a card or processor in TFLOP/s, for the MFU")
+    add("--price", type=positive, metavar="X", help="price of a kWh, for that of the energy of a run")
+    add("--co2", type=positive, metavar="G", help="grams of CO2 per kWh, likewise")
     add("--target", type=fraction, metavar="A", help="target of AI-Rank logs, a fraction")
     add("--samples", type=count, metavar="N", help="training samples per epoch of AI-Rank logs, for their throughput")
     add("--force", action="store_true", help="report runs of different protocols together, with a mark")

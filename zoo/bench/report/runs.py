@@ -27,6 +27,7 @@ COUNTED = (COMPLETE, ENDED)  # whose results count
 SPEED, INTERVALS = "timed updates", "training time"  # how the throughput was counted, without evaluations
 MATRIX = "matrix.json"  # file that identifies a benchmark matrix
 ATTEMPTS = "benchmark.jsonl"  # its journal of attempts
+JOULES_PER_WH = 3600
 MATRIX_DEPTH = 5  # of a run below its variant: framework, model, bz<batch>, <N>n<G>g, run
 # Fields of the events `begin` and `resume`. Those of METHOD decide what is measured: results from before and after a
 # resume that changed one belong to no case.
@@ -77,8 +78,9 @@ class Values(NamedTuple):
     # device_memory, host_memory: peaks in bytes, of the fullest device and of all processes of the run
     device_memory: float | None = None
     host_memory: float | None = None
-    # joules_per_sample, watts: energy and mean power of all devices
+    # joules_per_sample, watts, wh: energy and mean power of all devices; wh: of the whole training
     joules_per_sample: float | None = None
+    wh: float | None = None
     watts: float | None = None
     best: float | None = None  # highest main metric of any evaluation, a fraction
     # seconds from the beginning to the evaluation that reached the target, at target_epoch
@@ -279,6 +281,7 @@ def measure(events: Sequence[Event], target: float | None, warmup_epochs: float)
     """Measure a run by the events of its journal; return the values, and how the throughput was counted."""
     trained, speed = intervals(events), first(events, "speed")
     seconds, samples = sum(i.seconds for i in trained), sum(i.samples for i in trained)
+    spent = [joules for event in named(events, "train") if (joules := field(event, "power", "energy_j"))]
     energies = [(joules, i.samples) for i in trained if (joules := field(i.event, "power", "energy_j"))]
     timed = field(speed, "samples_per_s") or None
     counting = SPEED if timed else INTERVALS if seconds else None
@@ -289,6 +292,7 @@ def measure(events: Sequence[Event], target: float | None, warmup_epochs: float)
         device_memory=_largest(events, "device_memory_bytes"),
         host_memory=_largest(events, "host_memory_bytes"),
         joules_per_sample=sum(j for j, _ in energies) / sum(n for _, n in energies) if energies else None,
+        wh=sum(spent) / JOULES_PER_WH if spent else None,
         watts=_mean(trained, "power", "watts"),
     )
     return values._replace(**_step_times(speed, trained), **_accuracies(events, target)), counting

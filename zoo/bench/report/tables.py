@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from zoo.bench.report.results import (
@@ -63,6 +64,9 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {  # titles with units
     "host_memory": ("host GiB", gibibytes),
     "watts": ("W", significant),
     "joules_per_sample": ("J/sample", significant),
+    "wh": ("Wh", significant),
+    "price": ("price", significant),
+    "co2": ("g CO2", significant),
     "time_to_target": ("Time2train (s)", significant),
     "avg_ips": ("throughput (samples/s)", significant),
     "accuracy": ("accuracy %", percent),
@@ -107,10 +111,16 @@ class Table(NamedTuple):
         return [[None if row[key] is None else _printed(key, row[key]) for key in self.keys] for row in self.rows]
 
 
-def build(runs: Sequence[Run], results: Sequence[Result], ratios: Sequence[Ratio]) -> list[Table]:
+def build(
+    runs: Sequence[Run],
+    results: Sequence[Result],
+    ratios: Sequence[Ratio],
+    per_kwh: Mapping[str, float] = MappingProxyType({}),
+) -> list[Table]:
+    """Return all tables. per_kwh: `price` and grams of `co2` of a kWh, those that the user knows."""
     evaluated = [r._replace(runs=[run for run in r.runs if run.values.evaluations]) for r in results]
     trained = [result for result in evaluated if result.runs]
-    usage = [_usage_row(result) for result in results if result.speed]
+    usage = [_usage_row(result, per_kwh) for result in results if result.speed]
     return [
         Table("overview", "Samples per second by cards and precision", "", overview(results)),
         Table(
@@ -131,7 +141,8 @@ def build(runs: Sequence[Run], results: Sequence[Result], ratios: Sequence[Ratio
         Table(
             "usage",
             "Use of the hardware",
-            "MFU: 3 x operations of a forward pass x samples/s / peak of the cards. Step times are those of the loop.",
+            "MFU: 3 x operations of a forward pass x samples/s / peak of the cards. Step times are those of the loop. "
+            "Energy is that of the devices that were measured (NVML, RAPL) during training, without the machine.",
             [row for row in usage if any(row[key] is not None for key in row if key not in Case._fields)],
         ),
         Table(
@@ -213,8 +224,8 @@ def _throughput_row(result: Result, results: Sequence[Result]) -> Row:
     }
 
 
-def _usage_row(result: Result) -> Row:
-    flops = result.flops_per_card
+def _usage_row(result: Result, per_kwh: Mapping[str, float]) -> Row:
+    flops, wh = result.flops_per_card, result.median("wh")
     return {
         **_case_row(result.case),
         **{key: result.median(key) for key in ("p50", "p90", "p99", "data_wait")},
@@ -223,6 +234,8 @@ def _usage_row(result: Result) -> Row:
         "peak_source": result.peak.source if result.peak else None,
         "mfu": result.mfu,
         **{key: result.median(key) for key in ("device_memory", "host_memory", "watts", "joules_per_sample")},
+        "wh": wh,
+        **{key: factor * wh / 1000 if wh else None for key, factor in per_kwh.items()},
         **_where(result.case, result.mark),
     }
 

@@ -1,0 +1,78 @@
+"""The page docs/results.md, written from the bundles in docs/results: python -m tests.results_page"""
+
+import statistics
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.helpers.paths import ROOT
+from zoo.bench.commands.report import read
+from zoo.bench.report.results import Result, group
+from zoo.bench.report.runs import Run
+from zoo.table import table
+
+PAGE, BUNDLES = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
+HEAD = """\
+# Results
+
+Each table is that of a bundle in `docs/results`, whose numbers `zoo verify docs/results/NAME.zip` recomputes from the
+journals of its runs; `zoo report` shows more of it. `python -m tests.results_page` writes this page from the
+bundles. Speeds are medians over runs of a process each, with 95 % intervals; accuracies are means over seeds, with the
+standard deviation of one run. Results of other machines are welcome: `zoo publish` writes a bundle.
+"""
+COLUMNS = ("recipe", "framework", "precision", "threads", "batch", "samples/s", "accuracy", "runs", "remark")
+TAIL = """\
+## Not measured yet
+
+No GPU has been at hand. These commands fill a row each:
+
+| report | command |
+|---|---|
+| AI-Rank, TSM | `zoo reproduce tsm_paddle_airank --world 1x8 -o data.root=DIR` |
+| AI-Rank, DeepLabV3+ | `zoo reproduce deeplabv3plus_mmseg_airank --world 1x8 -o data.root=DIR` |
+| DLPerf, ResNet50 | `zoo reproduce resnet50_mindspore_dlperf --world 1x8 -o data.root=DIR` |
+| DLPerf, ArcFace | `zoo reproduce arcface_plsc_dlperf --world 1x8` |
+"""
+
+
+def page(folder: Path = BUNDLES) -> str:
+    """Return the text of the page."""
+    return "\n".join([HEAD, *(section(path) for path in sorted(folder.glob("*.zip"))), TAIL])
+
+
+def section(path: Path) -> str:
+    """Return the section of a bundle, which is verified."""
+    runs = read([str(path)], None, None)
+    facts = {name: " and ".join(sorted({str(of(run)) for run in runs})) for name, of in FACTS.items()}
+    lines = [f"## {path.stem}", "", *(f"- {name}: {text}" for name, text in facts.items()), ""]
+    return "\n".join([*lines, *table([row(each) for each in group(runs)], COLUMNS, markdown=True)]) + "\n"
+
+
+FACTS = {
+    "device": lambda run: run.case.device,
+    "date": lambda run: datetime.fromtimestamp(run.began, UTC).strftime("%Y-%m-%d"),
+    "system": lambda run: run.facts.get("host_os"),
+    "code": lambda run: run.facts.get("commit"),
+    "versions": lambda run: f"{run.case.framework} {run.facts.get('framework_version')}",
+}
+
+
+def row(result: Result) -> tuple[str, ...]:
+    case, speed = result.case, result.speed
+    timed = "" if speed is None else f"{speed.median:.4g}"
+    if speed is not None and speed.low is not None:
+        timed += f" ({speed.low:.4g} to {speed.high:.4g})"
+    return (
+        *(str(case.recipe), str(case.framework), str(case.precision), result.threads or "", str(case.batch)),
+        *(timed, accuracy(result.runs), str(len(result.runs)), result.mark),
+    )
+
+
+def accuracy(runs: list[Run]) -> str:
+    """Return the mean of the last evaluations and their standard deviation; "" of runs without one."""
+    found = [run.metrics[-1].value for run in runs if run.metrics]
+    spread = f" ({statistics.stdev(found):.4f})" if len(found) > 1 else ""
+    return f"{runs[0].metric} {statistics.fmean(found):.4f}{spread}" if found else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
