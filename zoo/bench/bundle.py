@@ -129,10 +129,11 @@ def contradictions(folder: Path, names: Iterable[str]) -> list[str]:
     problems = []
     for name in names:
         path, where = folder / name, os.path.dirname(name)
-        if path.name == journal.FILE:
-            problems += [f"{where}: {problem}" for problem in _of_run(path.parent)]
-        elif path.name == "results.json":
-            problems += [f"{name}: {problem}" for problem in _of_matrix(path)]
+        with parsing(f"{name} is damaged"):
+            if path.name == journal.FILE:
+                problems += [f"{where}: {problem}" for problem in _of_run(path.parent)]
+            elif path.name == "results.json":
+                problems += [f"{name}: {problem}" for problem in _of_matrix(path)]
     return problems
 
 
@@ -182,24 +183,23 @@ def _metric(event: Event, begin: Event) -> Any:
 
 def _of_matrix(path: Path) -> Iterator[str]:
     """Yield what in the results of a matrix does not follow from its runs."""
-    with parsing(f"{path} is damaged"):
-        cases = regular.load_json(str(path))["cases"]
-        recorded = {Path(run).relative_to(path.parent).parts: run for run in runs.find(str(path.parent))}
-        for case in cases:
-            found: dict[int, runs.Run] = {}
-            for row in case["runs"]:
-                parts = Path(row["folder"]).parts
-                folder = next((run for own, run in recorded.items() if parts[-len(own) :] == own), None)
-                if folder is None:
-                    yield f"there is no run {row['folder']}"
-                    continue
-                run = found[row["run"]] = runs.read(folder)
-                for name in results.RUN_VALUES:
-                    if not _same(row[name], getattr(run.values, name)):
-                        yield f"{name} of {'/'.join(parts[-1:])} is {row[name]}, and by its journal another"
-            for name, value in results.Outcome(found).values.items():
-                if not _same(case[name], value):
-                    yield f"{name} of {case['recipe']} {case['framework']} is {case[name]}, and by its runs {value}"
+    cases = regular.load_json(str(path))["cases"]
+    recorded = {Path(run).relative_to(path.parent).parts: run for run in runs.find(str(path.parent))}
+    for case in cases:
+        found: dict[int, runs.Run] = {}
+        for row in case["runs"]:
+            parts = Path(row["folder"]).parts
+            folder = next((run for own, run in recorded.items() if parts[-len(own) :] == own), None)
+            if folder is None:
+                yield f"there is no run {row['folder']}"
+                continue
+            run = found[row["run"]] = runs.read(folder)
+            for name in results.RUN_VALUES:
+                if not _same(row[name], getattr(run.values, name)):
+                    yield f"{name} of {'/'.join(parts[-1:])} is {row[name]}, and by its journal another"
+        for name, value in results.Outcome(found).values.items():
+            if not _same(case[name], value):
+                yield f"{name} of {case['recipe']} {case['framework']} is {case[name]}, and by its runs {value}"
 
 
 def _weights(run: Path) -> dict[str, str]:
