@@ -1,10 +1,12 @@
 """Rounding in excess: of values and gradients in fp32 and in 16 bits, and types that are others."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from tests.helpers import proofs
-from zoo.compare.rounding import excess_rounding, in_another_type
+from zoo.compare.rounding import _deviations, excess_rounding, in_another_type
 from zoo.parity.differences import differences
 
 
@@ -198,3 +200,17 @@ def test_a_framework_that_computes_in_another_type(right):
     assert in_another_type(mixed) == []
     assert in_another_type({**mixed, "paddle": fp32["paddle"]._replace(precision="fp16")}) == ["paddle"]
     assert in_another_type({**mixed, "torch": mixed["torch"]._replace(precision="bf16")}) == ["torch"]
+
+
+@pytest.mark.parametrize(
+    "gradient, along, away",
+    [
+        ([np.cos(0.5), np.sin(0.5)], 0.0, 2 * np.sin(0.25)),  # turned
+        ([0.5, 0.0], -0.375, 0.5),  # half as long
+        ([1.5, 0.0], 0.5, 0.5),
+        ([1.0, 0.3], 0.0, 0.3),
+    ],
+)
+def test_a_gradient_that_turns_is_not_shorter(gradient, along, away):
+    proof, rounded = (SimpleNamespace(get=lambda key, x=x: np.array(x)) for x in ([1.0, 0.0], gradient))
+    np.testing.assert_allclose(_deviations(proof, rounded, "key"), [along, away], atol=1e-12)
