@@ -58,9 +58,9 @@ def test_the_comparison_has_an_interval(tmp_path):
         (["tsm_torch_airank", "-o", "data.rot=x"], "data.root"),
     ],
 )
-def test_mistakes(words, message, capsys):
+def test_mistakes(words, message, capfd):
     assert cli.main(["reproduce", *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in capfd.readouterr().err
 
 
 def test_the_list(capsys):
