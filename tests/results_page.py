@@ -14,10 +14,10 @@ PAGE, BUNDLES = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
 HEAD = """\
 # Results
 
-Each table is that of a bundle in `docs/results`, whose numbers `zoo verify docs/results/NAME.zip` recomputes from the
-journals of its runs; `zoo report` shows more of it. `python -m tests.results_page` writes this page from the
-bundles. Speeds are medians over runs of a process each, with 95 % intervals; accuracies are means over seeds, with the
-standard deviation of one run. Results of other machines are welcome: `zoo publish` writes a bundle.
+Each table is that of a bundle in `docs/results`, whose numbers `zoo verify` recomputes from the journals of its runs;
+`zoo report` shows more of it. `python -m tests.results_page` writes this page from the bundles.
+Speeds are medians over runs of a process each, with 95 % intervals; accuracies are means over seeds, with the standard
+deviation of one run. Results of other machines are welcome: `zoo publish` writes a bundle.
 """
 COLUMNS = ("recipe", "framework", "precision", "threads", "batch", "samples/s", "accuracy", "runs", "remark")
 TAIL = """\
@@ -43,8 +43,11 @@ def section(path: Path) -> str:
     """Return the section of a bundle, which is verified."""
     runs = read([str(path)], None, None)
     facts = {name: " and ".join(sorted({str(of(run)) for run in runs})) for name, of in FACTS.items()}
-    lines = [f"## {path.stem}", "", *(f"- {name}: {text}" for name, text in facts.items()), ""]
-    return "\n".join([*lines, *table([row(each) for each in group(runs)], COLUMNS, markdown=True)]) + "\n"
+    lines = [f"## {path.stem}", "", f"`zoo verify {path.relative_to(ROOT)}`", "", *(f"- {name}: {text}" for name, text in facts.items()), ""]
+    cells = [row(each) for each in group(runs)]
+    kept = [i for i in range(len(COLUMNS)) if any(each[i] for each in cells)]
+    shown = [[each[i] for i in kept] for each in (COLUMNS, *cells)]
+    return "\n".join([*lines, *table(shown[1:], shown[0], markdown=True)]) + "\n"
 
 
 FACTS = {
@@ -59,7 +62,7 @@ FACTS = {
 def row(result: Result) -> tuple[str, ...]:
     case, speed = result.case, result.speed
     timed = "" if speed is None else f"{speed.median:.4g}"
-    if speed is not None and speed.low is not None:
+    if speed is not None and speed.low is not None and not speed.is_noisy:
         timed += f" ({speed.low:.4g} to {speed.high:.4g})"
     return (
         *(str(case.recipe), str(case.framework), str(case.precision), result.threads or "", str(case.batch)),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from evidence import __main__ as evidence
-from tests import differences_page, keys_page
+from tests import differences_page, keys_page, results_page
 from tests.helpers import pins
 from tests.helpers.paths import ROOT
 from zoo import cli, data, optim
@@ -28,7 +28,7 @@ PAGES = [
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
 FOLDERS = ("configs/", "data/", "docs/", "evidence/", "tests/", "tools/", "zoo/", "requirements/")
-WRITTEN = (keys_page.PAGE, differences_page.PAGE)  # by programs
+WRITTEN = (keys_page.PAGE, differences_page.PAGE, results_page.PAGE)  # by programs
 COMMANDS = {**cli.COMMANDS, **{f"evidence {name}": entry for name, entry in evidence.COMMANDS.items()}}
 EXTENSIONS = ("py", "rec", "idx", "list", "txt", "safetensors")  # train.rec is a file and not a key of `train`
 MAX_README_LINES = 150
@@ -178,6 +178,10 @@ def test_the_page_of_differences_is_that_of_the_facts():
     versions, installed = differences_page.VERSIONS, pins.locked("requirements/all.txt")
     assert [versions["PaddlePaddle"], versions["MindSpore"]] == [installed["paddlepaddle"], installed["mindspore"]]
     assert versions["PyTorch"] == pins.locked("requirements/torch-cpu.txt")["torch"]
+
+
+def test_the_page_of_results_is_that_of_its_bundles():
+    assert results_page.page() == read(results_page.PAGE)
 
 
 def test_the_documentation_is_short():
