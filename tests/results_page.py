@@ -43,7 +43,14 @@ def section(path: Path) -> str:
     """Return the section of a bundle, which is verified."""
     runs = read([str(path)], None, None)
     facts = {name: " and ".join(sorted({str(of(run)) for run in runs})) for name, of in FACTS.items()}
-    lines = [f"## {path.stem}", "", f"`zoo verify {path.relative_to(ROOT)}`", "", *(f"- {name}: {text}" for name, text in facts.items()), ""]
+    lines = [
+        f"## {path.stem}",
+        "",
+        f"`zoo verify {path.relative_to(ROOT)}`",
+        "",
+        *(f"- {name}: {text}" for name, text in facts.items()),
+        "",
+    ]
     cells = [row(each) for each in group(runs)]
     kept = [i for i in range(len(COLUMNS)) if any(each[i] for each in cells)]
     shown = [[each[i] for i in kept] for each in (COLUMNS, *cells)]
