@@ -287,10 +287,10 @@ def test_arguments_of_a_wrong_form(bench, capsys, words):
 
 def test_a_dry_run_checks_each_case_and_names_what_cannot_run(bench, capsys, tmp_path):
     run, fake = bench
-    fake.failures = {"paddle": "fp16 is refused"}
+    fake.failures = {"paddle": "fp16 is refused (exit code 2, /tmp/x.log)"}
     assert run(*MATRIX, "--dry-run") == 0
     out = capsys.readouterr().out
-    assert "4 of 8 cases" in out and out.count("fp16 is refused") == 4 + 1 and not (tmp_path / "m").exists()
+    assert "4 of 8 cases" in out and out.count("fp16 is refused\n") == 4 + 1 and not (tmp_path / "m").exists()
     assert len(fake.started) == 8 and all("--check-only" in words for words, _, _ in fake.commands)
 
 

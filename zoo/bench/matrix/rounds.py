@@ -63,7 +63,8 @@ def refused(options: argparse.Namespace, cases: Sequence[Case]) -> dict[Case, st
         for case in cases:
             print(f"check: {case} ... ", end="", flush=True)
             sized = case._replace(batch=case.batch or config_of(case, options.override).train.batch)
-            reason = _start(options, sized, sized.stem(Path(folder), "check"), window)
+            reason = _start(options, sized, sized.stem(Path(folder), "check"), window) or ""
+            reason = reason.partition(" (exit code")[0]  # and the log, which is not kept
             print(reason or "starts", flush=True)
             if reason:
                 found[case] = reason
