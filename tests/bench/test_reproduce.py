@@ -30,6 +30,7 @@ def test_the_steps_of_every_row_are_commands_that_are_understood(row):
     request = train.read(train.parse(plan[1:]))
     assert (request.config.train.precision, str(request.config.train.batch)) == (row.precision, row.batch)
     assert request.config.data.workers == 2 and plan[-1] == row.world == estimate[-1]
+    assert (matrix[matrix.index("--drop") + 1] if "--drop" in matrix else "") == row.drop
     for option, value in (("--worlds", row.world), ("--precisions", row.precision), ("--batches", row.batch)):
         assert matrix[matrix.index(option) + 1] == value
     assert cli.main([*matrix, "--repeats", "3", "--dry-run", "--frameworks", "none"]) == 2  # the last option counts

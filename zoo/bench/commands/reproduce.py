@@ -48,6 +48,7 @@ class Row(NamedTuple):
     precision: str
     batch: str  # samples per card
     option: str  # further change of the recipe, as for -o; "" for none
+    drop: str  # updates before the report's clock starts; "" where it does not say
     world: str  # hosts x processes
     samples_per_s: str
 
@@ -58,7 +59,7 @@ def main(argv: list[str]) -> int:
     with open(REPORTS, encoding="utf-8", newline="") as file:
         rows = [Row(**row) for row in csv.DictReader(file)]
     if arguments.report is None:
-        print("\n".join(table(rows, ("report", "precision", "batch", "option", "world", "samples/s"))))
+        print("\n".join(table(rows, ("report", "precision", "batch", "option", "drop", "world", "samples/s"))))
         return 0
     row = _choose(rows, arguments)
     out = arguments.out or str(Path("results", row.recipe))
@@ -76,7 +77,7 @@ def steps(row: Row, arguments: argparse.Namespace, out: str) -> list[list[str]]:
     recipe, world, precision = f"reports/{row.recipe}", row.world, row.precision
     resolved = resolve_recipe(Options(loader.find_recipe(recipe))).resolved
     changes = [*([row.option] if row.option else []), *arguments.override]
-    batches = ["--batches", row.batch]
+    batches = ["--batches", row.batch, *(["--drop", row.drop] if row.drop else [])]
     if arguments.small:
         recipe, world, precision, batches = SMALL[str(resolved["model.name"].value)], "1x1", "fp32", []
         changes = list(arguments.override)
@@ -134,7 +135,7 @@ def parser() -> program.Parser:
     add("--hosts", metavar="A,B", help="for zoo launch, if a world has several hosts")
     add("--out", metavar="DIR", help="folder of the runs; default results/NAME")
     add("-n", "--repeats", type=count, metavar="N", help="runs; default 5")
-    add("--drop", type=count, metavar="N", help="updates before the clock starts; default 20")
+    add("--drop", type=count, metavar="N", help="updates before the clock starts; default the report's, or 20")
     add("--count", type=count, metavar="N", help="updates that are timed; default 100")
     add("--small", action="store_true", help="take the steps with the demo of the same model")
     return parser
