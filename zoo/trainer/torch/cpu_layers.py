@@ -10,7 +10,8 @@ format oneDNN, with which PyTorch computes them, writes past a buffer in the gra
 
 Convolutions in bf16 are ten times slower than fp32 without bf16 instructions. A product of two bf16 numbers is exact in
 fp32, and bf16 hardware accumulates in fp32 too. So rounding the operands, convolving in fp32 and rounding the result is
-the same arithmetic at the speed of fp32.
+the same arithmetic at the speed of fp32. With them, oneDNN leaves memory as it was in the gradient of weights that see
+padding alone, where images are smaller than the stride (seen in PyTorch 2.13): numbers of any size, or NaN.
 
 The backward pass of PReLU branches at every element, which takes twice the time of five vectorized operations.
 
@@ -254,8 +255,23 @@ class _EmulatedConv(torch.autograd.Function):
         return (*(None if grad is None else grad.bfloat16() for grad in grads), None)
 
 
-def emulate_bf16(model: nn.Module) -> None:
-    """Emulate bf16 in every Conv2d of a model that pads with zeros and a given number of them."""
+class TinyImageConv2d(EmulatedBF16Conv2d):
+    """EmulatedBF16Conv2d for images that are smaller than the stride, Conv2d for others."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        is_tiny = any(size < stride for size, stride in zip(x.shape[2:], self.stride))
+        return super().forward(x) if is_tiny else nn.Conv2d.forward(self, x)
+
+
+def emulate_bf16(model: nn.Module, has_bf16: bool) -> None:
+    """Emulate bf16 in every Conv2d of a model that pads with zeros and a given number of them.
+
+    Args:
+        has_bf16: the processor has instructions for it, which fail for tiny images alone.
+    """
     for module in model.modules():
         if type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str):
-            module.__class__ = EmulatedBF16Conv2d
+            if not has_bf16:
+                module.__class__ = EmulatedBF16Conv2d
+            elif max(module.stride) > 1:
+                module.__class__ = TinyImageConv2d

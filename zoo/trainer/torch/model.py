@@ -89,8 +89,8 @@ def build_model(Model: type[nn.Module], arch: Any, plan: Plan, world: World) -> 
     is_eager_fp32 = is_cpu and plan.mode.compute == "fp32" and not plan.mode.compile
     if plan.mode.channels_last and plan.mode.compute != "fp64" and is_cpu:
         cpu_layers.convert_strided(model)
-    if plan.mode.compute == "bf16" and not world.has_bf16:
-        cpu_layers.emulate_bf16(model)
+    if plan.mode.compute == "bf16" and is_cpu:
+        cpu_layers.emulate_bf16(model, world.has_bf16)
     if is_eager_fp32:
         cpu_layers.convert_dilated(model)
         cpu_layers.convert_prelu(model)
