@@ -1,10 +1,17 @@
-"""The page docs/results.md, written from the bundles in docs/results: python -m tests.results_page"""
+"""The page docs/results.md, written from what lies in docs/results: python -m tests.results_page
 
+A bundle NAME.zip may have a folder NAME beside it with what `zoo bench` measured on the same day: update-RECIPE-FRAMEWORK,
+data-RECIPE and deploy.json, written by `--json`.
+"""
+
+import json
 import statistics
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from tests.helpers.paths import ROOT
+from zoo.bench.commands import deploy, update
 from zoo.bench.commands.report import read
 from zoo.bench.report.results import Result, group
 from zoo.bench.report.runs import Run
@@ -19,7 +26,18 @@ Each table is that of a bundle in `docs/results`, whose numbers `zoo verify` rec
 Speeds are medians over runs of a process each, with 95 % intervals; accuracies are means over seeds, with the standard
 deviation of one run. Results of other machines are welcome: `zoo publish` writes a bundle.
 """
-COLUMNS = ("recipe", "framework", "precision", "threads", "batch", "samples/s", "accuracy", "runs", "remark")
+COLUMNS = (
+    "recipe",
+    "framework",
+    "precision",
+    "threads",
+    "batch",
+    "samples/s",
+    "host GiB",
+    "accuracy",
+    "runs",
+    "remark",
+)
 TAIL = """\
 ## Not measured yet
 
@@ -42,7 +60,7 @@ def page(folder: Path = BUNDLES) -> str:
 def section(path: Path) -> str:
     """Return the section of a bundle, which is verified."""
     runs = read([str(path)], None, None)
-    facts = {name: " and ".join(sorted({str(of(run)) for run in runs})) for name, of in FACTS.items()}
+    facts = {name: ", ".join(sorted({str(of(run)) for run in runs})) for name, of in FACTS.items()}
     lines = [
         f"## {path.stem}",
         "",
@@ -54,7 +72,47 @@ def section(path: Path) -> str:
     cells = [row(each) for each in group(runs)]
     kept = [i for i in range(len(COLUMNS)) if any(each[i] for each in cells)]
     shown = [[each[i] for i in kept] for each in (COLUMNS, *cells)]
-    return "\n".join([*lines, *table(shown[1:], shown[0], markdown=True)]) + "\n"
+    lines += table(shown[1:], shown[0], markdown=True)
+    measured = {file.stem: json.loads(file.read_text()) for file in sorted(path.with_suffix("").glob("*.json"))}
+    for title, command, header, rows_of in BESIDE:
+        rows = rows_of(measured)
+        lines += ["", f"### {title}", "", f"`{command}`", "", *table(rows, header, markdown=True)] if rows else []
+    return "\n".join(lines) + "\n"
+
+
+def updates(measured: dict[str, Any]) -> list[tuple[str, ...]]:
+    found = [(name.split("-"), report) for name, report in measured.items() if name.startswith("update-")]
+    return [
+        (recipe, framework, report["compute"], *(f"{1e3 * statistics.median(times):.1f}" for times in loops(report)))
+        + (f"{report['ratio']:.3f}",)
+        for (_, recipe, framework), report in found
+    ]
+
+
+def loops(report: dict[str, Any]) -> list[list[float]]:
+    return [report["seconds"][name] for name in (update.TRAINER, update.BARE)]
+
+
+def loaders(measured: dict[str, Any]) -> list[tuple[str, ...]]:
+    found = [(name.split("-")[1], report) for name, report in measured.items() if name.startswith("data-")]
+    return [
+        (recipe, loader, f"{speed['ms']:.3f}", f"{speed['cpu_ms']:.3f}", f"{speed['speed']:.2f}")
+        for recipe, report in found
+        for loader, speed in report["loaders"].items()
+    ]
+
+
+def predictions(measured: dict[str, Any]) -> list[tuple[str, ...]]:
+    return [row for model in measured.get("deploy", {"models": []})["models"] for row in deploy.cells(model)]
+
+
+BESIDE = (  # title, command, header, rows
+    ("Updates beside the shortest loop of the framework", "zoo bench update -c RECIPE -o framework=NAME",
+     ("recipe", "framework", "computes in", "trainer, ms", "shortest loop, ms", "median ratio of pairs"), updates),
+    ("Reading samples, in one thread", "zoo bench data -c RECIPE",
+     ("recipe", "loader", "ms per sample", "CPU ms", "speed, to the recipe's loader"), loaders),
+    ("Predictions at the full size of the recipes", "zoo bench deploy", deploy.HEADER, predictions),
+)  # fmt: skip
 
 
 FACTS = {
@@ -73,8 +131,13 @@ def row(result: Result) -> tuple[str, ...]:
         timed += f" ({speed.low:.4g} to {speed.high:.4g})"
     return (
         *(str(case.recipe), str(case.framework), str(case.precision), result.threads or "", str(case.batch)),
-        *(timed, accuracy(result.runs), str(len(result.runs)), result.mark),
+        *(timed, memory(result), accuracy(result.runs), str(len(result.runs)), result.mark),
     )
+
+
+def memory(result: Result) -> str:
+    peak = result.median("host_memory")
+    return "" if peak is None else f"{peak / 2**30:.2f}"
 
 
 def accuracy(runs: list[Run]) -> str:

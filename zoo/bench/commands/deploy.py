@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
             sized = build(name, arguments.override, folder, CLASSES[name])
             measured.append({"recipe": name, **measure_model(sized, arguments, folder)})
     description = describe_machine()
-    rows = [row for model in measured for row in _cells(model)]
+    rows = [row for model in measured for row in cells(model)]
     lines = [*table(rows, HEADER, markdown=True), "", f"samples/s with {arguments.batch} samples; {description}"]
     print_report(lines, {"machine": description, "models": measured}, arguments.json)
     return 0
@@ -231,7 +231,7 @@ def write_graph(checkpoint: trained.Trained, model: Any, shape: tuple[int, ...],
     return path
 
 
-def _cells(model: Mapping[str, Any]) -> list[list[str]]:
+def cells(model: Mapping[str, Any]) -> list[list[str]]:
     """Return the rows of a model in the table; the first contender is what the others are compared with."""
     size = " x ".join(map(str, model["shape"][:-1]))
     subject = (
