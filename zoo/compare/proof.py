@@ -41,6 +41,7 @@ LARGE_LR = 10.0  # of that update in a recipe without decay
 VARIATION = 0.1  # of the elements of initial weights that are all the same
 # Part by which weights differ at which gradients show what kinks of activations make of rounding.
 NEARBY = {"fp32": 2.0**-16, "fp16": 2.0**-10, "bf16": 2.0**-7}
+DRAWS = 4  # of such weights: one of few activations next to a kink may cross it in one of four
 LARGE = "update at a large rate"  # title of an additional update
 LARGE_NUMBER = 10**6  # of that update: behind the warm-up of moving averages
 SCALE = 2.0**10  # loss scale of updates that would have none: no bit changes unless it is forgotten somewhere
@@ -89,7 +90,9 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     initial = with_averages(first, job.plan)
     result.settings["without_gradient"] = _without_gradient(trainer, initial, device_batches, lr)
     precisions = [each for each in NEARBY if compute == "fp32" and each in ("fp32", job.plan.mode.compute)]
-    nearby = {each: _nearby_gradients(trainer, weights, device_batches[:accumulate], lr, each) for each in precisions}
+    result.settings["spread"] = {
+        each: _spread(trainer, weights, device_batches[:accumulate], lr, NEARBY[each]) for each in precisions
+    }
     gradients: Tensors = {}
     for number in range(UPDATES):
         micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
@@ -97,10 +100,6 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
             _reload(trainer, micro_batches, lr, number)
         add_update(result, job, trainer, micro_batches, lr, number)
         gradients = gradients or {name: np.array(gradient) for name, gradient in trainer.gradients().items()}
-    result.settings["spread"] = {
-        precision: {name: _distance(other, gradients[name]) for name, other in others.items()}
-        for precision, others in nearby.items()
-    }
     name = job.plan.fields[0].name  # predicted directly after an update: the model has to leave training mode itself
     result.add("prediction", trainer.predict({name: device_batches[0][name]}))
     if job.plan.ema:
@@ -202,19 +201,26 @@ def _without_gradient(
     return sorted(still or ())
 
 
-def _nearby_gradients(
-    trainer: Any, weights: Tensors, micro_batches: Sequence[DeviceBatch], lr: float, precision: str
-) -> Tensors:
-    """Return the gradients at weights that differ by NEARBY of a precision; the trainer gets its state back."""
+def _spread(
+    trainer: Any, weights: Tensors, micro_batches: Sequence[DeviceBatch], lr: float, size: float
+) -> dict[str, float]:
+    """Return the part of each gradient by which it differs at most at DRAWS points nearby; the trainer is as before.
+
+    Args:
+        size: part by which their weights differ.
+    """
     state = {key: np.array(value) for key, value in trainer.state_dict().items()}
-    factors = {name: noise(name, value.shape, NEARBY[precision]) for name, value in weights.items()}
-    trainer.load_state_dict(
-        {name: value + (factors[name] * value).astype(value.dtype) for name, value in weights.items()}
-    )
-    trainer.step(micro_batches, lr, 0)
-    gradients = {name: np.array(gradient) for name, gradient in trainer.gradients().items()}
+    gradients: Tensors = {}
+    spread: dict[str, float] = {}
+    for draw in range(DRAWS + 1):
+        factors = {key: noise(f"{key} {draw}", each.shape, size if draw else 0.0) for key, each in weights.items()}
+        trainer.load_state_dict({key: each + (factors[key] * each).astype(each.dtype) for key, each in weights.items()})
+        trainer.step(micro_batches, lr, 0)
+        found = {name: np.array(gradient) for name, gradient in trainer.gradients().items()}
+        gradients = gradients or found
+        spread = {name: max(spread.get(name, 0.0), _distance(found[name], gradients[name])) for name in found}
     trainer.load_state_dict(state)
-    return gradients
+    return spread
 
 
 def _distance(gradient: np.ndarray, other: np.ndarray) -> float:

@@ -204,9 +204,11 @@ def _part_along(gradient: np.ndarray) -> float:
 def _deviations(proof: Record, rounded: Record, key: str, other: Record | None = None) -> np.ndarray:
     """Return by which parts of itself in fp64 a gradient is longer than there, or than another, and away from that.
 
-    What turns a gradient, and leaves its length, shortens it along itself by half the square of its distance.
+    What turns a gradient, and leaves its length, shortens it along itself by half the square of its distance. Of two in
+    16 bits, either may be turned.
     """
     reference, difference = proof.get(key).ravel(), (rounded.get(key) - (other or proof).get(key)).ravel()
     power = float(reference @ reference)
     along, away = float(difference @ reference) / power, math.sqrt(float(difference @ difference) / power)
-    return np.array([max(along, min(0.0, along + away**2 / 2)), away])
+    turned = away**2 / 2
+    return np.array([along - np.clip(along, -turned, turned if other else 0.0), away])

@@ -96,7 +96,7 @@ def transfer(
     natural = [_visible(each, proofs) for each in differences(proofs, rounded)]
     outputs, relative = _outputs(natural), max(each.relative for each in _outputs(differences(rounded, {})))
     is_beyond = any(output.is_beyond for output in outputs)
-    finding = first_beyond(natural, proofs[target.title])[0] if is_beyond else None
+    finding = first_beyond(natural, proofs[source.title], proofs[target.title])[0] if is_beyond else None
     return Transferred(out, (source.title, target.title), matched, left_out, relative, finding)
 
 

@@ -195,7 +195,7 @@ def judge(
         of_modules = [_in_16_bits(each, other.precision, excess.get(each.event.name, 1.0)) for each in of_modules]
     found = findings(group(of_modules), alone[titles[0]], other)
     if not found:
-        found = first_beyond(natural, proofs[titles[1]])
+        found = first_beyond(natural, proofs[titles[0]], proofs[titles[1]])
         if _is_of_biases(natural, matched):
             found = [found[0]._replace(cause=OF_BIASES, fact="recurrent-bias-count")]
     known = [finding for finding in found if _is_accepted(finding, {*accepted})]
@@ -401,7 +401,7 @@ def _is_of_biases(natural: Sequence[Difference], matched: Match) -> bool:
     return bool(stages) and is_late and ("sum" in steps or "zeros" in steps)
 
 
-def first_beyond(natural: Sequence[Difference], other: Record) -> list[Finding]:
+def first_beyond(natural: Sequence[Difference], reference: Record, other: Record) -> list[Finding]:
     """Return a finding for the first difference of passes that are not judged module by module."""
     first = next((difference for difference in natural if difference.is_beyond), None)
-    return [] if first is None else [_finding(first.event.name, [first], other, other)]
+    return [] if first is None else [_finding(first.event.name, [first], reference, other)]

@@ -48,18 +48,21 @@ def test_a_branch_of_zeros_gets_no_gradient(drawn, expected):
     assert_equal(copied_state(trainer), before)
 
 
-@pytest.mark.parametrize("precision", proof.NEARBY)
-def test_gradients_at_nearby_weights(precision):
+@pytest.mark.parametrize("size", proof.NEARBY.values())
+def test_how_far_gradients_are_spread_at_nearby_weights(size, monkeypatch):
+    """Of several points the farthest counts."""
     plan = Plan((IMAGE, LABEL), (), lambda name: ParamGroup(1.0, 0.0), adapter.FP32_MODES[0])
     trainer = adapter.Trainer(Residual, None, classify.Settings(), plan, adapter.WORLD)
     before, batch = copied_state(trainer), trainer.to_device(random_batch())
-    weights = {"fc.weight": np.random.default_rng(0).normal(0, 1, (CLASSES, 3)).astype(np.float32)}
-    nearby = proof._nearby_gradients(trainer, weights, [batch], 0.1, precision)
+    rng = np.random.default_rng(0)
+    weights = {param.name: rng.normal(0, 1, before[param.name].shape).astype(np.float32) for param in trainer.params}
+    spreads = []
+    for draws in (1, 2, 3, 20):
+        monkeypatch.setattr(proof, "DRAWS", draws)
+        spreads.append(proof._spread(trainer, weights, [batch], 0.1, size)["fc.weight"])
     assert_equal(copied_state(trainer), before)
-    trainer.load_state_dict(weights)
-    trainer.step([batch], 0.1, 0)
-    distance = proof._distance(nearby["fc.weight"], trainer.gradients()["fc.weight"])
-    assert 0 < distance < 10 * proof.NEARBY[precision]
+    assert 0 < spreads[0] < spreads[-1] < 10 * size
+    assert spreads == sorted(spreads)
 
 
 @pytest.mark.parametrize("precision, dtype", [("bf16", torch.bfloat16), ("fp16", torch.float16)])

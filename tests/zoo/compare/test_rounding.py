@@ -214,3 +214,12 @@ def test_a_framework_that_computes_in_another_type(right):
 def test_a_gradient_that_turns_is_not_shorter(gradient, along, away):
     proof, rounded = (SimpleNamespace(get=lambda key, x=x: np.array(x)) for x in ([1.0, 0.0], gradient))
     np.testing.assert_allclose(_deviations(proof, rounded, "key"), [along, away], atol=1e-12)
+
+
+@pytest.mark.parametrize("factor, along", [(1.0, 0.0), (1.5, 0.3), (0.5, -0.3)])
+def test_either_of_two_gradients_may_turn(factor, along):
+    turned, straight = [np.cos(0.5), np.sin(0.5)], [factor, 0.0]
+    proof, *pair = (SimpleNamespace(get=lambda key, x=x: np.array(x)) for x in ([1.0, 0.0], straight, turned))
+    for one, other, sign in ((*pair, 1), (*reversed(pair), -1)):
+        found = _deviations(proof, one, "key", other)[0]
+        assert found == 0 if factor == 1 else 0 < found / (sign * along) < 2
