@@ -5,7 +5,7 @@ import numpy as np
 from zoo.parity.differences import Difference, Event
 from zoo.parity.mapping import Match, Source
 from zoo.parity.record import Call, empty
-from zoo.parity.verdict import Finding, Judged, _excess, _is_accepted, _is_of_biases, group
+from zoo.parity.verdict import Finding, Judged, _excess, _is_accepted, _is_of_biases, first_beyond, group
 
 
 def beyond(name: str, part: str, largest: float = 1.0) -> Difference:
@@ -53,6 +53,23 @@ def test_another_shape_is_reported_once():
     ]
     found += [beyond("b.weight", "gradient"), beyond("a.weight", "gradient"), beyond("b.running_mean", "statistic")]
     assert list(group(found)) == [("a", ""), ("d", "input")]
+
+
+def test_the_first_difference_of_sides_whose_calls_have_other_numbers():
+    """Sides run their modules in another order, or more of them, so that a number is another module's."""
+    records, gradient = [], np.arange(6.0).reshape(2, 3)
+    for number, factor in ((3, 1.0), (5, 2.0)):
+        record = empty("torch", "fp32", {})
+        record.passes["training"] = [Call(f"training/{number}", "act", 0, "ReLU", (), (), 1, 1, (0, 1))]
+        record.add(f"training/{number}/din0", factor * gradient)
+        record.add(f"training/{8 - number}/din0", np.zeros((1, number)))
+        records.append(record)
+    calls = {title: record.passes["training"][0] for title, record in zip(("torch", "paddle"), records)}
+    event = Event(
+        {title: f"{call.key}/din0" for title, call in calls.items()}, "training", "act", "input gradient", calls
+    )
+    (finding,) = first_beyond([Difference(event, 5.0, 0.1, 5.0, ())], *records)
+    assert finding.modules == ("act",) and "shape" not in finding.cause
 
 
 def test_two_biases_beside_one_differ_from_the_second_update_on():
