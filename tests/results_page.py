@@ -1,7 +1,7 @@
 """The page docs/results.md, written from what lies in docs/results: python -m tests.results_page
 
-A bundle NAME.zip may have a folder NAME beside it with what `zoo bench` measured on the same day: update-RECIPE-FRAMEWORK,
-data-RECIPE and deploy.json, written by `--json`.
+A bundle NAME.zip may have a folder NAME beside it with what `zoo bench` measured on the same day, written by `--json`:
+update-RECIPE-FRAMEWORK, data-RECIPE and deploy.json.
 """
 
 import json

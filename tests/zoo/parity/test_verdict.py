@@ -1,11 +1,12 @@
 """Which module, and which of its tensors, a difference belongs to."""
 
 import numpy as np
+import pytest
 
 from zoo.parity.differences import Difference, Event
 from zoo.parity.mapping import Match, Source
 from zoo.parity.record import Call, empty
-from zoo.parity.verdict import Finding, Judged, _excess, _is_accepted, _is_of_biases, first_beyond, group
+from zoo.parity.verdict import Finding, Judged, _excess, _is_accepted, _is_of_biases, first_beyond, group, judge
 
 
 def beyond(name: str, part: str, largest: float = 1.0) -> Difference:
@@ -70,6 +71,25 @@ def test_the_first_difference_of_sides_whose_calls_have_other_numbers():
     )
     (finding,) = first_beyond([Difference(event, 5.0, 0.1, 5.0, ())], *records)
     assert finding.modules == ("act",) and "shape" not in finding.cause
+
+
+@pytest.mark.parametrize(
+    "precision, part, agrees",
+    [("fp32", "din0", True), ("fp32", "out0", False), ("fp64", "din0", False), ("fp64", "out0", False)],
+)
+def test_gradients_in_fp32_of_modules_that_agree_alone(precision, part, agrees):
+    """Rounding crosses kinks of activations in the passes as they are."""
+    values, records = np.arange(1.0, 7.0).reshape(2, 3), []
+    for factor in (1.0, 1.01, 1.0):
+        record = empty("torch", precision, {})
+        record.passes["training"] = [Call("training/0", "act", 0, "ReLU", (), (), 1, 1, (0, 1))]
+        for key in ("in0", "out0", "dout0", "din0"):
+            record.add(f"training/0/{key}", (factor if key == part else 1.0) * values)
+        records.append(record)
+    reference, natural, alone = records
+    matched, titles = Match({}, {}, (), (), {}), ("torch", "mindspore")
+    proofs, modules = {"torch": reference, "mindspore": natural}, {"torch": reference, "mindspore": alone}
+    assert judge(titles, matched, proofs, modules, {"torch": reference._replace(precision="fp32")}).agrees == agrees
 
 
 def test_two_biases_beside_one_differ_from_the_second_update_on():
