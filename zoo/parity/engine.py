@@ -185,7 +185,7 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
     title = other.session.side.title
     given = request.mappings.get(title)
     matched = match.match(reference.outline, other.outline, mapping.load(given) if isinstance(given, str) else given)
-    match.require_complete(matched, title, f"--map {title}=FILE")
+    match.require_complete(matched, (reference.outline, other.outline), title, f"--map {title}=FILE")
     write_match(other, matched)
     base, precision = finest(reference, other)
     common = {"partner": str(reference.session.folder), "trains": reference.has_gradients, **_training(request)}

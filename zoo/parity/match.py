@@ -139,10 +139,11 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
     )
 
 
-def require_complete(matched: Match, title: str, option: str) -> None:
+def require_complete(matched: Match, outlines: tuple[Outline, Outline], title: str, option: str) -> None:
     """Raise UserError if a tensor has no source, or several that are as good.
 
     Args:
+        outlines: of the reference and the side.
         title: of the side that lacks sources.
         option: by which a mapping is given.
     """
@@ -154,9 +155,15 @@ def require_complete(matched: Match, title: str, option: str) -> None:
     if matched.missing:
         raise UserError(
             f"{title}: {len(matched.missing)} tensors have no counterpart in the reference, such as "
-            f"{', '.join(matched.missing[:3])}; the reference's {len(matched.unused)} others: "
-            f"{', '.join(matched.unused[:3])}; write OTHER: NAME to a file and give it as {option}"
+            f"{_with_shapes(matched.missing, outlines[1])}; the reference's {len(matched.unused)} others: "
+            f"{_with_shapes(matched.unused, outlines[0])}; write OTHER: NAME to a file and give it as {option}"
         )
+
+
+def _with_shapes(names: Sequence[str], outline: Outline) -> str:
+    """Return the first three tensors with their shapes."""
+    shapes = {tensor.name: tensor.shape for tensor in outline.tensors}
+    return ", ".join(f"{name} {shapes[name]}" for name in names[:3])
 
 
 def _whole(ours: Sequence[Item], theirs: Sequence[Item], pairs: Mapping[int, int]) -> dict[Identity, Identity]:

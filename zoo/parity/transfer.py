@@ -82,7 +82,7 @@ def transfer(
         matched = match.match(first.outline, second.outline, names)
         if kept:
             mapping.save(kept, matched)
-        match.require_complete(matched, target.title, "--map FILE")
+        match.require_complete(matched, (first.outline, second.outline), target.title, "--map FILE")
         engine.write_match(second, matched)
         left_out = _restore(first, tensors, checkpoint)
         saved = str(second.session.folder / (SAVED + os.path.splitext(out)[1]))
