@@ -363,7 +363,7 @@ def _of_call(module: str, reference: Record, call: Call | None) -> str:
     partner = next((c for c in _calls(reference) if c.name == module), None)
     if call is None or partner is None or call.inputs == partner.inputs:
         return ""
-    return f"it is called with {call.inputs} tensors instead of {partner.inputs}"
+    return f"it is called with {'fewer' if call.inputs < partner.inputs else 'more'} tensors"
 
 
 def _pattern(difference: Difference, reference: Record, other: Record) -> str:
