@@ -6,7 +6,16 @@ import pytest
 from tests.helpers.paths import ROOT
 from tests.zoo.trainer import tiny_reference as tiny
 from tests.zoo.trainer.tiny_reference import random_batch
-from tests.zoo.trainer.trainer_setup import assert_equal, copied_state, make, make_tsm, random_clips, update
+from tests.zoo.trainer.trainer_setup import (
+    assert_equal,
+    copied_state,
+    make,
+    make_model,
+    make_tsm,
+    random_clips,
+    random_inputs,
+    update,
+)
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 
@@ -128,6 +137,16 @@ def case_spans_of_a_deep_model_nest(backend):
     for name, parent in inside.items():
         (first, last), (enter, leave) = spans[parent].span, spans[name].span
         assert first < enter < leave < last, (parent, name)
+
+
+def case_a_module_that_also_gets_a_number_is_recorded(backend):
+    """A non-local block gets the number of segments; it begins as the identity."""
+    options, kept = {"depth": 50, "width": 8, "non_local": True}, {}
+    trainer, _ = make_model(backend, "tsm", options, (2, 32, 32, 3), 5)
+    calls = record(backend, trainer, random_inputs(trainer, 5), True, kept).calls
+    block = next(call for call in calls if call.name == "layer2.0.nl")
+    assert (block.inputs, block.outputs) == (1, 1)
+    np.testing.assert_array_equal(kept[f"{block.key}/in0"], kept[f"{block.key}/out0"])
 
 
 def case_files_are_those_of_the_model(backend):

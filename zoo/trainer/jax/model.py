@@ -195,6 +195,8 @@ class Hook:
         is_3d = getattr(module, "kernel_size", None) is not None and len(module.kernel_size) == 3
 
         def canonical(x: Any) -> Any:
+            if not isinstance(x, jax.Array):  # the number of segments
+                return x
             return jnp.moveaxis(x, -1, 1) if is_3d and x.ndim == 5 else channels_first(x)
 
         def call(module: Any, *inputs: Any) -> Any:
