@@ -188,16 +188,20 @@ def create(Model: Any, arch: Any, tensors: Mapping[str, np.ndarray]) -> nnx.Modu
 
 
 class Hook:
-    """Calls in front of a module and behind it, with its tensors channels first; see zoo.trainer.recording.record."""
+    """Calls in front of a module and behind it, with its tensors channels first; see zoo.trainer.recording.record.
 
-    def __init__(self, module: Any, enter: Callable, leave: Callable):
+    Args:
+        masks: dropout masks, which are channels first already.
+    """
+
+    def __init__(self, masks: Sequence[Array], module: Any, enter: Callable, leave: Callable):
         self.module, self.kind = module, type(module)
-        is_3d = getattr(module, "kernel_size", None) is not None and len(module.kernel_size) == 3
+        is_layer = not any(isinstance(part, nnx.Module) for part in vars(module).values())
 
         def canonical(x: Any) -> Any:
-            if not isinstance(x, jax.Array):  # the number of segments
+            if not isinstance(x, jax.Array) or any(x is mask for mask in masks):  # not a number of segments either
                 return x
-            return jnp.moveaxis(x, -1, 1) if is_3d and x.ndim == 5 else channels_first(x)
+            return jnp.moveaxis(x, -1, 1) if is_layer and x.ndim == 5 else channels_first(x)
 
         def call(module: Any, *inputs: Any) -> Any:
             enter(module, *jax.tree.map(canonical, inputs))

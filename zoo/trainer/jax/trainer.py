@@ -273,11 +273,12 @@ def record_forward(
     for module in modules.values():  # remat would trace what is recorded
         module.__class__ = getattr(module, "keeping", type(module))
 
+    masks = [local(batch[name]) for name in trainer.plan.dropout_masks] if training else []
+
     def forward() -> None:
-        masks = [local(batch[name]) for name in trainer.plan.dropout_masks] if training else []
         model(trainer.network.preprocess(local(batch[trainer.input_name])), *masks)
 
     def array(tensor: Any) -> np.ndarray:
         return np.asarray(tensor, np.float64)
 
-    return record(trainer, modules, lambda *arguments: [Hook(*arguments)], forward, array, title, keep)
+    return record(trainer, modules, lambda *arguments: [Hook(masks, *arguments)], forward, array, title, keep)
