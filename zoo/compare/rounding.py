@@ -22,8 +22,8 @@ STEADY = {
 EXCESS = 100.0  # a framework's rounding in fp32 as a multiple of that of the others, to be reported
 EXCESS_FLOOR = {"fp32": 64, "fp16": 32, "bf16": 32}  # units of the largest value: rounding that is never reported
 # Part of a gradient by which it may be longer or shorter than in fp64, and its distance from that: rounding opens and
-# closes ReLUs. In the demos, lengths differ by up to 0.002 in fp32; of the small models of the tests, lengths by up to
-# 0.16 in fp16 and 0.36 in bf16 that gradients at nearby weights do not explain (attention), and distances by 0.16 and 0.37.
+# closes ReLUs. In the demos, lengths differ by up to 0.002 in fp32. In small models, gradients at nearby weights do not
+# explain lengths that differ by up to 0.16 in fp16 and 0.36 in bf16 (of attention), nor distances up to 0.16 and 0.37.
 GRADIENT_SHARES = {"fp32": (0.02, 0.2), "fp16": (0.2, 0.3), "bf16": (0.5, 1.0)}
 # The same between two frameworks in one 16-bit type, whose rounding is largely common: in resnet50_demo 0.013 in fp16,
 # for a bias 0.07, where both are 0.2 away from fp64, and MindSpore's are all shorter by 0.04 where small numbers become
