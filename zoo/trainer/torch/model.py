@@ -120,12 +120,16 @@ def cast_groups(model: nn.Module, plan: Plan) -> list[list[Place]]:
     places = [
         (layer._parameters, name, weight)
         for layer in model.modules()
-        if type(layer) in CAST_LAYERS and layer not in fp32_layers and plan.mode.is_mixed and not plan.mode.compile
+        if _is_cast(layer) and layer not in fp32_layers and plan.mode.is_mixed and not plan.mode.compile
         for name, weight in layer.named_parameters(recurse=False)
         if weight.requires_grad
     ]
     ends = accumulate(weight.numel() for _, _, weight in places)
     return [list(group) for _, group in groupby(places, lambda _: next(ends) // CAST_ELEMENTS)]
+
+
+def _is_cast(layer: nn.Module) -> bool:
+    return type(layer) in CAST_LAYERS or isinstance(layer, cpu_layers.EmulatedBF16Conv2d)
 
 
 @contextmanager
