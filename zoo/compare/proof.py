@@ -167,11 +167,8 @@ def _coarse(result: Record, trainer: Any) -> list[str]:
         for title, name in outputs.items()
     }
     values["the loss"] = [np.array([step["loss"] for step in result.steps])]
-    if not trainer.plan.eval_mixed:
-        evaluated = [result.get(f"{call.key}/out0") for call in result.passes.get("evaluation", [])]
-        values["an output in evaluation"] = [x for x in evaluated if x.any() and has_16_bits(x, result.precision)]
-        if trainer.plan.output == Scores():
-            values["the prediction"] = [result.get("prediction")]
+    if not trainer.plan.eval_mixed and trainer.plan.output == Scores():
+        values["the prediction"] = [result.get("prediction")]
     return [
         title for title, arrays in values.items() if arrays and all(has_16_bits(x, result.precision) for x in arrays)
     ]
