@@ -156,7 +156,7 @@ def test_outputs_that_differ(place, capsys):
     assert transfer("in.safetensors", "--out", "out.pdparams", target="paddle=mine_paddle.py:build(1e-3)") == 1
     printed = capsys.readouterr().out
     assert "wrote out.pdparams, BUT ITS OUTPUTS DIFFER by " in printed
-    assert "\nbn (BatchNorm2D): its output differs by " in printed
+    assert "\nbn (BatchNorm2d / BatchNorm2D): its output differs by " in printed
     np.testing.assert_array_equal(files.read("out.pdparams")[0]["stem.1.weight"], weights()["bn.weight"])
 
 
