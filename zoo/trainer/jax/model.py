@@ -199,7 +199,7 @@ class Hook:
         is_layer = not any(isinstance(part, nnx.Module) for part in vars(module).values())
 
         def canonical(x: Any) -> Any:
-            if not isinstance(x, jax.Array) or any(x is mask for mask in masks):  # not a number of segments either
+            if not isinstance(x, jax.Array) or any(x is mask for mask in masks):  # or a number of segments
                 return x
             return jnp.moveaxis(x, -1, 1) if is_layer and x.ndim == 5 else channels_first(x)
 
