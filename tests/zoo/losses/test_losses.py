@@ -5,12 +5,14 @@ The formulas of every framework are compared in tests/zoo/trainer/loss_cases.py 
 
 import math
 
+import numpy as np
 import pytest
 
 from zoo import losses
 from zoo.data.errors import UserError
 from zoo.losses import LOSSES, load_loss
 from zoo.tasks import list_tasks, segment
+from zoo.trainer import numpy_ops
 
 
 @pytest.mark.parametrize("task, name", [(task, name) for task in LOSSES for name in LOSSES[task]])
@@ -33,6 +35,15 @@ def test_keys_of_other_losses_are_known_by_loss():
 def test_hard_pixels_are_mined_for_the_first_logits_alone():
     auxiliary = segment.Settings(ohem_kept=9, ohem_threshold=0.5, average="all", aux_weight=0.3).auxiliary()
     assert (auxiliary.ohem_kept, auxiliary.ohem_threshold, auxiliary.average) == (None, None, "all")
+
+
+@pytest.mark.parametrize("rounding", [-1e-15, 0, 1e-15])
+@pytest.mark.parametrize("threshold", [None, 0.25])
+def test_equal_pixels_are_hard_together(rounding, threshold):
+    probabilities = np.array([0.1, 0.2, 0.3, 0.3 * (1 + rounding), 0.4]).reshape(1, 1, 5)
+    loss, plain = segment.Settings(ohem_kept=3, ohem_threshold=threshold), -np.log(probabilities)
+    hard = loss.hard_pixels(numpy_ops, plain, plain, np.full(plain.shape, True))
+    assert hard[0, 0].tolist() == [True, True, threshold is None, threshold is None, False]
 
 
 @pytest.mark.parametrize(

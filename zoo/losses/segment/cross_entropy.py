@@ -8,6 +8,10 @@ from zoo.data.fields import Count, Doc, Probability, SettingError
 from zoo.losses import LossName, check_class_weights, segment
 from zoo.losses.segment import IGNORE_INDEX
 
+# Relative distance to the last hard pixel below which others are as hard. Pixels at the edge of an enlarged map are
+# equal but for rounding, by which every framework would choose others.
+TIE = 1e-6
+
 
 @dataclass(frozen=True, kw_only=True)
 class Loss(segment.Settings):
@@ -23,8 +27,8 @@ class Loss(segment.Settings):
     With `ohem_kept`, the loss is restricted to hard pixels (online hard example mining, arXiv:1604.03540, as
     mmsegmentation's OHEMPixelSampler). With a threshold, these are the pixels whose label has a probability below
     max(threshold, that of the ohem_kept * N-th hardest pixel); without one, those with the ohem_kept * N largest
-    losses, smoothed ones with label smoothing. The sum of their losses is still divided by the number of pixels that
-    `average` selects.
+    losses, smoothed ones with label smoothing. Pixels within 1e-6 of the last one are kept or left out as it is. The
+    sum of the losses is still divided by the number of pixels that `average` selects.
     """
 
     loss: LossName = "cross_entropy"
@@ -95,9 +99,10 @@ class Loss(segment.Settings):
         kept = self.ohem_kept * losses.shape[0]
         if self.ohem_threshold is None:
             ranked = ops.sort(ops.where(valid, losses, -1.0).reshape((-1,)), descending=True)
-            return ops.logical_and(valid, losses >= ranked[min(kept, ranked.shape[0]) - 1])
+            last = ranked[min(kept, ranked.shape[0]) - 1]
+            return ops.logical_and(valid, losses >= last * ops.number(1 - TIE, losses.dtype))
         probabilities = ops.exp(-plain)  # of the target class
         ranked = ops.sort(ops.where(valid, probabilities, 2.0).reshape((-1,)), descending=False)
         last = ops.clip(ops.index(valid).sum() - 1, 0, kept)
         limit = ops.maximum(ops.element(ranked, last), ops.number(self.ohem_threshold, losses.dtype))
-        return ops.logical_and(valid, probabilities < limit)
+        return ops.logical_and(valid, probabilities < limit * ops.number(1 - TIE, losses.dtype))
