@@ -1,17 +1,19 @@
 """The page docs/results.md, written from what lies in docs/results: python -m tests.results_page
 
-A bundle NAME.zip may have a folder NAME beside it with what `zoo bench` measured on the same day, written by `--json`:
-update-RECIPE-FRAMEWORK, data-RECIPE and deploy.json.
+A bundle NAME.zip may have beside it NAME.html, the report of it, which is written as well, and a folder NAME with what
+`zoo bench` measured on the same day, written by `--json`: update-RECIPE-FRAMEWORK, data-RECIPE and deploy.json.
 """
 
 import json
+import os
 import statistics
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tests.helpers.paths import ROOT
-from zoo.bench.commands import deploy, update
+from zoo.bench.commands import deploy, report, update
 from zoo.bench.commands.report import read
 from zoo.bench.report.results import Result, group
 from zoo.bench.report.runs import Run
@@ -61,11 +63,13 @@ def section(path: Path) -> str:
     """Return the section of a bundle, which is verified."""
     runs = read([str(path)], None, None)
     facts = {name: ", ".join(sorted({str(of(run)) for run in runs})) for name, of in FACTS.items()}
+    html = path.with_suffix(".html")
     lines = [
         f"## {path.stem}",
         "",
         f"`zoo verify {path.relative_to(ROOT)}`",
         "",
+        *([f"- report: [{html.name}](results/{html.name}) of `zoo report`"] if html.exists() else []),
         *(f"- {name}: {text}" for name, text in facts.items()),
         "",
     ]
@@ -147,5 +151,15 @@ def accuracy(runs: list[Run]) -> str:
     return f"{runs[0].metric} {statistics.fmean(found):.4f}{spread}" if found else ""
 
 
+def html_report(bundle: Path) -> str:
+    """Return the page that `zoo report BUNDLE --html FILE` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "report.html"
+        report.main([os.path.relpath(bundle), "--html", str(file)])
+        return file.read_text(encoding="utf-8")
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    for path in BUNDLES.glob("*.html"):
+        path.write_text(html_report(path.with_suffix(".zip")), encoding="utf-8")

@@ -182,6 +182,19 @@ def test_the_page_of_differences_is_that_of_the_facts():
 
 def test_the_page_of_results_is_that_of_its_bundles():
     assert results_page.page() == read(results_page.PAGE)
+    [html] = results_page.BUNDLES.glob("*.html")
+    assert results_page.html_report(html.with_suffix(".zip")) == html.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_accuracies_in_readme_are_those_of_bundles(name):
+    rows = re.findall(r"^\| `(\w+_demo)`[^|]*\| ([\d.| ]+) \|$", read(ROOT / name), flags=re.MULTILINE)
+    frameworks = ("torch", "mindspore", "paddle", "jax")
+    shown = {(recipe, *cell) for recipe, cells in rows for cell in zip(frameworks, cells.split(" | "), strict=True)}
+    bundles = [str(path) for path in results_page.BUNDLES.glob("*accuracy*.zip")]
+    runs = [run for run in results_page.read(bundles, None, None) if run.settings["seed"] == 1]
+    found = {(run.case.recipe, run.case.framework, f"{run.metrics[-1].value:.2f}") for run in runs}
+    assert len(shown) == 16 and len(found) >= 12 and found <= shown
 
 
 def test_the_documentation_is_short():

@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 import zipfile
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tests.helpers.journals import write_journal
 from tests.helpers.speed_runs import FakeRuns
 from tests.helpers.submissions import events, recipe_text, write_run
 from zoo import cli
-from zoo.bench import bundle
+from zoo.bench import bundle, statistics
 from zoo.bench.matrix import process, rounds
 from zoo.bench.matrix.process import Load
 from zoo.config import loader
@@ -203,6 +204,13 @@ def test_a_matrix(tmp_path, monkeypatch, capsys):
     path = tmp_path / "m.zip"
     assert cli.main(["publish", str(tmp_path / "m"), "--out", str(path)]) == 0 and verify(path) == 0
     assert "10 runs" in capsys.readouterr().out
+    with monkeypatch.context() as patch:
+        patch.setattr(extras, "is_installed", lambda package: package != "scipy")
+        patch.setattr(statistics, "stats", extras.Deferred("scipy.stats"))
+        for name in ("scipy", "scipy.stats"):
+            patch.setitem(sys.modules, name, None)
+        assert cli.main(["verify", str(path)]) == 2  # where the bundle is right, and this machine lacks a package
+    assert "scipy is not installed here: pip install" in capsys.readouterr().err
     files = contents(path)
     cases = json.loads(files["m/results.json"])["cases"]
     for key in ("median", "low", "cv"):

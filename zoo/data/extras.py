@@ -49,6 +49,10 @@ EXTRAS = {  # package -> the extra that installs it
 }
 
 
+class NotInstalled(UserError):
+    """A package of an extra is missing."""
+
+
 def install_command(extra: str) -> str:
     """Return the command that adds an extra, or several with commas, to what is running, by where this comes from.
 
@@ -108,7 +112,7 @@ def missing(package: str) -> str:
 def require(package: str) -> None:
     """Raise UserError if a package is not installed."""
     if not is_installed(package):
-        raise UserError(missing(package))
+        raise NotInstalled(missing(package))
 
 
 @contextmanager
@@ -120,7 +124,7 @@ def named() -> Iterator[None]:
         package = next((package for package in EXTRAS if f"{error.name}.".startswith(f"{package}.")), None)
         if package is None or is_installed(package):  # a mistake of the code that imports it
             raise
-        raise UserError(missing(package)) from None
+        raise NotInstalled(missing(package)) from None
 
 
 class Deferred:

@@ -9,6 +9,7 @@ from zoo import program
 from zoo.bench import bundle
 from zoo.commands.options import add_override_argument
 from zoo.data.errors import UserError
+from zoo.data.extras import NotInstalled
 from zoo.logs import journal
 from zoo.run.folder import RECIPE
 
@@ -33,6 +34,8 @@ def main(argv: list[str]) -> int:
         try:
             manifest = bundle.unpack(arguments.bundle, folder)
             problems = bundle.verify(manifest, Path(folder))
+        except NotInstalled:  # scipy, with which a matrix is recomputed
+            raise
         except UserError as error:
             print(error)
             return 1

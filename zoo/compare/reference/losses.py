@@ -75,9 +75,9 @@ def hard_pixels(probabilities: Array, losses: Array, valid: Array, loss: Any) ->
         return valid
     if loss.ohem_threshold is None:
         hardest = np.sort(losses[valid])[::-1]
-        return valid & (losses >= (1 - 1e-6) * hardest[min(kept, len(hardest)) - 1])
+        return valid & (losses >= (1 - 1e-12) * hardest[min(kept, len(hardest)) - 1])
     hardest = np.sort(probabilities[valid])
-    return valid & (probabilities < (1 - 1e-6) * max(hardest[min(kept, len(hardest) - 1)], loss.ohem_threshold))
+    return valid & (probabilities < (1 - 1e-12) * max(hardest[min(kept, len(hardest) - 1)], loss.ohem_threshold))
 
 
 def focal(logits: Array, y: Array, valid: Array, loss: Any) -> tuple[Any, Any, Array]:

@@ -8,9 +8,9 @@ from zoo.data.fields import Count, Doc, Probability, SettingError
 from zoo.losses import LossName, check_class_weights, segment
 from zoo.losses.segment import IGNORE_INDEX
 
-# Relative distance to the last hard pixel below which others are as hard. Pixels at the edge of an enlarged map are
-# equal but for rounding, by which every framework would choose others.
-TIE = 1e-6
+# Relative distance to the last hard pixel below which others are as hard, in fp64. Pixels at the edge of an enlarged map
+# are equal but for rounding, by which every framework would choose others.
+TIE = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class Loss(segment.Settings):
     With `ohem_kept`, the loss is restricted to hard pixels (online hard example mining, arXiv:1604.03540, as
     mmsegmentation's OHEMPixelSampler). With a threshold, these are the pixels whose label has a probability below
     max(threshold, that of the ohem_kept * N-th hardest pixel); without one, those with the ohem_kept * N largest
-    losses, smoothed ones with label smoothing. Pixels within 1e-6 of the last one are kept or left out as it is. The
-    sum of the losses is still divided by the number of pixels that `average` selects.
+    losses, smoothed ones with label smoothing. The sum of their losses is still divided by the number of pixels that
+    `average` selects.
     """
 
     loss: LossName = "cross_entropy"
