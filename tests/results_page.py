@@ -16,7 +16,7 @@ from tests.helpers.paths import ROOT
 from zoo.bench.commands import deploy, report, update
 from zoo.bench.commands.report import read
 from zoo.bench.report.results import Result, group
-from zoo.bench.report.runs import Run
+from zoo.bench.report.runs import SPEED, Run
 from zoo.table import table
 
 PAGE, BUNDLES = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
@@ -129,7 +129,8 @@ FACTS = {
 
 
 def row(result: Result) -> tuple[str, ...]:
-    case, speed = result.case, result.speed
+    case = result.case
+    speed = result.speed if case.counting == SPEED else None  # whole trainings may have shared the machine
     timed = "" if speed is None else f"{speed.median:.4g}"
     if speed is not None and speed.low is not None and not speed.is_noisy:
         timed += f" ({speed.low:.4g} to {speed.high:.4g})"

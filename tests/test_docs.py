@@ -197,6 +197,13 @@ def test_the_accuracies_in_readme_are_those_of_bundles(name):
     assert len(shown) == 16 and len(found) >= 12 and found <= shown
 
 
+def test_the_sample_submission_is_sound_but_for_being_a_demo(capsys):
+    assert cli.main(["airank", "check", str(results_page.BUNDLES / "submission")]) == 1
+    *problems, count = capsys.readouterr().out.splitlines()
+    wanted = ("marked as a demo", "0 accelerators", "reaches the target 0.711", "target_quality_time is")
+    assert count.endswith(": 4 problems") and all(part in line for part, line in zip(wanted, problems, strict=True))
+
+
 def test_the_documentation_is_short():
     pages = [read(page) for page in PAGES if page.parent == ROOT / "docs" and page not in WRITTEN]
     assert len(pages) <= MAX_PAGES and sum(len(page.split()) for page in pages) <= MAX_WORDS

@@ -171,6 +171,22 @@ def test_records_that_contradict_one_another_are_not_published(run, tmp_path, ca
     )
 
 
+def test_a_run_that_goes_on_is_published_as_it_was_read(run, tmp_path, monkeypatch):
+    contradictions, path = bundle.contradictions, run / journal.FILE
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:-2]), encoding="utf-8")
+    (run / airank.FILE).unlink()  # which is of the whole run
+
+    def later(*arguments):
+        path.write_text("".join(lines), encoding="utf-8")
+        return contradictions(*arguments)
+
+    monkeypatch.setattr(bundle, "contradictions", later)
+    assert cli.main(["publish", str(run), "--out", str(tmp_path / "early.zip")]) == 0
+    monkeypatch.setattr(bundle, "contradictions", contradictions)
+    assert path.read_text(encoding="utf-8") == "".join(lines) and verify(tmp_path / "early.zip") == 0
+
+
 @pytest.mark.parametrize(
     "words, what", [(("{}/none",), "no run in it"), (("{}/tsm", "--out", "{}"), "this file exists")]
 )

@@ -8,6 +8,7 @@ import hashlib
 import io
 import math
 import os
+import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -49,14 +50,17 @@ def pack(folder: str, license_name: str) -> bytes:
         top / name for name in OF_MATRIX
     ]
     files = {(top.name / path.relative_to(top)).as_posix(): path.read_bytes() for path in paths if path.is_file()}
-    problems = contradictions(top.parent, files)
+    names = [Path(os.path.realpath(run)).relative_to(top.parent).as_posix() for run in found]
+    with tempfile.TemporaryDirectory() as copy:  # a run may go on writing
+        _write(files, copy)
+        problems = contradictions(Path(copy), files)
+        described = {name: describe(Path(copy, name)) for name in names}
     if problems:
         raise UserError(f"{folder} cannot be published:\n" + "".join(f"  - {line}\n" for line in problems).rstrip())
-    names = [Path(os.path.realpath(run)).relative_to(top.parent).as_posix() for run in found]
     manifest = {
         "format": FORMAT,
         "license": license_name,
-        "runs": {name: describe(top.parent / name) for name in names},
+        "runs": described,
         "weights": {name: digests for name in names if (digests := _weights(top.parent / name))},
         "files": {name: [len(content), _sha256(content)] for name, content in sorted(files.items())},
     }
@@ -86,11 +90,15 @@ def unpack(path: str, folder: str) -> dict[str, Any]:
     if problem or _archive({**manifest, "sha256": digest}, contents) != packed:
         raise UserError(f"{path} is not as it was written: {problem or 'something was added, or the order changed'}")
     with parsing(f"{path} is no bundle"):
-        for name, content in contents.items():
-            target = Path(folder, name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
+        _write(contents, folder)
     return manifest
+
+
+def _write(files: Mapping[str, bytes], folder: str) -> None:
+    for name, content in files.items():
+        target = Path(folder, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
 
 
 def verify(manifest: Mapping[str, Any], folder: Path) -> list[str]:

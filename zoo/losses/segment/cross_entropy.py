@@ -8,8 +8,8 @@ from zoo.data.fields import Count, Doc, Probability, SettingError
 from zoo.losses import LossName, check_class_weights, segment
 from zoo.losses.segment import IGNORE_INDEX
 
-# Relative distance to the last hard pixel below which others are as hard, in fp64. Pixels at the edge of an enlarged map
-# are equal but for rounding, by which every framework would choose others.
+# Relative distance to the last hard pixel below which others are as hard, in fp64. Pixels at the edge of an enlarged
+# map are equal but for rounding, by which every framework would choose others.
 TIE = 1e-12
 
 
