@@ -129,13 +129,14 @@ FACTS = {
 
 
 def row(result: Result) -> tuple[str, ...]:
-    case = result.case
-    speed = result.speed if case.counting == SPEED else None  # whole trainings may have shared the machine
-    timed = "" if speed is None else f"{speed.median:.4g}"
-    if speed is not None and speed.low is not None and not speed.is_noisy:
-        timed += f" ({speed.low:.4g} to {speed.high:.4g})"
+    case, timed, threads = result.case, "", ""
+    if case.counting == SPEED and result.speed is not None:  # whole trainings may have shared the machine
+        speed, threads = result.speed, result.threads or ""
+        timed = f"{speed.median:.4g}"
+        if speed.low is not None and not speed.is_noisy:
+            timed += f" ({speed.low:.4g} to {speed.high:.4g})"
     return (
-        *(str(case.recipe), str(case.framework), str(case.precision), result.threads or "", str(case.batch)),
+        *(str(case.recipe), str(case.framework), str(case.precision), threads, str(case.batch)),
         *(timed, memory(result), accuracy(result.runs), str(len(result.runs)), result.mark),
     )
 

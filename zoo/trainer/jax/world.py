@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from zoo.data import host
 from zoo.data.errors import UserError
 from zoo.trainer.device import select_device
 from zoo.trainer.jax.parallel import AXIS, DEVICES
@@ -43,7 +44,7 @@ class World:
     def device(self) -> str:
         first, times = self.jax_device, self._times()
         if first.platform == "cpu":
-            return f"{times}cpu ({os.cpu_count()} threads)"
+            return f"{times}cpu ({len(host.cores())} threads)"
         where = f"{times}{first.platform}" if times else f"{first.platform}:{first.local_hardware_id}"
         return f"{where} ({first.device_kind})"
 

@@ -18,6 +18,7 @@ from mindspore import Tensor, communication, ops
 from mindspore._c_expression import MSContext, ms_ctx_param
 
 from zoo import cuda_libraries, program
+from zoo.data import host
 from zoo.data.errors import Option, UserError
 from zoo.trainer.device import cann_version, select_device
 from zoo.trainer.plan import Arithmetic, Mode
@@ -41,7 +42,7 @@ class World:
     @property
     def device(self) -> str:
         if self.device_type == "cpu":
-            return f"cpu ({os.cpu_count()} cores)"
+            return f"cpu ({len(host.cores())} cores)"
         return f"{self.device_type}:{self.device_index} ({TARGETS[self.device_type]})"
 
     @property
