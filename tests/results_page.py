@@ -115,7 +115,7 @@ BESIDE = (  # title, command, header, rows
      ("recipe", "framework", "computes in", "trainer, ms", "shortest loop, ms", "median ratio of pairs"), updates),
     ("Reading samples, in one thread", "zoo bench data -c RECIPE",
      ("recipe", "loader", "ms per sample", "CPU ms", "speed, to the recipe's loader"), loaders),
-    ("Predictions at the full size of the recipes", "zoo bench deploy", deploy.HEADER, predictions),
+    ("Predictions at the full size of the recipes", "zoo bench deploy -n 50 --seconds 30", deploy.HEADER, predictions),
 )  # fmt: skip
 
 
