@@ -11,6 +11,7 @@ COMMANDS = {
     "scale": ("evidence.commands.scale", "throughput at more cards than there are"),
     "amp": ("evidence.commands.amp", "time updates with --amp beside those in fp32 on a CPU"),
     "dlperf": ("evidence.dlperf", "speeds from logs of DLPerf"),
+    "platforms": ("evidence.platforms", "systems and versions of Python that have wheels, by extra"),
 }
 
 

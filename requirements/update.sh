@@ -20,10 +20,10 @@ lock_cpu() {  # output, extras, options of uv ...
         ${TORCH_SOURCE:---extra-index-url https://download.pytorch.org/whl/cpu}
 }
 lock_gpu() {  # framework, extras ...: from PyPI; what requirements/all.txt has, too, has the same version
-    compile "${*:2} data decord plot gpu test" --output-file "environments/$1.lock" \
+    compile "${*:2} data nvimgcodec decord plot gpu test" --output-file "environments/$1.lock" \
         --constraint requirements/all.txt --constraint <(echo "torch==$torch")
 }
-lock_cpu requirements/all.txt "torch data decord plot paddle mindspore jax dali export gpu dev"
+lock_cpu requirements/all.txt "torch data nvimgcodec decord plot paddle mindspore jax dali export gpu dev"
 lock_cpu requirements/torch.txt "torch data plot" --constraint requirements/all.txt
 lock_gpu torch torch dali peers
 lock_gpu paddle paddle-gpu

@@ -57,7 +57,6 @@ LIBRARIES = {
     "rich": 2,
     "decord": 2,
     "nvidia": 2,
-    "tensorboard": 1,
     "onnx": 5,
     "onnxruntime": 5,
     "matplotlib": 3,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 from safetensors.numpy import load_file
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT

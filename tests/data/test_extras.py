@@ -95,7 +95,7 @@ def test_wheels_that_do_not_exist_are_named(monkeypatch):
     monkeypatch.setattr(extras.sys, "version_info", (3, 13, 1))
     monkeypatch.setattr(extras.platform, "machine", lambda: "aarch64")
     assert extras.missing("mindspore").endswith("here: MindSpore 2.8 has no wheel for Python 3.13; use 3.11 or 3.12")
-    assert extras.missing("paddle").endswith("here: PyPI has no wheel of Paddle 3.3 for aarch64")
+    assert extras.missing("paddle").endswith("here: PyPI has no wheel of Paddle 3.3 for linux on aarch64")
     assert extras.missing("torch").endswith(extras.install_command("torch"))
 
 

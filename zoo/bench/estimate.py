@@ -79,11 +79,12 @@ TINY_RUN = (
     *("data.num_classes=10", "data.val_samples=10", "data.workers=0", "train.batch=4", "train.global_batch=4"),
     *("train.eval_batch=10", "train.steps=2"),
 )
-# Measures the peak memory of a command alone: a process of its own has no other children.
+# Measures the peak memory, in bytes, of a command alone: a process of its own has no other children.
 MEASURE = """\
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+unit = 1 if sys.platform == "darwin" else 1024
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit)
 raise SystemExit(code)"""
 
 
@@ -306,7 +307,7 @@ def measure_program(framework: str, processes: int) -> int:
     if done.returncode:
         output = (done.stdout + done.stderr)[-2000:]
         raise UserError(f"a tiny run in {framework} failed, so its memory is unknown:\n{output}")
-    return int(done.stdout.split()[-1]) * 1024
+    return int(done.stdout.split()[-1])
 
 
 def device_memory(name: str) -> int:

@@ -7,7 +7,6 @@ room: every epoch reads every file once, and what stays is read faster in each o
 """
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -20,6 +19,7 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import Any, BinaryIO
 
+from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.data.stages import READ, stage
 
@@ -134,7 +134,7 @@ class FileCache:
         """Open the file `bytes` for this thread alone."""
         path = os.path.join(self.path, "bytes")
         with FileIO(path, "r+", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o600)) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            durable.lock(file, wait=True)
             yield file
 
     def _read_total(self, file: FileIO) -> int:

@@ -75,15 +75,18 @@ def new_folder(paths: Iterable[str], mode: int = 0o777) -> str:
     raise FileExistsError(errno.EEXIST, "all paths are taken")
 
 
-def lock(file: IO[Any]) -> None:
+def lock(file: IO[Any], wait: bool = False) -> None:
     """Lock a file until it is closed; a file system without locks locks nothing.
+
+    Args:
+        wait: for another process that holds the lock.
 
     Raises:
         BlockingIOError: another process holds the lock.
         OSError: it cannot be locked.
     """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise

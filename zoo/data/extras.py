@@ -29,7 +29,7 @@ EXTRAS = {  # package -> the extra that installs it
     "av": "data",
     "cv2": "data",
     "cykooz_resizer": "data",
-    "nvidia.nvimgcodec": "data",
+    "nvidia.nvimgcodec": "nvimgcodec",
     "decord": "decord",
     "nvidia.dali": "dali",
     "jinja2": "plot",
@@ -47,6 +47,7 @@ EXTRAS = {  # package -> the extra that installs it
     "huggingface_hub": "hub",
     "shtab": "completion",
 }
+PADDLE_WHEELS = (("linux", "x86_64"), ("darwin", "arm64"))
 
 
 class NotInstalled(UserError):
@@ -100,8 +101,8 @@ def is_installed(package: str) -> bool:
 def how_to_install(package: str) -> str:
     if package == "mindspore" and sys.version_info >= (3, 13):
         return "MindSpore 2.8 has no wheel for Python 3.13; use 3.11 or 3.12"
-    if package == "paddle" and platform.machine() != "x86_64":
-        return f"PyPI has no wheel of Paddle 3.3 for {platform.machine()}"
+    if package == "paddle" and (sys.platform, platform.machine()) not in PADDLE_WHEELS:
+        return f"PyPI has no wheel of Paddle 3.3 for {sys.platform} on {platform.machine()}"
     return install_command(EXTRAS[package])
 
 

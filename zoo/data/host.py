@@ -4,9 +4,11 @@ import ctypes
 import os
 import shutil
 import signal
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +19,7 @@ LOADS = Path("/proc/loadavg")  # Linux: 0.52 0.58 0.59 2/345 6789
 PROCESSORS = Path("/proc/cpuinfo")
 SHARED_MEMORY = "/dev/shm"
 PARENT_POLL_INTERVAL = 0.5  # seconds between two looks at the parent process
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
 
 
 def home(*names: str) -> str:
@@ -30,11 +32,11 @@ def end_with_parent(parent: int, by_kernel: bool = False) -> None:
     """End this process when its parent has ended, at once if that has happened already.
 
     Args:
-        by_kernel: have the kernel kill this process, which needs no Python thread that runs. Only for a process that
-            the parent's main thread has started: it is killed when the thread ends that started it.
+        by_kernel: have the kernel kill this process, which needs no Python thread that runs; Linux alone does. Only for
+            a process that the parent's main thread has started: it is killed when the thread ends that started it.
     """
     if by_kernel:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
         return
@@ -47,9 +49,44 @@ def end_with_parent(parent: int, by_kernel: bool = False) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def prctl(option: int, value: int) -> None:
+    """Set a property of this process where the system is Linux."""
+    function = getattr(ctypes.CDLL(None), "prctl", None)
+    if function is not None:
+        function(option, value)
+
+
 def cores() -> list[int]:
-    """Return the numbers of the CPU cores that this process may run on."""
-    return sorted(os.sched_getaffinity(0))
+    """Return the numbers of the CPU cores that this process may run on; macOS binds none."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def anonymous_file(name: str) -> int:
+    """Return the descriptor of a file without a path, which goes with its last user: in memory, on macOS on a disk."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+@contextmanager
+def readable_path(content: bytes) -> Iterator[str]:
+    """Give bytes a path for as long as the block lasts."""
+    if not hasattr(os, "memfd_create"):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            yield file.name
+        return
+    descriptor = os.memfd_create("content")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def core_share(cores_of_ranks: Sequence[Sequence[int]], local_rank: int, quota: float | None) -> float:
@@ -94,9 +131,9 @@ def available_memory() -> int:
     return min(free, max(int(limit) - int(used), 0)) if limit.isdigit() and used.isdigit() else free
 
 
-def free_shared_memory() -> int:
-    """Return the bytes that are free in /dev/shm."""
-    return shutil.disk_usage(SHARED_MEMORY).free
+def free_shared_memory() -> int | None:
+    """Return the bytes that are free in /dev/shm; None on macOS, which has none."""
+    return shutil.disk_usage(SHARED_MEMORY).free if os.path.isdir(SHARED_MEMORY) else None
 
 
 def _read(path: Path) -> str:

@@ -2,8 +2,8 @@
 
 A worker is a new Python process, not a fork. It gets numbers over a socket, reads their elements in threads, and
 answers with one anonymous file in memory (memfd) for each, which this process maps without a copy. Such a file has no
-name and is not part of /dev/shm: the kernel frees it with the last process that uses it, however that ends. A worker
-exits when its socket is closed, so it never outlives this process.
+name and is not part of /dev/shm: the kernel frees it with the last process that uses it, however that ends. (On macOS
+it lies on a disk.) A worker exits when its socket is closed, so it never outlives this process.
 """
 
 import mmap
@@ -27,6 +27,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from zoo.data import host
 from zoo.data.errors import Option, UserError
 
 Element = TypeVar("Element")
@@ -34,7 +35,6 @@ Element = TypeVar("Element")
 READY_PER_WORKER = 2  # elements that may be ready for each worker, beside those that its threads read
 MIN_SHARED = 1 << 16  # bytes of an array; smaller ones are copied, lest one that is kept keeps its whole batch
 ALIGNMENT = 64  # bytes, of arrays
-PACKET = 1 << 16  # bytes of an answer, which has a few dozen per array
 NUMBER = 8  # bytes
 NOTHING = -1  # in place of the index of a sample
 PROGRAM = "import sys; sys.path[:] = {path!r}; from zoo.data import readers; readers.serve{arguments!r}"
@@ -151,10 +151,10 @@ class _Worker:
     def __init__(self, read: Callable[[int], Any], threads: int):
         self.numbers: set[int] = set()
         setup, sizes = _store(read)
-        board = os.memfd_create("samples")
+        board = host.anonymous_file("samples")
         os.write(board, np.full(threads, NOTHING, np.int64).tobytes())
         self._board = np.frombuffer(mmap.mmap(board, 0), np.int64)
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         descriptors = theirs.fileno(), board, setup
         program = PROGRAM.format(path=sys.path, arguments=(*descriptors, sizes))
         # In a process group of its own, Ctrl-C does not reach it.
@@ -171,11 +171,12 @@ class _Worker:
 
     def receive(self) -> tuple[int, bool, Any] | None:
         """Return number, whether it is an error, and the element or error; None from the dead."""
-        try:
-            packet, descriptors, _, _ = socket.recv_fds(self.socket, PACKET, 1)
-        except OSError:
-            return None
-        if not packet:
+        descriptors, packet, length = list[int](), b"", 0
+        with suppress(OSError):
+            head, descriptors, _, _ = socket.recv_fds(self.socket, NUMBER, 1, socket.MSG_WAITALL)
+            length = int.from_bytes(head, "little")
+            packet = self.socket.recv(length, socket.MSG_WAITALL)
+        if not descriptors or len(packet) < length:
             return None
         number, is_error, sizes = pickle.loads(packet)
         self.numbers.discard(number)
@@ -201,12 +202,12 @@ def serve(connection: int, board: int, setup: int, sizes: Sequence[int]) -> None
     for number in (signal.SIGINT, signal.SIGTERM):  # may come to all processes; the run stops after its step
         signal.signal(number, signal.SIG_IGN)
     samples, parent = np.frombuffer(mmap.mmap(board, 0), np.int64), socket.socket(fileno=connection)
-    read, numbers = _load(setup, sizes), queue.SimpleQueue[int]()
+    read, numbers, answering = _load(setup, sizes), queue.SimpleQueue[int](), threading.Lock()
     for thread in range(len(samples)):
-        arguments = read, numbers, samples[thread : thread + 1], parent
+        arguments = read, numbers, samples[thread : thread + 1], parent, answering
         threading.Thread(target=_serve_thread, args=arguments, daemon=True).start()
     with suppress(ConnectionError):  # if the parent was killed
-        while packet := parent.recv(NUMBER):
+        while packet := parent.recv(NUMBER, socket.MSG_WAITALL):
             numbers.put(int.from_bytes(packet, "little"))
     os._exit(0)  # whatever the threads are doing
 
@@ -225,7 +226,11 @@ def reading(index: int) -> None:
 
 
 def _serve_thread(
-    read: Callable[[int], Any], numbers: "queue.SimpleQueue[int]", sample: np.ndarray, parent: socket.socket
+    read: Callable[[int], Any],
+    numbers: "queue.SimpleQueue[int]",
+    sample: np.ndarray,
+    parent: socket.socket,
+    answering: threading.Lock,
 ) -> None:
     _thread.sample = sample
     try:
@@ -242,7 +247,9 @@ def _serve_thread(
             descriptor, sizes = _store(content)
             del content
             packet = pickle.dumps((number, is_error, sizes))
-            socket.send_fds(parent, [packet], [descriptor])
+            with answering:  # answers of several threads do not mix
+                socket.send_fds(parent, [len(packet).to_bytes(NUMBER, "little")], [descriptor])
+                parent.sendall(packet)
             os.close(descriptor)
     except ConnectionError:  # the parent is gone
         os._exit(0)
@@ -261,7 +268,7 @@ def _store(content: Any) -> tuple[int, list[int]]:
         return buffer.raw().nbytes < MIN_SHARED
 
     parts[0] = memoryview(pickle.dumps(content, 5, buffer_callback=is_small))
-    descriptor = os.memfd_create("element")
+    descriptor = host.anonymous_file("element")
     with open(descriptor, "wb", closefd=False) as file:
         for part in parts:
             file.seek(-file.tell() % ALIGNMENT, os.SEEK_CUR)

@@ -4,7 +4,6 @@
 ranks, each of which redirects its output to a file before it runs `zoo train` (`exec_rank`).
 """
 
-import ctypes
 import json
 import os
 import re
@@ -23,6 +22,7 @@ import psutil
 
 from zoo import program
 from zoo.data.errors import UserError
+from zoo.data.host import PR_SET_CHILD_SUBREAPER, prctl
 from zoo.distributed import environment, launchers
 from zoo.trainer.world import BEGIN_TIMEOUT, WAIT_REPORT
 
@@ -30,7 +30,6 @@ GRACE_PERIOD = 5.0  # seconds between asking processes to end and killing them
 POLL_INTERVAL = 0.2  # seconds
 TAIL_LINES = 15
 PADDLE_LOGS = "PADDLE_LOG_DIR"  # where paddle.distributed.launch writes the whole environment; before --log_dir
-PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 STOP = b"stop\n"  # asks a runner to let the ranks save and end; at the end of its input, it kills them
 REPORT = re.compile(r"error: rank (\d+) \(.*")  # of another rank's failure, by the control group
 
@@ -163,7 +162,7 @@ def run_launcher(command: list[str]) -> int:
     Returns:
         Exit code of the launcher, 1 if it was killed.
     """
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans of the launcher become children of this process
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans of the launcher become children of this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; `supervise` handles it
     line = _read_line()
     if not line.endswith(b"\n"):

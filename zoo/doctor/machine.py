@@ -69,18 +69,20 @@ def examine_host(machine: dict[str, Any]) -> list[Finding]:
         Finding(SECTION, "system", OK, f"{machine['os']}, kernel {kernel}, Python {machine['python']}"),
         Finding(SECTION, "processor", OK, f"{machine['cpu']}: {cores}{limit}"),
         _unless_low("memory", free, MIN_MEMORY, memory, "end other programs, or use fewer data.workers"),
-        shared_memory(),
+        *shared_memory(),
         disk(Path.cwd()),
         host_name(),
     ]
 
 
-def shared_memory() -> Finding:
-    """Return the line about shared memory, through which NCCL and data workers pass what they have."""
+def shared_memory() -> list[Finding]:
+    """Return the line about shared memory, through which NCCL passes what it has; none on macOS."""
     free = resources.free_shared_memory()
+    if free is None:
+        return []
     text = f"{_gigabytes(free)} free in {resources.SHARED_MEMORY}"
     remedy = "make it larger (docker run --shm-size 8g)"
-    return _unless_low("shared memory", free, MIN_SHARED_MEMORY, text, remedy)
+    return [_unless_low("shared memory", free, MIN_SHARED_MEMORY, text, remedy)]
 
 
 def disk(folder: Path) -> Finding:

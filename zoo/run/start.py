@@ -140,8 +140,8 @@ def _open_folder(request: Request, job: Job, console: "Console", lock: FolderLoc
 def _open_logs(folder: str, request: Request, recipe: str, console: "Console") -> tuple[Journal, list[Viewer]]:
     """Open the journal of a run with all its listeners; return those that show images, histograms and text, too."""
     from zoo.logs import airank
+    from zoo.logs.tensorboard import TensorBoard
     from zoo.logs.trackers import TRACKERS
-    from zoo.logs.viewers import TensorBoard
 
     cfg = request.config
     entries = {key: plain(entry.value) for key, entry in request.resolved.items()}

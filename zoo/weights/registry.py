@@ -8,7 +8,6 @@ It is `weights` in $ZOO_HOME (zoo/data/host.py), or the folder that `weights_dir
                              checkpoint.json       recipe that evaluates it, SHA-256; backbones have .sha256 alone
 """
 
-import fcntl
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 
 from zoo.config import budgeted_yaml, loader
 from zoo.config.loader import Entry
+from zoo.data import durable
 from zoo.data.errors import UserError, similar_name
 from zoo.data.formats.masks import TRAIN_CLASSES
 from zoo.data.host import home
@@ -109,7 +109,7 @@ def prepare(entry: Published, folder: str | None = None) -> str:
         if not os.path.exists(converted):
             os.makedirs(root, exist_ok=True)
             with open(os.path.join(root, ".lock"), "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes, one does it
+                durable.lock(lock, wait=True)  # of several processes, one does it
                 _make(entry, published, path)
     except OSError as error:
         reason = f"{error.strerror}; make room, or set ZOO_HOME to another folder"

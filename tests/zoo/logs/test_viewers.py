@@ -13,13 +13,15 @@ from zoo.config.schema import Config
 from zoo.data.errors import UserError
 from zoo.logs import listeners
 from zoo.logs.journal import Journal
-from zoo.logs.viewers import Histogram, TensorBoard
+from zoo.logs.tensorboard import TensorBoard
+from zoo.logs.viewers import Histogram
 
-accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+accumulator = pytest.importorskip("tensorboard.backend.event_processing.plugin_event_accumulator")
 
 
 @pytest.fixture
 def opened(tmp_path):
+    (tmp_path / "run").mkdir()
     hparams = {"optim.lr": 0.1, "train.tf32": False, "data.crop": [8, 8], "model.name": "resnet"}
     return TensorBoard(str(tmp_path / "run"), "seed: 1\ntrain:\n  batch: 2\n", hparams), tmp_path / "run"
 

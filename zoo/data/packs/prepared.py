@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from zoo.data import cache
+from zoo.data import cache, host
 from zoo.data.contents import Content, sampled_frames
 from zoo.data.errors import BadSample, UserError, parsing
 from zoo.data.formats import regular
@@ -115,13 +115,8 @@ class PreparedSplit:
         if not self._packs:
             yield self.local(self.path(index))
             return
-        descriptor = os.memfd_create("sample")
-        try:
-            with open(descriptor, "wb", closefd=False) as file:
-                file.write(self._packed(index, 0))
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
+        with host.readable_path(self._packed(index, 0)) as path:
+            yield path
 
     def content(self, index: int) -> bytes:
         """Return the image or video file of a sample. Raises BadSample."""

@@ -5,7 +5,6 @@ listing alone, never on the number of processes. The plan is stored before the w
 goes on with the same files in the same order.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -120,8 +119,8 @@ def lock(out: str) -> Iterator[None]:
     """Keep other programs from working in the same folder. Raises UserError if one does."""
     with open(os.path.join(out, WORK, LOCK), "w", encoding="utf-8", opener=durable.regular) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            durable.lock(file)
+        except BlockingIOError:
             raise UserError(f"--out {out}: another process is preparing this folder; wait for it") from None
         yield
 

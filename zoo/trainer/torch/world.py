@@ -77,7 +77,8 @@ class World:
         """Whether the device has bf16 instructions, and PyTorch uses them."""
         if self.torch_device.type == "cuda":
             return torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.ops.mkldnn._is_mkldnn_bf16_supported() and has_bf16_instructions()
+        has_onednn = torch.backends.mkldnn.is_available()  # not on macOS
+        return has_onednn and torch.ops.mkldnn._is_mkldnn_bf16_supported() and has_bf16_instructions()
 
     def profiler(self) -> Profiler:
         from zoo.trainer.torch import profiling  # which most runs do without
