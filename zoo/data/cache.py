@@ -10,7 +10,6 @@ import errno
 import hashlib
 import os
 import shutil
-import stat
 import tempfile
 import time
 import warnings
@@ -19,8 +18,10 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import Any, BinaryIO
 
-from zoo.data import durable
-from zoo.data.errors import UserError
+from zoo.data import durable, sources
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import regular
+from zoo.data.sources import Status
 from zoo.data.stages import READ, stage
 
 LocalPath = Callable[[str], str]  # path of a file -> path to read it from
@@ -62,12 +63,12 @@ class FileCache:
     def __call__(self, path: str) -> str:
         """Return the path of the copy of a file, which is made if there is room for it; else the path itself."""
         try:
-            source = os.stat(path)
+            source = sources.status(path)
         except OSError:  # left to its reader
             return path
         copy = self.copy_path(path)
         with suppress(OSError):
-            if _are_equal(os.stat(copy), source):
+            if sources.status(copy) == source:
                 return copy
         return copy if self._store(path, source, copy) else path
 
@@ -85,17 +86,17 @@ class FileCache:
             return self._read_total(file)
 
     @stage(READ)
-    def _store(self, path: str, source: os.stat_result, copy: str) -> bool:
+    def _store(self, path: str, source: Status, copy: str) -> bool:
         """Copy a file; return whether the copy is there. The first error ends all copying by this process."""
-        if self.stopped or not stat.S_ISREG(source.st_mode) or not source.st_size:
+        if self.stopped or not source.size:
             return False
-        with suppress(OSError), open(path, "rb") as file:  # an error of opening is left to its reader
-            return self._store_open(file, source, copy)
+        with suppress(OSError, BadSample), regular.open_file(path, None) as file:  # errors are left to its reader
+            return self._store_open(path, file, source, copy)
         return False
 
-    def _store_open(self, file: BinaryIO, source: os.stat_result, copy: str) -> bool:
+    def _store_open(self, path: str, file: BinaryIO, source: Status, copy: str) -> bool:
         try:
-            return self.total() + source.st_size <= self.budget and self._copy(file, source, copy)
+            return self.total() + source.size <= self.budget and self._copy(path, file, source, copy)
         except OSError as error:
             self.stopped = True
             warnings.warn(
@@ -105,21 +106,21 @@ class FileCache:
             )
             return False
 
-    def _copy(self, file: BinaryIO, source: os.stat_result, copy: str) -> bool:
+    def _copy(self, path: str, file: BinaryIO, source: Status, copy: str) -> bool:
         """Copy an open file, unless it changes meanwhile or the budget is used up."""
-        if shutil.disk_usage(self.path).free - source.st_size < MIN_FREE:
+        if shutil.disk_usage(self.path).free - source.size < MIN_FREE:
             raise OSError(errno.ENOSPC, f"less than {MIN_FREE / 1e9:g} GB would stay free there")
         descriptor, temporary = tempfile.mkstemp(dir=self.temporary)
         try:
             with open(descriptor, "wb") as target:
                 shutil.copyfileobj(file, target)
-            os.utime(temporary, ns=(source.st_mtime_ns, source.st_mtime_ns))
-            if not _are_equal(os.stat(temporary), source) or not _are_equal(os.fstat(file.fileno()), source):
+            os.utime(temporary, ns=(source.stamp, source.stamp))
+            if not sources.status(temporary) == sources.status(path) == source:
                 return False
             os.makedirs(os.path.dirname(copy), exist_ok=True)
             with self._open_total() as total:
                 replaced = os.stat(copy).st_size if os.path.exists(copy) else 0
-                bytes_then = self._read_total(total) + source.st_size - replaced
+                bytes_then = self._read_total(total) + source.size - replaced
                 if bytes_then > self.budget:
                     return False
                 os.replace(temporary, copy)
@@ -188,10 +189,6 @@ def _require_own(path: str) -> None:
             f"data.cache: {path} is not yours, or others can write to it, and what it holds would be taken for your "
             "data; name another folder, or remove it"
         )
-
-
-def _are_equal(one: os.stat_result, other: os.stat_result) -> bool:
-    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
 
 
 def _write_total(file: FileIO, total: int) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data import durable
+from zoo.data import durable, sources
 from zoo.data.errors import BadSample, UserError
 from zoo.data.host import home
 
@@ -75,6 +75,8 @@ def digests(contents: Iterable[Content], root: str, full: bool = False) -> np.nd
 def digest_file(content: Content, full: bool = False) -> bytes:
     """Return the digest of one file or record: DIGEST_SIZE bytes over its length and its bytes, or blocks of them."""
     try:
+        if content.offset is None and (place := sources.locate(content.path)):
+            return _hash(place.status().size, place.read, full)
         descriptor = os.open(content.path, os.O_RDONLY | os.O_NONBLOCK)  # which does not wait at a pipe
         try:
             if content.offset is None:
@@ -126,10 +128,10 @@ def _save(path: str, table: np.ndarray) -> None:
 
 def _digest_files(kept: np.ndarray, full: bool, contents: list[Content]) -> tuple[np.ndarray, np.ndarray]:
     """Return the keys and digests of some files, uint64 (n, 3), and which of them may be kept."""
-    now, here, stats = time.time_ns(), os.getcwd(), dict[str, os.stat_result | None]()
+    now, here, stats = time.time_ns(), os.getcwd(), dict[str, _Times | None]()
     for path in {content.path for content in contents}:
         try:
-            stats[path] = os.stat(path)
+            stats[path] = _times(path)
         except OSError:
             stats[path] = None
     table = np.zeros((len(contents), 3), np.uint64)
@@ -143,16 +145,32 @@ def _digest_files(kept: np.ndarray, full: bool, contents: list[Content]) -> tupl
     return table, np.array([_is_settled(stats[content.path], now) for content in contents], bool)
 
 
-def _key(content: Content, stat: os.stat_result | None, here: str) -> int:
+class _Times(NamedTuple):
+    """Size and time stamps of a file, in nanoseconds."""
+
+    size: int
+    modified: int
+    changed: int
+
+
+def _times(path: str) -> _Times:
+    if place := sources.locate(path):
+        size, stamp = place.status()
+        return _Times(size, stamp, 0)
+    status = os.stat(path)
+    return _Times(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _key(content: Content, stat: _Times | None, here: str) -> int:
     """Return a number that changes when a file does, as far as its path, size and time stamps tell."""
     path, offset = content
-    times = f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}" if stat else ""
+    times = f"{stat.size} {stat.modified} {stat.changed}" if stat else ""
     text = f"{'' if path[:1] == '/' else here}\0{path}\0{offset}\0{times}"
     return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).digest(), "little")
 
 
-def _is_settled(stat: os.stat_result | None, now: int) -> bool:
-    return stat is not None and now - max(stat.st_mtime_ns, stat.st_ctime_ns) > SETTLED
+def _is_settled(stat: _Times | None, now: int) -> bool:
+    return stat is not None and now - max(stat.modified, stat.changed) > SETTLED
 
 
 def _digest_record(descriptor: int, content: Content, full: bool) -> bytes:

@@ -45,6 +45,7 @@ EXTRAS = {  # package -> the extra that installs it
     "onnx": "export",
     "pynvml": "gpu",
     "huggingface_hub": "hub",
+    "fsspec": "remote",
     "shtab": "completion",
 }
 PADDLE_WHEELS = (("linux", "x86_64"), ("darwin", "arm64"))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from zoo.data import sources
 from zoo.data.contents import Content
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS
@@ -67,7 +68,7 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[Segmentati
     prepared = common.prepared_splits(settings, "pair", decided)
     if prepared:
         return _open_prepared(settings, prepared)
-    is_cityscapes = any(os.path.isdir(os.path.join(root, folder)) for folder in ("leftImg8bit", "gtFine"))
+    is_cityscapes = any(sources.is_folder(os.path.join(root, folder)) for folder in ("leftImg8bit", "gtFine"))
     notes: list[str] = []
     if is_cityscapes:
         pairs, is_divided = _cityscapes_pairs(settings, splits, notes), False
@@ -180,7 +181,7 @@ def _custom_pairs(settings: Settings, splits: Sequence[str], notes: list[str]) -
         if names["train"]:
             folders = of_images.format(names["train"]), of_masks.format(names["train"])
             break
-    if os.path.isdir(os.path.join(root, folders[0])):
+    if sources.is_folder(os.path.join(root, folders[0])):
         notes += unread
         pairs = _match_folders(root, *folders, notes)
     elif lists.get("train"):
@@ -198,7 +199,7 @@ def _hint(root: str) -> tuple[Part, ...]:
     if labels := exports.recognize(root):
         return (f", but {labels}",)
     for folder in (os.path.join(root, name) for name in class_folders(root, "")):
-        if find_layout(folder) or os.path.isdir(os.path.join(folder, "leftImg8bit")):
+        if find_layout(folder) or sources.is_folder(os.path.join(folder, "leftImg8bit")):
             return "; did you mean ", Option("data.root", folder), "?"
     return (similar_path(os.path.join(root, "images")) or similar_path(os.path.join(root, "leftImg8bit")),)
 
@@ -210,13 +211,15 @@ def find_layout(root: str, is_listed: bool = False) -> tuple[str, str] | None:
     """
     for folders in (*CUSTOM_LAYOUTS, *UNSPLIT_LAYOUTS):
         names = [split_name(root, split, folders[0], *folders) or split for split in SPLITS]
-        if any(all(os.path.isdir(os.path.join(root, layout.format(name))) for layout in folders) for name in names):
+        if any(all(sources.is_folder(os.path.join(root, layout.format(name))) for layout in folders) for name in names):
             return folders
     return None if is_listed else layouts.scene_folders(root)
 
 
 def _unsplit_folders(root: str) -> tuple[str, str]:
-    return next((names for names in UNSPLIT_LAYOUTS if os.path.isdir(os.path.join(root, names[0]))), UNSPLIT_LAYOUTS[0])
+    return next(
+        (names for names in UNSPLIT_LAYOUTS if sources.is_folder(os.path.join(root, names[0]))), UNSPLIT_LAYOUTS[0]
+    )
 
 
 def _listed_pairs(settings: Settings, path: str, notes: list[str]) -> list[Pair]:
@@ -236,7 +239,7 @@ def _listed_pairs(settings: Settings, path: str, notes: list[str]) -> list[Pair]
             stem = os.path.splitext(line)[0] if line.lower().endswith(images.EXTENSIONS) else line
             pair = by_stem[0].get(stem, f"{of_images}/{stem}"), by_stem[1].get(stem, f"{of_masks}/{stem}.png")
         check_inside(path, pair, settings.allow_outside_root)
-        missing = [name for name in pair if not os.path.isfile(os.path.join(root, name))]
+        missing = [name for name in pair if not sources.is_file(os.path.join(root, name))]
         if missing or len(words) > 2:
             expected = "expected `image mask`, with a tab between them if names have blanks"
             reason = expected if len(words) > 2 else f"there is no {missing[0]} in {root}"
@@ -306,7 +309,7 @@ def _match(
         first = ", ".join(image_paths[stem] for stem in lacking[:MAX_LISTED_PATHS])
         more = " ..." if len(lacking) > MAX_LISTED_PATHS else ""
         place = os.path.dirname(os.path.join(root, folder, lacking[0]))
-        missing = "" if os.path.isdir(place) else f"; there is no folder {place}{similar_path(place)}"
+        missing = "" if sources.is_folder(place) else f"; there is no folder {place}{similar_path(place)}"
         raise UserError(
             f"{root}: {len(lacking)} of {len(image_paths)} images have no {mask} in {folder}: {first}{more}; {remedy}"
             + missing
@@ -343,6 +346,6 @@ def _files_by_stem(root: str, folder: str, suffixes: tuple[str, ...]) -> dict[st
 def _require_files(root: str, folder: str, paths: dict[str, str], what: str, remedy: str) -> None:
     if not paths:
         path = os.path.join(root, folder)
-        if os.path.isdir(path):
+        if sources.is_folder(path):
             raise UserError(f"{path}: there is no {what} in this folder; {remedy}")
         raise UserError(f"{path}: no such folder; {remedy}{similar_path(path)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from zoo.data import cache, contents, order, record
+from zoo.data import cache, contents, order, record, sources
 from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.contents import Content
 from zoo.data.errors import Option, Part, UserError, similar_path
@@ -164,7 +164,8 @@ def require_root(root: str, files: str, layout: str, demo: str) -> None:
         files: What belongs there, such as `your images`.
         demo: Recipe that needs no data, such as `resnet50_demo`.
     """
-    if os.path.isdir(root):
+    sources.check_root(root)
+    if sources.is_folder(root):
         return
     raise UserError(
         f"no data: there is no folder {root} (absolute path {os.path.abspath(root)})\n"
@@ -177,7 +178,7 @@ def require_root(root: str, files: str, layout: str, demo: str) -> None:
 
 def first_existing(root: str, names: Sequence[str]) -> str | None:
     """Return the path of the first of these files that exists in root."""
-    return next((path for path in (os.path.join(root, name) for name in names) if os.path.isfile(path)), None)
+    return next((path for path in (os.path.join(root, name) for name in names) if sources.is_file(path)), None)
 
 
 def given_or_first(root: str, key: str, given: str | None, names: Sequence[str]) -> str | None:
@@ -189,9 +190,9 @@ def given_or_first(root: str, key: str, given: str | None, names: Sequence[str])
         return first_existing(root, names)
     in_root = os.path.join(root, given)
     for path in (given, in_root):
-        if os.path.isfile(path):
+        if sources.is_file(path):
             return path
-    if os.path.exists(given):  # a folder or a pipe, which whoever reads it refuses
+    if sources.exists(given):  # a folder or a pipe, which whoever reads it refuses
         return given
     similar = similar_path(in_root) or similar_path(given)
     raise UserError(f"{key}: there is no file {given}, neither in the current folder nor in {root}{similar}")
@@ -268,7 +269,7 @@ def check_label(path: str, entry: LabeledPath, classes: int) -> None:
 def require_paths(path: str, root: str, entries: Sequence[LabeledPath], remedy: str) -> None:
     """Check that one of the first paths of a list exists below a root."""
     head = [os.path.join(root, entry.path) for entry in entries[:PROBED_PATHS]]
-    if not any(map(os.path.exists, head)):
+    if not any(map(sources.exists, head)):
         raise UserError(f"{path}: none of its first {len(head)} paths exists, for example {head[0]}; {remedy}")
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from zoo.data import cache, mixing, record, splitting
+from zoo.data import cache, mixing, record, sources, splitting
 from zoo.data.audit import Inventory
 from zoo.data.augment import Target, steps
 from zoo.data.augment.steps import Pipeline, Steps, on_image, standard
@@ -330,12 +330,12 @@ def _find_source(settings: Settings) -> tuple[str, str]:
     """Return the format of the training images, and the name of their file or folder in root."""
     root, name, file_format = settings.root, settings.train, str(settings.format)
     if file_format == "auto" and name is not None:
-        is_folder = os.path.isdir(os.path.join(root, name))
+        is_folder = sources.is_folder(os.path.join(root, name))
         file_format = "folder" if is_folder else "rec" if name.endswith(".rec") else "list"
     elif file_format == "auto":
-        existing = (key for key, file in DEFAULT_FILES.items() if os.path.isfile(os.path.join(root, file)))
+        existing = (key for key, file in DEFAULT_FILES.items() if sources.is_file(os.path.join(root, file)))
         file_format = next(existing, "folder")
-    folder = "train" if os.path.isdir(os.path.join(root, "train")) else ""
+    folder = "train" if sources.is_folder(os.path.join(root, "train")) else ""
     return file_format, name if name is not None else DEFAULT_FILES.get(file_format, folder)
 
 

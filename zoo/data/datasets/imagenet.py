@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
-from zoo.data import mixing
+from zoo.data import mixing, sources
 from zoo.data.audit import Inventory
 from zoo.data.augment import Drawn, Target, steps
 from zoo.data.augment.steps import Steps, on_image, standard
@@ -31,7 +31,7 @@ from zoo.data.fields import (
     SettingError,
     Word,
 )
-from zoo.data.formats import images, layouts
+from zoo.data.formats import images, layouts, samples
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
     ANIMATIONS,
@@ -43,6 +43,7 @@ from zoo.data.formats.lists import (
     is_number,
     read_folders,
     read_list,
+    walk,
 )
 from zoo.data.formats.splits import splits_below
 from zoo.data.transforms import pixels
@@ -262,6 +263,8 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
     for split, path in lists.items():
         if path:
             _check_labels(path, found[split], names, folders)
+        else:
+            common.check_label(settings.root, max(found[split], key=lambda entry: entry.label), len(names))
     if is_divided:
         files = [(Content(os.path.join(settings.root, entry.path)),) for entry in found["train"]]
         found = common.divide(settings, found["train"], files, [entry.label for entry in found["train"]], notes)
@@ -325,15 +328,16 @@ def _in_label_order(folders: tuple[str, ...], path: str, entries: Sequence[Label
 
 
 def _read_folders(settings: Settings, split: str, folders: tuple[str, ...], notes: list[str]) -> list[LabeledPath]:
-    """List the images of a split in class folders, labeled by the order of `folders`."""
+    """List the images of a split in class folders, labeled by the order of `folders`, or beside files with labels."""
     root, list_name, name = settings.root, f"{split}_list.txt", common.class_root(settings, split)
     folder = os.path.join(root, name)
-    entries = read_folders(root, name, folders, images.EXTENSIONS, notes)
+    entries = samples.read_labeled(root, name) or read_folders(root, name, folders, images.EXTENSIONS, notes)
     if entries:
         return entries
     found = f"{root}: there is neither {list_name} nor a folder {split}/"
-    if os.path.isdir(folder):
-        files = sum(entry.is_file() and not entry.name.startswith(".") for entry in os.scandir(folder))
+    if sources.is_folder(folder):
+        _, names = next(walk(folder))
+        files = len(names)
         held = f"{files} files that are in no class folder" if files else "no class folder with images"
         found = "; ".join([f"{folder}: there is no list of labels, and this folder holds {held}", *notes])
     raise UserError(
@@ -341,14 +345,14 @@ def _read_folders(settings: Settings, split: str, folders: tuple[str, ...], note
         Option(f"data.{split}_list", "FILE"),
         f", or make folders {split}/<class>/ with images (files ending in {', '.join(images.EXTENSIONS)})",
         *common.hold_out_remedy(settings),
-        *(() if os.path.isdir(folder) else splits_below(root) or (similar_path(folder),)),
+        *(() if sources.is_folder(folder) else splits_below(root) or (similar_path(folder),)),
     )
 
 
 def _read_list(settings: Settings, split: str, path: str, notes: list[str]) -> list[LabeledPath]:
     entries = read_list(path, folders=False, notes=notes)
     check_inside(path, (entry.path for entry in entries), settings.allow_outside_root)
-    if not any(os.path.isfile(os.path.join(settings.root, entry.path)) for entry in entries[: common.PROBED_PATHS]):
+    if not any(sources.is_file(os.path.join(settings.root, entry.path)) for entry in entries[: common.PROBED_PATHS]):
         # Paths of Caffe's val.txt are relative to val/.
         remedy = f"paths must be relative to data.root or to its folder {split}/"
         common.require_paths(path, os.path.join(settings.root, split), entries, remedy)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
-from zoo.data import extras, mixing
+from zoo.data import extras, mixing, sources
 from zoo.data.audit import Inventory
 from zoo.data.augment import Drawn, Target, steps
 from zoo.data.augment.steps import Steps, on_frames, standard
@@ -322,7 +322,8 @@ class ClipSplit(common.FileSplit):
         if clip.frames is not None:
             return frame_folders.decode_images(self._read_images(index, pick))
         if self.prepared is None:
-            return self._decode(self.local(self.path(index)), pick)
+            with sources.local_path(self.local(self.path(index))) as path:
+                return self._decode(path, pick)
         with self.prepared.open(index) as path:
             return self._decode(path, pick)
 
@@ -416,7 +417,7 @@ def _find_clips(
         notes += ignored
         if not entries:
             folder = os.path.join(settings.root, name)
-            similar = () if os.path.isdir(folder) else splits_below(settings.root) or (similar_path(folder),)
+            similar = () if sources.is_folder(folder) else splits_below(settings.root) or (similar_path(folder),)
             found = "; ".join([f"there is neither {split}.list nor a video in {split}/<class>/", *notes])
             raise UserError(
                 f"{settings.root}: {found}; add one of them, name a list with ",
@@ -431,6 +432,6 @@ def _find_clips(
     common.require_paths(path, settings.root, entries, remedy)
     # With three columns and paths that are files, this is a list of videos and their lengths.
     head = (os.path.join(settings.root, entry.path) for entry in entries[: common.PROBED_PATHS])
-    if entries[0].frames is not None and any(map(os.path.isfile, head)):
+    if entries[0].frames is not None and any(map(sources.is_file, head)):
         entries = [LabeledPath(entry.path, entry.label) for entry in entries]
     return entries

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.data import sources
 from zoo.data.audit import Inventory
 from zoo.data.batch import LABEL, PAIR, Field
 from zoo.data.cache import LocalPath, source_path
@@ -320,7 +321,7 @@ def _parse_paths(words: Sequence[str]) -> tuple[tuple[str, str], int]:
 def _find_image(root: str, name: str) -> str:
     """Return a path relative to root, with the extension that the file has. Raises ValueError."""
     for extension in ("",) + images.EXTENSIONS:
-        if os.path.isfile(os.path.join(root, name + extension)):
+        if sources.is_file(os.path.join(root, name + extension)):
             return name + extension
     path = os.path.join(root, name)
     raise ValueError(f"there is no image {path}{similar_path(path)}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from zoo.data import cache
+from zoo.data import cache, sources
 from zoo.data.contents import Content, digest_file
 from zoo.data.errors import BadSample, Option, UserError, parsing, similar_path
 from zoo.data.extras import cv2
@@ -131,7 +131,7 @@ def _check_size(width: int, height: int, size: int, resize: bool) -> None:
 def read_list(root: str, path: str, local: cache.LocalPath = cache.source_path) -> FaceFiles:
     """Read lines `relative/path label`, of which there may be millions. Raises UserError naming file and line."""
     paths, labels = [], array("q")
-    similar = "" if os.path.exists(path) else similar_path(path)
+    similar = "" if sources.exists(path) else similar_path(path)
     with parsing(f"{path}: cannot read this list", *REMEDY, similar), regular.open_file(path, limit=None) as file:
         for number, line in enumerate(file, 1):
             words = (line.lstrip(b"\xef\xbb\xbf") if number == 1 else line).strip().rsplit(None, 1)

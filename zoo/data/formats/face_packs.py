@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.data import sources
 from zoo.data.contents import Content, digest_file
 from zoo.data.errors import BadSample, Option, UserError, parsing
 from zoo.data.formats import regular, safe_pickle
@@ -147,7 +148,7 @@ def read_property(pack: str) -> int | None:
         The number, or None if there is no such file.
     """
     path = os.path.join(os.path.dirname(pack), "property")
-    if not os.path.isfile(path):
+    if not sources.is_file(path):
         return None
     with parsing(f"{path}: cannot read it", "remove it and pass ", Option("data.num_classes", "N")):
         words = regular.read(path).decode(errors="replace").strip().split(",")

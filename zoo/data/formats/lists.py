@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from zoo.data import sources
 from zoo.data.errors import Option, UserError, parsing, similar_name
 from zoo.data.formats import regular
 
@@ -172,6 +173,9 @@ def walk(folder: str, seen: dict[tuple[int, int], str] | None = None) -> Iterato
     Args:
         seen: what earlier walks have read; extended.
     """
+    if sources.locate(folder):
+        yield from _walk_source(folder)
+        return
     seen = {} if seen is None else seen
     for path, subfolders, files in os.walk(folder, onerror=_refuse_folder, followlinks=True):
         status = os.stat(path)
@@ -180,6 +184,13 @@ def walk(folder: str, seen: dict[tuple[int, int], str] | None = None) -> Iterato
             raise UserError(f"{path}: leads to {known}, which is read already; remove this link")
         subfolders[:] = sorted(name for name in subfolders if not is_hidden(name))
         yield path, sorted(name for name in files if not is_hidden(name))
+
+
+def _walk_source(folder: str) -> Iterator[tuple[str, list[str]]]:
+    names = {name: is_folder for name, is_folder in sources.names(folder).items() if not is_hidden(name)}
+    yield folder, [name for name, is_folder in names.items() if not is_folder]
+    for name in [name for name, is_folder in names.items() if is_folder]:
+        yield from _walk_source(os.path.join(folder, name))
 
 
 def read_folders(
@@ -231,6 +242,9 @@ def _kind(file: str) -> str:
 
 def class_folders(root: str, split: str) -> list[str]:
     """Return the sorted names of the visible folders in <root>/<split>; none if that is not a folder."""
+    if sources.locate(root):
+        names = sources.names(os.path.join(root, split))
+        return [name for name, is_folder in names.items() if is_folder and not is_hidden(name)]
     try:
         entries = [entry for entry in os.scandir(os.path.join(root, split)) if not is_hidden(entry.name)]
     except OSError as error:

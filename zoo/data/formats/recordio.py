@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data import stages
+from zoo.data import sources, stages
 from zoo.data.errors import BadSample, Option, UserError, parsing
 from zoo.data.formats import regular
 
@@ -46,6 +46,10 @@ class RecordFile:
         with parsing(
             f"{path}: cannot open this pack", "put it there or name another one with ", Option("data.train", "FILE")
         ):
+            self._place = sources.locate(path)
+            if self._place:
+                self.size = self._place.status().size
+                return
             self._file = regular.open_descriptor(path, limit=None)
         weakref.finalize(self, os.close, self._file)
         self.size = os.fstat(self._file).st_size
@@ -92,8 +96,9 @@ class RecordFile:
         return content
 
     def _read_at_most(self, offset: int, count: int) -> bytes:
+        count = max(0, min(count, self.size - offset))
         try:
-            return os.pread(self._file, max(0, min(count, self.size - offset)), offset)
+            return self._place.read(offset, count) if self._place else os.pread(self._file, count, offset)
         except OSError as error:
             raise BadSample(f"{self.path}: byte {offset} cannot be read ({error.strerror})") from None
 
@@ -138,9 +143,10 @@ def read_index(path: str, pack: RecordFile) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         Keys and byte offsets of the records, int64 (n,), in ascending order of the keys.
     """
-    with parsing(f"{path}: cannot read the index of the pack", "it must lie beside the .rec, with the same name"):
-        regular.check(os.stat(path), limit=None)
-        numbers = _read_numbers(path)
+    beside = "it must lie beside the .rec, with the same name"
+    with parsing(f"{path}: cannot read the index of the pack", beside), sources.local_path(path) as readable:
+        regular.check(os.stat(readable), limit=None)
+        numbers = _read_numbers(path, readable)
     if not numbers.size or numbers.size % 2:
         raise UserError(f"{path}: {numbers.size} numbers, but a line holds two, `key<TAB>byte`; copy the file again")
     keys, offsets = numbers.reshape(-1, 2).T
@@ -176,14 +182,14 @@ def _repeated(numbers: np.ndarray) -> np.ndarray:
     return repeated
 
 
-def _read_numbers(path: str) -> np.ndarray:
-    """Read a text file of integers: int64 (n,)."""
+def _read_numbers(path: str, readable: str) -> np.ndarray:
+    """Read a text file of integers: int64 (n,). readable: path of its contents on this machine."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # numpy stops with a warning at text that is not a number
-            return np.fromfile(path, np.int64, sep=" ")
+            return np.fromfile(readable, np.int64, sep=" ")
     except (DeprecationWarning, ValueError):
-        number, line = _first_malformed_line(path)
+        number, line = _first_malformed_line(readable)
         raise UserError(
             f"{path}:{number}: expected `key<TAB>byte`, got {line[:MAX_QUOTED].decode(errors='replace')!r}; "
             "copy the file again"

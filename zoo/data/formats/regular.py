@@ -1,11 +1,13 @@
 """Reading of files of samples: regular ones only, within a budget of bytes and of pixels."""
 
+import io
 import json
 import math
 import os
 import stat
 from typing import Any, BinaryIO, NamedTuple
 
+from zoo.data import sources
 from zoo.data.errors import BadSample
 
 MAX_BYTES = 1 << 30  # of a file that is read whole; an image of MAX_PIXELS has less, even with 16 bits in four channels
@@ -20,7 +22,8 @@ FREE_FRAME_PIXELS, FRAME_PIXELS_PER_BYTE = 1920 * 1088, 16  # of a video: larger
 def size(path: str) -> int:
     """Return the bytes of a file, -1 if it is missing."""
     try:
-        return os.stat(path).st_size
+        place = sources.locate(path)
+        return place.status().size if place else os.stat(path).st_size
     except OSError:
         return -1
 
@@ -43,7 +46,12 @@ def open_file(path: str, limit: int | None = MAX_BYTES) -> BinaryIO:
         BadSample: it is a folder, pipe, socket or device, or larger than `limit` bytes.
         OSError, ValueError: it cannot be opened.
     """
-    return open(open_descriptor(path, limit), "rb")
+    place = sources.locate(path)
+    if place is None:
+        return open(open_descriptor(path, limit), "rb")
+    size = place.status().size
+    _check_size(size, limit)
+    return io.BytesIO(place.read(0, size))
 
 
 def open_descriptor(path: str, limit: int | None = MAX_BYTES) -> int:
@@ -60,8 +68,12 @@ def check(status: os.stat_result, limit: int | None = MAX_BYTES) -> None:
     """Raise BadSample unless a status is that of a regular file of up to `limit` bytes."""
     if not stat.S_ISREG(status.st_mode):
         raise BadSample("not a regular file, but a folder, a pipe, a socket or a device")
-    if limit is not None and status.st_size > limit:
-        raise BadSample(f"it has {status.st_size} bytes, the limit is {limit}")
+    _check_size(status.st_size, limit)
+
+
+def _check_size(size: int, limit: int | None) -> None:
+    if limit is not None and size > limit:
+        raise BadSample(f"it has {size} bytes, the limit is {limit}")
 
 
 def check_pixels(width: int, height: int, limit: int = MAX_PIXELS) -> None:

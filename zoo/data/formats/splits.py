@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from zoo.data import sources
 from zoo.data.errors import Option, Part
 from zoo.data.formats.lists import class_folders, walk
 
@@ -26,7 +27,7 @@ def split_name(root: str, split: str, layout: str = "{}", *others: str) -> str |
         others: layouts of folders that must exist beside one that is found by a word.
     """
     names = SPLIT_NAMES[split]
-    exact = next((name for name in names if os.path.isdir(os.path.join(root, layout.format(name)))), None)
+    exact = next((name for name in names if sources.is_folder(os.path.join(root, layout.format(name)))), None)
     return exact or find_split(root, split, [layout, *others])
 
 
@@ -65,7 +66,7 @@ def find_split(root: str, split: str, layouts: Sequence[str]) -> str | None:
     folders = [
         name
         for name in class_folders(root, parent)
-        if all(os.path.isdir(os.path.join(root, layout.format(name))) for layout in layouts)
+        if all(sources.is_folder(os.path.join(root, layout.format(name))) for layout in layouts)
     ]
     for wanted in ("train",) if split == "train" else ("val", TEST):
         named = [name for name in folders if split_of(name) == wanted]

@@ -1,0 +1,254 @@
+"""Data sets in archives and at addresses: the samples, the record and the errors of the same files in folders."""
+
+import os
+import pickle
+import tarfile
+import zipfile
+
+import fsspec
+import numpy as np
+import pytest
+
+from tests.helpers import clips, drawn, layouts, packs
+from tests.helpers.face_sets import write_set
+from tests.helpers.prepared import all_samples, assert_equal_samples, image_folders
+from zoo.data import archives, sources
+from zoo.data.datasets import imagenet
+from zoo.data.errors import BadSample, UserError
+
+KINDS = {  # name -> kind of data
+    "image": "image",
+    "clip": "clip",
+    "scene": "scene",
+    "face folders": "face",
+    "face pack": "face",
+}
+
+
+def write_folder(root, name):
+    """Write a set of a kind in folders."""
+    root.mkdir()
+    if name == "image":
+        image_folders(root)
+    elif name == "clip":
+        for split, count in (("train", 4), ("val", 2)):
+            for number in range(count):
+                folder = root / split / ("left", "right")[number % 2]
+                folder.mkdir(parents=True, exist_ok=True)
+                clips.encode(folder / f"{number}.mp4", clips.textured(8 + number))
+    elif name == "scene":
+        layouts.scenes(root)
+    else:
+        write_set(root, "folder" if name == "face folders" else "rec")
+    return root
+
+
+def files_below(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def tar(folder, out, names=None, prefix=""):
+    with tarfile.open(out, "w") as archive:
+        for name in files_below(folder) if names is None else names:
+            archive.add(folder / name, f"{prefix}{name}")
+    return str(out)
+
+
+def zipped(folder, out, method=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(out, "w", method) as archive:
+        for name in files_below(folder):
+            archive.write(folder / name, name)
+    return str(out)
+
+
+def shards(folder, out):
+    """Write three archives, each with every third file; return the pattern of their names."""
+    out.mkdir()
+    for number in range(3):
+        tar(folder, out / f"{number:02d}.tar", files_below(folder)[number::3])
+    return f"{out}/{{00..02}}.tar"
+
+
+def uploaded(folder, address):
+    fsspec.filesystem(address.partition(":")[0]).put(f"{folder}/", address, recursive=True)
+    return address
+
+
+CONTAINERS = {
+    "tar": lambda folder, out: tar(folder, out / "set.tar", prefix="./"),
+    "shards": lambda folder, out: shards(folder, out / "shards"),
+    "zip": lambda folder, out: zipped(folder, out / "set.zip"),
+    "deflated": lambda folder, out: zipped(folder, out / "set.zip", zipfile.ZIP_DEFLATED),
+    "address": lambda folder, out: uploaded(folder, f"memory://{out.name}/set"),
+    "tar at an address": lambda folder, out: uploaded(
+        os.path.dirname(CONTAINERS["shards"](folder, out)), f"memory://{out.name}/shards"
+    )
+    + "/*.tar",
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", KINDS)
+def test_samples_and_record_are_those_of_folders(name, container, tmp_path):
+    folder = write_folder(tmp_path / "set", name)
+    kind, root = KINDS[name], CONTAINERS[container](folder, tmp_path)
+    before, now = (layouts.load(kind, each) for each in (folder, root))
+    assert_equal_samples(all_samples(now), all_samples(before))
+    describe = layouts.MODULES[kind].describe
+    assert describe(*now).checksum == describe(*before).checksum
+    again = pickle.loads(pickle.dumps(now))  # as a worker process gets it
+    assert_equal_samples(all_samples(again), all_samples(before))
+
+
+def test_shards_of_webdataset(tmp_path):
+    folder, labels = tmp_path / "files", {"train": (1, 0, 2), "val": (2, 1)}
+    for split, numbers in labels.items():
+        drawn.photo(folder / split, *(f"{split}{number}.jpg" for number in range(len(numbers))))
+        for number, label in enumerate(numbers):
+            (folder / split / f"{split}{number}.cls").write_text(f"{label}\n")
+            (folder / split / f"{split}{number}.json").write_text("{}")
+    tar(folder / "train", tmp_path / "set-train-0.tar")
+    tar(folder / "val", tmp_path / "set-validation-0.tar")
+    settings = imagenet.Settings(root=f"{tmp_path}/set-{{train-{{0..0}},validation-{{0..0}}}}.tar")
+    train, val = imagenet.load(settings)
+    assert (train.labels.tolist(), val.labels.tolist()) == ([1, 0, 2], [2, 1])
+    assert train.classes == ("class 0", "class 1", "class 2") and train.name(0) == "train/train0.jpg"
+    assert_equal_samples(all_samples([val]), all_samples([imagenet.load(imagenet.Settings(root=str(folder)))[1]]))
+
+
+def test_patterns_are_those_of_a_shell():
+    assert sources.expand("a/{08..11}.tar") == [f"a/{number:02d}.tar" for number in (8, 9, 10, 11)]
+    nested = sources.expand("{train-{0..1},val}.tar")
+    assert nested == ["train-0.tar", "train-1.tar", "val.tar"]
+    assert sources.expand("{x}{1..2}{a,b}") == ["{x}1a", "{x}1b", "{x}2a", "{x}2b"]
+    assert sources.expand("plain") == ["plain"] and sources.expand("{open") == ["{open"]
+    with pytest.raises(UserError, match="names more than"):
+        sources.expand("{0..9999999}.tar")
+
+
+def test_names_in_archives(tmp_path):
+    (tmp_path / "files").mkdir()
+    for name in ("b.txt", "a.txt"):
+        (tmp_path / "files" / name).write_text(name)
+    path = tmp_path / "set.tar"
+    with tarfile.open(path, "w") as archive:
+        for name in ("x/b.txt", "x/a.txt", "x-1/a.txt", "x.txt"):
+            archive.add(tmp_path / "files" / os.path.basename(name.replace("x.txt", "a.txt")), name)
+        archive.add(tmp_path / "files/b.txt", "x/a.txt")  # again: the last one counts
+        archive.add(tmp_path / "files", "empty", recursive=False)
+    assert sources.names(str(path)) == {"x": True, "x-1": True, "x.txt": False}
+    assert sources.names(f"{path}/x") == {"a.txt": False, "b.txt": False}
+    assert sources.is_file(f"{path}/x/../x/a.txt") and not sources.is_file(f"{path}/x") and sources.is_folder(f"{path}/x")
+    assert not sources.exists(f"{path}/y") and not sources.exists(f"{path}/x/a") and sources.exists(f"{path}/")
+    with sources.local_path(f"{path}/x/a.txt") as readable, open(readable) as file:
+        assert file.read() == "b.txt"
+    folder = tmp_path / "folder.tar"  # a folder that is called like an archive
+    folder.mkdir()
+    assert sources.locate(f"{folder}/a") is None
+
+
+def test_an_archive_that_changes_is_indexed_again_and_refused_within_a_run(tmp_path, monkeypatch):
+    for name in ("a", "bb"):
+        (tmp_path / name).write_text(name * 100)
+    path = tar(tmp_path, tmp_path / "set.tar", ["a"])
+    place = sources.locate(f"{path}/a")
+    assert place.read(0, 100) == b"a" * 100 and place.read(99, 1) == b"a"
+    with pytest.raises(OSError, match="it gives 1 bytes of 2"):
+        place.read(99, 2)
+    tar(tmp_path, path, ["bb"])
+    os.utime(path, (1, 1))
+    with pytest.raises(OSError, match="has changed since the run began"):
+        place.read(0, 100)
+    monkeypatch.setattr(archives, "_opened", {})  # as in the next process
+    assert sources.names(path) == {"bb": False}
+    with open(path, "r+b") as file:
+        file.truncate(600)
+    os.utime(path, (1, 1))
+    with pytest.raises(OSError, match="ends within it"):
+        sources.locate(f"{path}/bb").read(0, 200)
+
+
+def damaged_zip(tmp_path):
+    path = zipped(image_folders(tmp_path / "set"), tmp_path / "set.zip")
+    content = bytearray((tmp_path / "set.zip").read_bytes())
+    content[60] ^= 1  # within the first image
+    (tmp_path / "set.zip").write_bytes(content)
+    return path
+
+
+def test_bytes_that_are_not_those_of_a_checksum_are_a_bad_sample(tmp_path):
+    train, val = layouts.load("image", damaged_zip(tmp_path))
+    with pytest.raises(BadSample, match="its checksum in .*set.zip is another one"):
+        train.sample(0, np.random.default_rng(0))
+    train.sample(1, np.random.default_rng(0))
+
+
+def test_what_is_refused(tmp_path):
+    (tmp_path / "a").write_text("a")
+    with tarfile.open(tmp_path / "out.tar", "w") as archive:
+        archive.add(tmp_path / "a", "x/../../a")
+    (tmp_path / "text.tar").write_text("no archive" * 100)
+    for number in (0, 1):
+        tar(tmp_path, tmp_path / f"{number}.tar", ["a"])
+    with tarfile.open(tmp_path / "set.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a", "train/cat/a.jpg")
+    refused = {
+        "out.tar": "leads out of the archive",
+        "text.tar": "text.tar: cannot be read .*; it should be a tar archive",
+        "{0..2}.tar": "there is no .*2.tar",
+        "{0..1}.tar": "0.tar and .*1.tar have a file of the same name, a",
+        "none.tar": "there is no folder .*none.tar",
+        "set.tar.gz": "is compressed as a whole",
+    }
+    for root, message in refused.items():
+        with pytest.raises(UserError, match=message):
+            layouts.load("image", tmp_path / root)
+    for root, message in {
+        "https://me:word@host/set": "with a password or a signature",
+        "https://host/set?sig=abc": "with a password or a signature",
+        "nonsense://host/set": "addresses of nonsense cannot be read",
+    }.items():
+        with pytest.raises(UserError, match=message) as error:
+            layouts.load("image", root)
+        assert "word" not in str(error.value).replace("password", "") and "abc" not in str(error.value)
+
+
+def test_requests_are_repeated_and_what_fails_for_good_is_a_bad_sample(tmp_path, monkeypatch):
+    root = uploaded(image_folders(tmp_path / "set"), f"memory://{tmp_path.name}/again")
+    train, _ = layouts.load("image", root)
+    expected = all_samples([train])
+    files, pauses, failures = fsspec.filesystem("memory"), [], iter([TimeoutError(), ConnectionError("reset")] * 2)
+    cat_file, monkeypatched = files.cat_file, monkeypatch.setattr
+
+    def fail_first(path, **words):
+        if error := next(failures, None):
+            raise error
+        return cat_file(path, **words)
+
+    monkeypatched(sources.time, "sleep", pauses.append)
+    monkeypatched(files, "cat_file", fail_first)
+    with pytest.raises(BadSample, match="4 requests failed, the last with ConnectionError: reset"):
+        train.sample(0, np.random.default_rng(0))
+    assert pauses == [0.5, 1.0, 2.0]
+    assert_equal_samples(all_samples([train]), expected)
+    monkeypatched(files, "cat_file", lambda path, **words: cat_file(path, **words)[:-1])
+    with pytest.raises(BadSample, match=r"it gives \d+ bytes of \d+"):
+        train.sample(0, np.random.default_rng(0))
+
+
+def test_a_cache_keeps_what_comes_from_elsewhere(tmp_path, monkeypatch):
+    root = uploaded(image_folders(tmp_path / "set"), f"memory://{tmp_path.name}/cached")
+    splits = layouts.load("image", root, cache=str(tmp_path / "cache"))
+    expected = all_samples(splits)
+    monkeypatch.setattr(sources.Remote, "read", None)
+    assert_equal_samples(all_samples(splits), expected)
+
+
+def test_a_pack_is_read_record_by_record(tmp_path, monkeypatch):
+    (tmp_path / "set").mkdir()
+    packs.write(tmp_path / "set", packs.face_pack([[packs.encoded_image(5)] * 3, [packs.encoded_image(9)] * 2]))
+    address = uploaded(tmp_path / "set", f"memory://{tmp_path.name}/pack")
+    from zoo.data.formats.face_packs import FacePack
+
+    here, there = (FacePack(f"{each}/train.rec") for each in (tmp_path / "set", address))
+    assert [here.encoded(n) for n in range(len(here))] == [there.encoded(n) for n in range(len(there))]
