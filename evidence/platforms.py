@@ -22,23 +22,23 @@ PLATFORMS = {
 }
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 BASE = "none"
-EXTRAS = (
-    BASE,
-    *("data", "plot", "torch", "paddle", "mindspore", "jax", "onnx", "export", "hub", "decord", "nvimgcodec", "dali"),
-)
+EXTRAS = f"{BASE} data plot torch paddle mindspore jax onnx export remote hub decord nvimgcodec dali".split()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m evidence platforms", description=__doc__)
     parser.add_argument("--uv", default="uv", metavar="PATH", help="the program; default uv")
     options = parser.parse_args(argv)
-    print(f"| extra | {' | '.join(PLATFORMS)} |\n|---{'|---' * len(PLATFORMS)}|")
+    rows: dict[str, list[str]] = {}  # cells -> extras
     for extra in EXTRAS:
         needed = requirements(extra)
         found = [
             [each for each in PYTHONS if has_wheels(options.uv, needed, name, each)] for name in PLATFORMS.values()
         ]
-        print(f"| {extra if extra == BASE else f'`{extra}`'} | {' | '.join(map(shorten, found))} |", flush=True)
+        rows.setdefault(" | ".join(map(shorten, found)), []).append(extra if extra == BASE else f"`{extra}`")
+    print(f"| extra | {' | '.join(PLATFORMS)} |\n|---{'|---' * len(PLATFORMS)}|")
+    for cells, extras in rows.items():
+        print(f"| {', '.join(extras)} | {cells} |")
     return 0
 
 
@@ -62,7 +62,8 @@ def has_wheels(uv: str, needed: Sequence[str], platform: str, python: str) -> bo
         env={**os.environ, "MACOSX_DEPLOYMENT_TARGET": "14.0"},
     )
     first = NAME.match(needed[0])
-    return not done.returncode and first is not None and f"\n{first[0].lower()}==" in f"\n{done.stdout.lower()}"
+    name = first[0].lower().replace("_", "-") if first else ""
+    return not done.returncode and f"\n{name}==" in f"\n{done.stdout}"
 
 
 def shorten(versions: Sequence[str]) -> str:

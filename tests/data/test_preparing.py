@@ -26,8 +26,8 @@ from zoo.data.datasets import faces, imagenet, kinetics
 from zoo.data.errors import UserError
 from zoo.data.formats.face_packs import FacePack, read_property
 from zoo.data.packs.prepared import PreparedSplit
-from zoo.data.preparing import sources
-from zoo.data.preparing.sources import Sample
+from zoo.data.preparing import listing
+from zoo.data.preparing.listing import Sample
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def serial(monkeypatch):
 
 
 def find(kind, root, **lists):
-    return sources.find(kind, root, lists)
+    return listing.find(kind, root, lists)
 
 
 def test_clips_are_those_of_the_loader(tmp_path):

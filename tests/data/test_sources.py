@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 
 from tests.helpers import clips, drawn, layouts, packs
+from tests.helpers.cli import call_zoo
 from tests.helpers.face_sets import write_set
-from tests.helpers.prepared import all_samples, assert_equal_samples, image_folders
-from zoo.data import archives, sources
+from tests.helpers.prepared import all_samples, assert_equal_samples, image_folders, prepare, serial_prepare
+from tests.helpers.server import serving
+from tests.helpers.training import same, weights
+from zoo.data import addresses, archives, sources
 from zoo.data.datasets import imagenet
 from zoo.data.errors import BadSample, UserError
 
 KINDS = {  # name -> kind of data
+    "prepared clips": "clip",
     "image": "image",
     "clip": "clip",
     "scene": "scene",
@@ -27,6 +31,9 @@ KINDS = {  # name -> kind of data
 
 def write_folder(root, name):
     """Write a set of a kind in folders."""
+    if name == "prepared clips":
+        prepare("folder", write_folder(root.with_name("source"), "clip"), "--out", root, "--pack")
+        return root
     root.mkdir()
     if name == "image":
         image_folders(root)
@@ -80,16 +87,16 @@ CONTAINERS = {
     "zip": lambda folder, out: zipped(folder, out / "set.zip"),
     "deflated": lambda folder, out: zipped(folder, out / "set.zip", zipfile.ZIP_DEFLATED),
     "address": lambda folder, out: uploaded(folder, f"memory://{out.name}/set"),
-    "tar at an address": lambda folder, out: uploaded(
-        os.path.dirname(CONTAINERS["shards"](folder, out)), f"memory://{out.name}/shards"
-    )
-    + "/*.tar",
+    "tar at an address": lambda folder, out: (
+        uploaded(os.path.dirname(CONTAINERS["shards"](folder, out)), f"memory://{out.name}/shards") + "/*.tar"
+    ),
 }
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("name", KINDS)
-def test_samples_and_record_are_those_of_folders(name, container, tmp_path):
+def test_samples_and_record_are_those_of_folders(name, container, tmp_path, monkeypatch):
+    serial_prepare(monkeypatch)
     folder = write_folder(tmp_path / "set", name)
     kind, root = KINDS[name], CONTAINERS[container](folder, tmp_path)
     before, now = (layouts.load(kind, each) for each in (folder, root))
@@ -98,6 +105,19 @@ def test_samples_and_record_are_those_of_folders(name, container, tmp_path):
     assert describe(*now).checksum == describe(*before).checksum
     again = pickle.loads(pickle.dumps(now))  # as a worker process gets it
     assert_equal_samples(all_samples(again), all_samples(before))
+
+
+@pytest.mark.slow
+def test_runs_on_shards_have_the_weights_of_runs_on_folders(tmp_path):
+    folder, written = image_folders(tmp_path / "set"), []
+    small = ("model.pretrained=null", "model.depth=18", "model.width=8", "data.size=16", "data.workers=2")
+    keys = (*small, "train.batch=2", "train.global_batch=null", "train.epochs=2", "optim.warmup=0")
+    for root in (folder, shards(folder, tmp_path / "shards")):
+        out = tmp_path / str(len(written))
+        words = [word for key in (*keys, f"data.root={root}") for word in ("-o", key)]
+        assert call_zoo("train", "-c", "resnet50_imagenet", *words, "--out", out, "--device", "cpu") == 0
+        written.append(weights(out, 10))
+    assert same(*written)
 
 
 def test_shards_of_webdataset(tmp_path):
@@ -117,13 +137,13 @@ def test_shards_of_webdataset(tmp_path):
 
 
 def test_patterns_are_those_of_a_shell():
-    assert sources.expand("a/{08..11}.tar") == [f"a/{number:02d}.tar" for number in (8, 9, 10, 11)]
-    nested = sources.expand("{train-{0..1},val}.tar")
+    assert archives.expand("a/{08..11}.tar") == [f"a/{number:02d}.tar" for number in (8, 9, 10, 11)]
+    nested = archives.expand("{train-{0..1},val}.tar")
     assert nested == ["train-0.tar", "train-1.tar", "val.tar"]
-    assert sources.expand("{x}{1..2}{a,b}") == ["{x}1a", "{x}1b", "{x}2a", "{x}2b"]
-    assert sources.expand("plain") == ["plain"] and sources.expand("{open") == ["{open"]
+    assert archives.expand("{x}{1..2}{a,b}") == ["{x}1a", "{x}1b", "{x}2a", "{x}2b"]
+    assert archives.expand("plain") == ["plain"] and archives.expand("{open") == ["{open"]
     with pytest.raises(UserError, match="names more than"):
-        sources.expand("{0..9999999}.tar")
+        archives.expand("{0..9999999}.tar")
 
 
 def test_names_in_archives(tmp_path):
@@ -138,7 +158,9 @@ def test_names_in_archives(tmp_path):
         archive.add(tmp_path / "files", "empty", recursive=False)
     assert sources.names(str(path)) == {"x": True, "x-1": True, "x.txt": False}
     assert sources.names(f"{path}/x") == {"a.txt": False, "b.txt": False}
-    assert sources.is_file(f"{path}/x/../x/a.txt") and not sources.is_file(f"{path}/x") and sources.is_folder(f"{path}/x")
+    assert (
+        sources.is_file(f"{path}/x/../x/a.txt") and not sources.is_file(f"{path}/x") and sources.is_folder(f"{path}/x")
+    )
     assert not sources.exists(f"{path}/y") and not sources.exists(f"{path}/x/a") and sources.exists(f"{path}/")
     with sources.local_path(f"{path}/x/a.txt") as readable, open(readable) as file:
         assert file.read() == "b.txt"
@@ -164,7 +186,7 @@ def test_an_archive_that_changes_is_indexed_again_and_refused_within_a_run(tmp_p
     with open(path, "r+b") as file:
         file.truncate(600)
     os.utime(path, (1, 1))
-    with pytest.raises(OSError, match="ends within it"):
+    with pytest.raises(OSError, match="set.tar gives [0-9]+ bytes of 200"):
         sources.locate(f"{path}/bb").read(0, 200)
 
 
@@ -177,10 +199,24 @@ def damaged_zip(tmp_path):
 
 
 def test_bytes_that_are_not_those_of_a_checksum_are_a_bad_sample(tmp_path):
-    train, val = layouts.load("image", damaged_zip(tmp_path))
+    train, _ = layouts.load("image", damaged_zip(tmp_path))
     with pytest.raises(BadSample, match="its checksum in .*set.zip is another one"):
         train.sample(0, np.random.default_rng(0))
     train.sample(1, np.random.default_rng(0))
+
+
+def checked_tar(tmp_path, names):
+    tar(tmp_path, tmp_path / "whole.tar", names)
+    return (tmp_path / "whole.tar").read_bytes()
+
+
+def test_links_in_a_tar_archive_are_the_files_that_they_lead_to(tmp_path):
+    folder = image_folders(tmp_path / "set")
+    os.symlink("0.png", folder / "train/cat/link.png")
+    os.link(folder / "train/dog/0.png", folder / "train/dog/same.png")
+    before, now = (layouts.load("image", each) for each in (folder, tar(folder, tmp_path / "set.tar")))
+    assert len(now[0]) == 12
+    assert_equal_samples(all_samples(now), all_samples(before))
 
 
 def test_what_is_refused(tmp_path):
@@ -188,12 +224,22 @@ def test_what_is_refused(tmp_path):
     with tarfile.open(tmp_path / "out.tar", "w") as archive:
         archive.add(tmp_path / "a", "x/../../a")
     (tmp_path / "text.tar").write_text("no archive" * 100)
+    with tarfile.open(tmp_path / "link.tar", "w") as archive:
+        link = tarfile.TarInfo("train/cat/2.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "0.jpg"
+        archive.addfile(link)
+    whole = checked_tar(tmp_path, ["a", "a"])
+    (tmp_path / "damaged.tar").write_bytes(whole[:1024] + b"x" * 512)
+    (tmp_path / "checksum.tar").write_bytes(whole[:1024] + b"b" + whole[1025:])
     for number in (0, 1):
         tar(tmp_path, tmp_path / f"{number}.tar", ["a"])
     with tarfile.open(tmp_path / "set.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "a", "train/cat/a.jpg")
     refused = {
-        "out.tar": "leads out of the archive",
+        "out.tar": "leads out of it",
+        "link.tar": "train/cat/2.jpg is a link to train/cat/0.jpg, which is no file in it",
+        "damaged.tar": "it is damaged at byte 1024|invalid header",
+        "checksum.tar": "it is damaged at byte 1024|bad checksum",
         "text.tar": "text.tar: cannot be read .*; it should be a tar archive",
         "{0..2}.tar": "there is no .*2.tar",
         "{0..1}.tar": "0.tar and .*1.tar have a file of the same name, a",
@@ -225,7 +271,7 @@ def test_requests_are_repeated_and_what_fails_for_good_is_a_bad_sample(tmp_path,
             raise error
         return cat_file(path, **words)
 
-    monkeypatched(sources.time, "sleep", pauses.append)
+    monkeypatched(addresses.time, "sleep", pauses.append)
     monkeypatched(files, "cat_file", fail_first)
     with pytest.raises(BadSample, match="4 requests failed, the last with ConnectionError: reset"):
         train.sample(0, np.random.default_rng(0))
@@ -236,11 +282,34 @@ def test_requests_are_repeated_and_what_fails_for_good_is_a_bad_sample(tmp_path,
         train.sample(0, np.random.default_rng(0))
 
 
+def test_shards_of_a_server_that_cuts_stalls_and_knows_no_ranges(tmp_path, monkeypatch):
+    pytest.importorskip("aiohttp")
+    folder = image_folders(tmp_path / "set")
+    shards(folder, tmp_path / "shards")
+    expected = all_samples(layouts.load("image", folder))
+    monkeypatch.setattr(addresses, "PAUSE", 0.01)
+    monkeypatch.setattr(addresses, "TIMEOUT", 0.5)
+    with serving() as server:
+        server.files = {f"{n:02d}.tar": (tmp_path / f"shards/{n:02d}.tar").read_bytes() for n in range(3)}
+        train, val = layouts.load("image", f"{server.url}{{00..02}}.tar")
+        server.cut = [10, 0, 100]
+        assert_equal_samples(all_samples([train, val]), expected)
+        server.cut = [10] * 4
+        with pytest.raises(BadSample, match="4 requests failed"):
+            train.sample(0, np.random.default_rng(0))
+        server.ranges = False
+        with pytest.raises(BadSample, match="the server gives whole files alone, no ranges of them"):
+            train.sample(0, np.random.default_rng(0))
+        server.slow = "body"
+        with pytest.raises(BadSample, match="4 requests failed"):
+            train.sample(0, np.random.default_rng(0))
+
+
 def test_a_cache_keeps_what_comes_from_elsewhere(tmp_path, monkeypatch):
     root = uploaded(image_folders(tmp_path / "set"), f"memory://{tmp_path.name}/cached")
     splits = layouts.load("image", root, cache=str(tmp_path / "cache"))
     expected = all_samples(splits)
-    monkeypatch.setattr(sources.Remote, "read", None)
+    monkeypatch.setattr(addresses.Remote, "read", None)
     assert_equal_samples(all_samples(splits), expected)
 
 

@@ -25,10 +25,19 @@ class FileServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        content = self.server.files.get(self.path.lstrip("/"))
+        if content is None:
+            return self.send_error(404)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", str(hash(content)))
+        self.end_headers()
+
     def do_GET(self):
         server, content = self.server, self.server.files.get(self.path.lstrip("/"))
-        first = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-")
-        first = int(first) if server.ranges else 0
+        first, _, end = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
+        first, end = (int(first), int(end) + 1 if end else None) if server.ranges else (0, None)
         server.requests.append((self.path.lstrip("/"), first))
         if self.path.lstrip("/") in server.redirects:
             self.send_response(302)
@@ -40,10 +49,10 @@ class _Handler(BaseHTTPRequestHandler):
             return self.send_error(404)
         if first and first >= len(content):
             return self.send_error(416)
-        self.send_response(206 if first else 200)
-        self.send_header("Content-Length", str(len(content) - first))
+        self.send_response(206 if first or end else 200)
+        self.send_header("Content-Length", str(len(content[first:end])))
         self.end_headers()
-        last = first + server.cut.pop(0) if server.cut else None
+        last = first + server.cut.pop(0) if server.cut else end
         self.wfile.write(content[first:last])
 
     def drip(self, beginning):

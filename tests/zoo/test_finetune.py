@@ -217,9 +217,9 @@ def test_a_folder_that_is_not_there(tmp_path):
     (tmp_path / "photos").mkdir()
     with pytest.raises(UserError, match=f"there is no such folder; did you mean {tmp_path}/photos"):
         folder.examine(str(tmp_path / "fotos"))
-    touch(tmp_path, "photos.zip")
-    with pytest.raises(UserError, match="photos.zip: is a file; name a folder"):
-        folder.examine(str(tmp_path / "photos.zip"))
+    touch(tmp_path, "photos.txt")
+    with pytest.raises(UserError, match="photos.txt: is a file; name a folder"):
+        folder.examine(str(tmp_path / "photos.txt"))
 
 
 @pytest.mark.parametrize("values, count", [((0, 1, 4, 255), 5), ((0, 255, 1), 2), ((0, 1), 2)])

@@ -15,10 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from zoo import program
 from zoo.commands.new_file import add_json_argument, print_report, require_new
+from zoo.data import sources
 from zoo.data.errors import UserError
 from zoo.data.packs import manifest
 from zoo.data.preparing import job as jobs
-from zoo.data.preparing import result, sources, work
+from zoo.data.preparing import listing, result, work
 from zoo.data.preparing.job import Job, Plan
 from zoo.data.preparing.work import Task
 
@@ -64,7 +65,8 @@ def main(argv: list[str]) -> int:
     out = arguments.out or f"{job.root}-prepared"
     if arguments.workers < 1:
         raise UserError(f"--workers {arguments.workers}: must be at least 1")
-    if not os.path.isdir(job.root):
+    sources.check_root(job.root)
+    if not sources.is_folder(job.root):
         raise UserError(f"{job.root}: no such folder; pass the folder of the data set")
     if arguments.dry_run:
         found = _find(job)
@@ -90,7 +92,7 @@ def main(argv: list[str]) -> int:
 def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
-    add("kind", choices=sources.KINDS, metavar="|".join(sources.KINDS), help="the data set")
+    add("kind", choices=listing.KINDS, metavar="|".join(listing.KINDS), help="the data set")
     add("root", metavar="ROOT", help="its folder")
     add("--out", metavar="DIR", help="a new folder for the result; default ROOT-prepared")
     forms = parser.add_mutually_exclusive_group()
@@ -103,7 +105,7 @@ def parser() -> program.Parser:
         described = f"{text}, {smallest} to {largest}; default {default}"
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=described)
     add("--full", action="store_true", help="decode every frame of every clip; default: the first, middle and last")
-    for name, kind in sources.LIST_SETTINGS.items():
+    for name, kind in listing.LIST_SETTINGS.items():
         add(f"--{name.replace('_', '-')}", type=kind, metavar="VALUE", help=f"as data.{name} of a recipe")
     add("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes; default one per CPU")
     add("--dry-run", action="store_true", help="list the samples, and write nothing")
@@ -124,13 +126,13 @@ def _job(arguments: argparse.Namespace) -> Job:
         values[name] = default if given is None else given
         if not smallest <= values[name] <= largest:
             raise UserError(f"--{option} {values[name]}: must be {smallest} to {largest}")
-    given_lists = ((name, getattr(arguments, name)) for name in sources.LIST_SETTINGS)
+    given_lists = ((name, getattr(arguments, name)) for name in listing.LIST_SETTINGS)
     lists = tuple((name, value) for name, value in given_lists if value is not None)
-    return Job(arguments.kind, os.path.abspath(arguments.root), form, full=arguments.full, lists=lists, **values)
+    return Job(arguments.kind, sources.absolute(arguments.root), form, full=arguments.full, lists=lists, **values)
 
 
-def _find(job: Job) -> sources.Listing:
-    found = sources.find(job.kind, job.root, dict(job.lists))
+def _find(job: Job) -> listing.Listing:
+    found = listing.find(job.kind, job.root, dict(job.lists))
     if found.media not in jobs.FORMS[job.form]:
         usable = [f"--{form}" for form, every in jobs.FORMS.items() if found.media in every and form != "files"]
         raise UserError(

@@ -5,9 +5,11 @@ it. It belongs to the sizes and time stamps of the archives.
 """
 
 import errno
+import glob
 import hashlib
 import json
 import os
+import posixpath
 import struct
 import tarfile
 import tempfile
@@ -16,30 +18,37 @@ import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from zoo.data import durable, sources
+from zoo.data import addresses, durable
+from zoo.data.addresses import ADDRESS, Status
 from zoo.data.errors import UserError, parsing
+from zoo.data.formats.split_words import split_of
 from zoo.data.host import home
-from zoo.data.sources import ADDRESS, Status
 
 VERSION = 1  # of the index
+MAX_ARCHIVES = 100_000  # that one pattern names
 THREADS = 16
 STORED = -1  # in place of the bytes of a compressed file
-LOCAL_HEADER = struct.Struct("<26xHH")  # of a file in a zip archive, whose name and extra field follow
+LOCAL_HEADER = struct.Struct(
+    "<26xHH"
+)  # of a file in a zip archive: lengths of the name and the extra field that follow
+NAME_SIZE = 1024  # bytes of these two that are read with a file
 READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 1  # flag of a file in a zip archive
+MAX_NAME, MAX_LINKS = 4096, 40
 
 
 class Member(NamedTuple):
     """A file in an archive.
 
     Attributes:
-        offset: of its bytes in the archive.
+        offset: of its bytes in a tar archive, of the header before them in a zip archive.
         packed: bytes that it takes there, STORED if it is not compressed.
-        checksum: CRC-32, -1 where the archive has none.
+        checksum: CRC-32 in a zip archive, -1 in a tar archive, which has none.
     """
 
     name: str
@@ -80,19 +89,28 @@ class Archives:
         if row is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         archive, start, size, packed, checksum = row
-        if packed == STORED and checksum < 0:
+        if checksum < 0:
             return self._bytes(archive, start + offset, max(0, min(count, size - offset)))
-        content = self._bytes(archive, start, size if packed == STORED else packed)
+        content = self._zipped(archive, start, size if packed == STORED else packed)
         if packed != STORED:
             content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, size + 1)
         if len(content) != size or zlib.crc32(content) != checksum:
             raise OSError(errno.EIO, f"its checksum in {self.paths[archive]} is another one", path)
         return content[offset : offset + count]
 
+    def _zipped(self, archive: int, start: int, count: int) -> bytes:
+        """Return the bytes that follow the header of a file in a zip archive, by one read if the header is short."""
+        left = self.states[archive].size - start
+        content = self._bytes(archive, start, min(LOCAL_HEADER.size + NAME_SIZE + count, left))
+        begin = LOCAL_HEADER.size + sum(LOCAL_HEADER.unpack(content[: LOCAL_HEADER.size]))
+        if begin + count > len(content):
+            content = self._bytes(archive, start, min(begin + count, left))
+        return content[begin : begin + count]
+
     def _bytes(self, archive: int, start: int, count: int) -> bytes:
         path = self.paths[archive]
         if ADDRESS in path:
-            content = sources.address(path).read(path, start, count)
+            content = addresses.remote(path).read(path, start, count)
         else:
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -102,7 +120,7 @@ class Archives:
             finally:
                 os.close(descriptor)
         if len(content) != count:
-            raise OSError(errno.EIO, f"{path} ends within it", path)
+            raise OSError(errno.EIO, f"{path} gives {len(content)} bytes of {count}", path)
         return content
 
     def _place(self, name: bytes) -> int:
@@ -122,7 +140,7 @@ def open_archives(pattern: str) -> Archives | None:
     if pattern not in _opened:
         if ADDRESS not in pattern and os.path.isdir(pattern):
             return None
-        paths = sources.matching(pattern)
+        paths = matching(pattern)
         with ThreadPoolExecutor(THREADS) as pool:
             states = list(pool.map(_state, paths))
         missing = [path for path, state in zip(paths, states) if state is None]
@@ -134,9 +152,22 @@ def open_archives(pattern: str) -> Archives | None:
     return _opened[pattern]
 
 
+def matching(pattern: str) -> list[str]:
+    """Return the files that a pattern with braces and * stands for, in its order."""
+    found = []
+    for path in expand(pattern):
+        if "*" not in path:
+            found.append(path)
+        elif ADDRESS in path:
+            found += addresses.remote(path).matching(path)
+        else:
+            found += sorted(glob.glob(path))
+    return found
+
+
 def _state(path: str) -> Status | None:
     if ADDRESS in path:
-        return sources.address(path).status(path)
+        return addresses.remote(path).status(path)
     with suppress(OSError):
         status = os.stat(path)
         return Status(status.st_size, status.st_mtime_ns)
@@ -149,16 +180,21 @@ def _open(paths: Sequence[str], states: Sequence[Status]) -> Archives:
     text = json.dumps([VERSION, *zip(absolute, states)])
     folder = home("archives", hashlib.md5(text.encode(errors="surrogateescape")).hexdigest())
     if not os.path.isdir(folder):
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-        with open(f"{folder}.lock", "w") as lock:
-            durable.lock(lock, wait=True)  # of several processes, one makes it
-            if not os.path.isdir(folder):
-                _write_index(paths, folder)
+        try:
+            os.makedirs(home("archives"), exist_ok=True)
+            with open(home("archives", "lock"), "w") as lock:
+                durable.lock(lock, wait=True)  # of several processes, one makes it
+                if not os.path.isdir(folder):
+                    _write_index(folder, *_index(paths))
+        except OSError as error:
+            remedy = "make room, or set ZOO_HOME to another folder"
+            raise UserError(f"{folder} cannot be written: {error.strerror}; {remedy}") from None
     names, rows = (np.load(os.path.join(folder, f"{name}.npy"), mmap_mode="r") for name in ("names", "rows"))
     return Archives(paths, states, names, rows)
 
 
-def _write_index(paths: Sequence[str], folder: str) -> None:
+def _index(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return names and rows of Archives for the files of some archives."""
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(list_archive, paths))
     prefixes = _prefixes(paths, found)
@@ -173,11 +209,15 @@ def _write_index(paths: Sequence[str], folder: str) -> None:
     encoded = np.array([os.fsencode(name) for name in members] or [b""])[: len(members)]
     rows = np.array([(number, *member[1:]) for number, member in members.values()], np.int64).reshape(-1, 5)
     order = np.argsort(encoded, kind="stable")
+    return encoded[order], rows[order]
+
+
+def _write_index(folder: str, names: np.ndarray, rows: np.ndarray) -> None:
     with tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as temporary:
         made = os.path.join(temporary, "made")
         os.mkdir(made)
-        np.save(os.path.join(made, "names.npy"), encoded[order])
-        np.save(os.path.join(made, "rows.npy"), rows[order])
+        np.save(os.path.join(made, "names.npy"), names)
+        np.save(os.path.join(made, "rows.npy"), rows)
         os.rename(made, folder)
 
 
@@ -186,8 +226,6 @@ def _prefixes(paths: Sequence[str], found: Sequence[Sequence[Member]]) -> list[s
 
     That of imagenet-train-0001.tar is train/, unless its files lie in one already.
     """
-    from zoo.data.formats.splits import split_of  # which reads folders by this module
-
     prefixes = []
     for path, listed in zip(paths, found):
         split = split_of(os.path.basename(path)[:-4])
@@ -201,26 +239,48 @@ def list_archive(path: str) -> list[Member]:
     remedy = "it should be a tar archive, not compressed, or a zip archive"
     with parsing(f"{path}: cannot be read", remedy), _open_archive(path) as file:
         listed = _zip_members(file) if path.endswith(".zip") else _tar_members(file)
-        return [member._replace(name=_checked(path, member.name)) for member in listed]
+        return [member._replace(name=_checked(member.name)) for member in listed]
 
 
 def _open_archive(path: str) -> BinaryIO:
-    return sources.address(path).open(path) if ADDRESS in path else open(path, "rb")
+    return addresses.remote(path).open(path) if ADDRESS in path else open(path, "rb")
 
 
-def _checked(path: str, name: str) -> str:
-    name = name.removeprefix("./")
-    if name.startswith("/") or "\\" in name or ".." in name.split("/"):
-        raise UserError(f"{path}: the name {name} leads out of the archive; pack the files anew")
-    return name
+def _checked(name: str) -> str:
+    """Return a name without empty parts. Raises ValueError if it leads out of the archive, or is too long."""
+    if name.startswith("/") or ".." in name.split("/"):
+        raise ValueError(f"the name {name[:MAX_NAME]} leads out of it")
+    if len(name) > MAX_NAME:
+        raise ValueError(f"a name has {len(name)} characters")
+    return posixpath.normpath(name)
 
 
-def _tar_members(file: BinaryIO) -> Iterator[Member]:
+def _tar_members(file: BinaryIO) -> list[Member]:
+    found, links = dict[str, Member](), dict[str, str]()
     with tarfile.open(fileobj=file, mode="r:") as archive:
         for member in archive:
-            if member.isreg() and not member.issparse():
-                yield Member(member.name, member.offset_data, member.size)
             archive.members = []  # type: ignore[attr-defined]  # which tarfile would keep
+            name = posixpath.normpath(member.name)
+            if member.issparse():
+                raise ValueError(f"{name} is stored sparsely")
+            if member.isreg():
+                found[name] = Member(member.name, member.offset_data, member.size)
+            elif member.islnk() or member.issym():
+                beside = os.path.dirname(name) if member.issym() else ""
+                links[name] = posixpath.normpath(posixpath.join(beside, member.linkname))
+        file.seek(archive.offset)  # where tarfile has ended: at the end, at zeros, or, without a word, at damage
+        if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
+            raise ValueError(f"it is damaged at byte {archive.offset}")
+    for name in links:
+        target = name
+        for _ in range(MAX_LINKS):
+            target = links.get(target, target)
+        if target not in found:
+            raise ValueError(
+                f"{name} is a link to {links[name]}, which is no file in it; pack it with tar --dereference"
+            )
+        found[name] = found[target]._replace(name=name)
+    return list(found.values())
 
 
 def _zip_members(file: BinaryIO) -> Iterator[Member]:
@@ -230,7 +290,34 @@ def _zip_members(file: BinaryIO) -> Iterator[Member]:
                 continue
             if info.compress_type not in READABLE or info.flag_bits & ENCRYPTED:
                 raise ValueError(f"{info.filename} is encrypted, or compressed by another method than deflate")
-            file.seek(info.header_offset)
-            begin = info.header_offset + LOCAL_HEADER.size + sum(LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size)))
             packed = STORED if info.compress_type == zipfile.ZIP_STORED else info.compress_size
-            yield Member(info.filename, begin, info.file_size, packed, info.CRC)
+            yield Member(info.filename.replace("\\", "/"), info.header_offset, info.file_size, packed, info.CRC)
+
+
+def expand(pattern: str) -> list[str]:
+    """Return the paths that a pattern with braces stands for, as in a shell: {00..11}, {train,val}; also nested."""
+    begin = pattern.find("{")
+    depth, commas = 0, []
+    for place in range(begin, len(pattern)) if begin >= 0 else ():
+        depth += {"{": 1, "}": -1}.get(pattern[place], 0)
+        if pattern[place] == "," and depth == 1:
+            commas.append(place)
+        if depth == 0:
+            cuts = [begin, *commas, place]
+            parts = [pattern[first + 1 : last] for first, last in pairwise(cuts)]
+            bodies = [each for part in parts for each in expand(part)] if commas else _range(parts[0])
+            found = [pattern[:begin] + body + rest for body in bodies for rest in expand(pattern[place + 1 :])]
+            if len(found) > MAX_ARCHIVES:
+                raise UserError(f"{pattern}: names more than {MAX_ARCHIVES} archives")
+            return found
+    return [pattern]
+
+
+def _range(body: str) -> list[str]:
+    """Return the numbers of FIRST..LAST, with as many digits as FIRST has."""
+    first, _, last = body.partition("..")
+    if not (first.isdecimal() and last.isdecimal() and len(last) < 9):
+        return ["{" + each + "}" for each in expand(body)]
+    if int(last) - int(first) >= MAX_ARCHIVES:
+        raise UserError(f"{{{body}}}: names more than {MAX_ARCHIVES} archives")
+    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]

@@ -75,8 +75,10 @@ def digests(contents: Iterable[Content], root: str, full: bool = False) -> np.nd
 def digest_file(content: Content, full: bool = False) -> bytes:
     """Return the digest of one file or record: DIGEST_SIZE bytes over its length and its bytes, or blocks of them."""
     try:
-        if content.offset is None and (place := sources.locate(content.path)):
-            return _hash(place.status().size, place.read, full)
+        if place := sources.locate(content.path):
+            if content.offset is None:
+                return _hash(place.status().size, place.read, full)
+            return _digest_encoded(content, full)
         descriptor = os.open(content.path, os.O_RDONLY | os.O_NONBLOCK)  # which does not wait at a pipe
         try:
             if content.offset is None:
@@ -175,7 +177,7 @@ def _is_settled(stat: _Times | None, now: int) -> bool:
 
 def _digest_record(descriptor: int, content: Content, full: bool) -> bytes:
     """Return the digest of a record, which equals that of a file with the same bytes."""
-    from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER, MAGIC, RecordFile, unpack_image
+    from zoo.data.formats.recordio import FRAME_HEADER, IMAGE_HEADER, MAGIC
 
     offset = content.offset or 0
     head = os.pread(descriptor, FRAME_HEADER.size + IMAGE_HEADER.size, offset)
@@ -184,7 +186,13 @@ def _digest_record(descriptor: int, content: Content, full: bool) -> bytes:
         labels = IMAGE_HEADER.unpack_from(head, FRAME_HEADER.size)[0]
         if magic == MAGIC and word >> 29 == 0 and not labels:  # one frame, and the file follows the header
             return _hash(word - IMAGE_HEADER.size, partial(_read_at, descriptor, offset + len(head)), full)
-    encoded = unpack_image(RecordFile(content.path).read(offset)).encoded
+    return _digest_encoded(content, full)
+
+
+def _digest_encoded(content: Content, full: bool) -> bytes:
+    from zoo.data.formats.recordio import RecordFile, unpack_image
+
+    encoded = unpack_image(RecordFile(content.path).read(content.offset or 0)).encoded
     return _hash(len(encoded), lambda start, count: encoded[start : start + count], full)
 
 

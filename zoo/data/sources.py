@@ -6,37 +6,20 @@ sorted, and what is read is a function of the path, so the order of samples is t
 """
 
 import errno
-import glob
-import hashlib
 import os
 import posixpath
 import re
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from itertools import pairwise
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
-from zoo.data import extras, host
+from zoo.data import addresses, archives, host
+from zoo.data.addresses import ADDRESS, Status
 from zoo.data.errors import UserError
-
-Result = TypeVar("Result")
 
 ARCHIVE = re.compile(r"(.+?\.(?:tar|zip))(?:/(.*))?", re.DOTALL)
 PACKED_TAR = re.compile(r"\.(?:tgz|tar\.\w+)(?:/|$)")
-ADDRESS = "://"
-MAX_ARCHIVES = 100_000  # that one pattern names
-ATTEMPTS, PAUSE = 4, 0.5  # of a request, and seconds before the second one; each pause is twice the one before
-TIMEOUT = 60.0  # seconds of a request
-
-
-class Status(NamedTuple):
-    """Size of a file in bytes, and a number that changes with its contents, as far as the source says."""
-
-    size: int
-    stamp: int
 
 
 class Source(Protocol):
@@ -81,18 +64,26 @@ def locate(path: str) -> Place | None:
         return None
     match = ARCHIVE.fullmatch(path)
     if match:
-        from zoo.data import archives  # which sets of plain files do without
-
         opened = archives.open_archives(match[1])
         if opened is not None:
             return Place(opened, _normal(match[2] or ""), path)
-    return Place(address(path), path.rstrip("/"), path) if is_address else None
+    return Place(addresses.remote(path), path.rstrip("/"), path) if is_address else None
 
 
 def names(folder: str) -> dict[str, bool]:
     """Return the names in a folder of a source, sorted, and whether each is a folder; none if there is no such one."""
     place = locate(folder)
     return place.source.names(place.inner) if place else {}
+
+
+def listdir(folder: str) -> list[str]:
+    """Return the sorted names in a folder of this machine or of a source. Raises OSError."""
+    return list(names(folder)) if locate(folder) else sorted(os.listdir(folder))
+
+
+def absolute(path: str) -> str:
+    """Return a path that does not depend on the current folder."""
+    return path.rstrip("/") if ADDRESS in path else os.path.abspath(path)
 
 
 def status(path: str) -> Status:
@@ -137,133 +128,9 @@ def _normal(path: str) -> str:
     return "" if normal == "." else normal
 
 
-def expand(pattern: str) -> list[str]:
-    """Return the paths that a pattern with braces stands for, as in a shell: {00..11}, {train,val}; also nested."""
-    begin = pattern.find("{")
-    depth, commas = 0, []
-    for place in range(begin, len(pattern)) if begin >= 0 else ():
-        depth += {"{": 1, "}": -1}.get(pattern[place], 0)
-        if pattern[place] == "," and depth == 1:
-            commas.append(place)
-        if depth == 0:
-            cuts = [begin, *commas, place]
-            parts = [pattern[first + 1 : last] for first, last in pairwise(cuts)]
-            bodies = [each for part in parts for each in expand(part)] if commas else _range(parts[0])
-            found = [pattern[:begin] + body + rest for body in bodies for rest in expand(pattern[place + 1 :])]
-            if len(found) > MAX_ARCHIVES:
-                raise UserError(f"{pattern}: names more than {MAX_ARCHIVES} archives")
-            return found
-    return [pattern]
-
-
-def _range(body: str) -> list[str]:
-    """Return the numbers of FIRST..LAST, with as many digits as FIRST has."""
-    first, _, last = body.partition("..")
-    if not (first.isdecimal() and last.isdecimal() and len(last) < 9):
-        return ["{" + each + "}" for each in expand(body)]
-    if int(last) - int(first) >= MAX_ARCHIVES:
-        raise UserError(f"{{{body}}}: names more than {MAX_ARCHIVES} archives")
-    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
-
-
-def matching(pattern: str) -> list[str]:
-    """Return the files that a pattern with braces and * stands for, in its order."""
-    found = []
-    for path in expand(pattern):
-        if "*" not in path:
-            found.append(path)
-        elif ADDRESS in path:
-            found += address(path).matching(path)
-        else:
-            found += sorted(glob.glob(path))
-    return found
-
-
-class Remote:
-    """Files that fsspec opens by their address.
-
-    Args:
-        protocol: such as s3, gs, https or hf. fsspec has the credentials.
-    """
-
-    def __init__(self, protocol: str):
-        with extras.named():
-            import fsspec
-        try:
-            self.files: Any = fsspec.filesystem(protocol)
-        except (ImportError, ValueError) as error:
-            raise UserError(f"data.root: addresses of {protocol} cannot be read: {error}") from None
-
-    def names(self, folder: str) -> dict[str, bool]:
-        try:
-            listed = repeat(lambda: self.files.ls(folder, detail=True), folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        found = {posixpath.basename(entry["name"].rstrip("/")): entry["type"] == "directory" for entry in listed}
-        return {name: found[name] for name in sorted(found) if name and not name.startswith("?")}
-
-    def status(self, path: str) -> Status | None:
-        try:
-            info = repeat(lambda: self.files.info(path), path)
-        except FileNotFoundError:
-            return None
-        if info["type"] != "file" or info.get("size") is None:
-            return None
-        marks = [str(info.get(key)) for key in ("ETag", "etag", "mtime", "LastModified", "created")]
-        digest = hashlib.blake2b("\0".join(marks).encode(), digest_size=7).digest()
-        return Status(int(info["size"]), int.from_bytes(digest, "little"))
-
-    def read(self, path: str, offset: int, count: int) -> bytes:
-        return repeat(lambda: self._range(path, offset, offset + count), path)
-
-    def _range(self, path: str, start: int, end: int) -> Any:
-        if not self.files.async_impl:
-            return self.files.cat_file(path, start=start, end=end)
-        from fsspec.asyn import sync
-
-        return sync(self.files.loop, self.files._cat_file, path, start=start, end=end, timeout=TIMEOUT)
-
-    def matching(self, pattern: str) -> list[str]:
-        return sorted(self.files.unstrip_protocol(path) for path in repeat(lambda: self.files.glob(pattern), pattern))
-
-    def open(self, path: str) -> BinaryIO:
-        return repeat(lambda: self.files.open(path, "rb"), path)
-
-
-def address(path: str) -> Remote:
-    """Return what opens an address."""
-    return _remote(path.partition(ADDRESS)[0])
-
-
-@cache
-def _remote(protocol: str) -> Remote:
-    return Remote(protocol)
-
-
-def repeat(request: Callable[[], Result], path: str) -> Result:
-    """Return what a request does, which is repeated after a pause where the network fails. Raises OSError."""
-    for attempt in range(ATTEMPTS):
-        try:
-            return request()
-        except (FileNotFoundError, NotADirectoryError, PermissionError, NotImplementedError):
-            raise
-        except Exception as error:  # of many packages, each with its own kinds
-            if attempt == ATTEMPTS - 1:
-                what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-                raise OSError(errno.EIO, f"{ATTEMPTS} requests failed, the last with {what}", path) from None
-        time.sleep(PAUSE * 2**attempt)
-    raise AssertionError
-
-
 def check_root(root: str) -> None:
-    """Raise UserError for an address that would put a secret into recipes and logs, or an archive without an index."""
-    if ADDRESS in root and ("@" in root.partition(ADDRESS)[2].partition("/")[0] or "?" in root):
-        protocol = root.partition(ADDRESS)[0]
-        raise UserError(
-            f"data.root: an address of {protocol} with a password or a signature would be written to logs; give them "
-            "to fsspec, by its configuration or by variables of the environment"
-        )
-    if PACKED_TAR.search(root) and not os.path.isdir(root):
-        raise UserError(
-            f"data.root: {root} is compressed as a whole, so that no file in it can be read alone; unpack it"
-        )
+    """Raise UserError for an address with a secret, and for an archive of which no file can be read alone."""
+    if ADDRESS in root:
+        addresses.check(root)
+    elif PACKED_TAR.search(root) and not os.path.isdir(root):
+        raise UserError(f"data.root: {root} is compressed as a whole, so no file in it can be read alone; unpack it")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data import audit
+from zoo.data import audit, sources
 from zoo.data.datasets import cityscapes, common
 from zoo.data.errors import BadSample, UserError, similar_path
 from zoo.data.formats import exports, images, layouts, splits
@@ -43,12 +43,13 @@ def examine(root: str, task: str | None = None) -> Found:
     Args:
         task: a key of DATASETS; None to find it out.
     """
-    if os.path.isfile(root):
-        raise UserError(f"{root}: is a file; name a folder, such as the one that an archive is unpacked to")
-    if not os.path.isdir(root):
+    sources.check_root(root)
+    if not sources.is_folder(root) and sources.is_file(root):
+        raise UserError(f"{root}: is a file; name a folder, or a tar or zip archive")
+    if not sources.is_folder(root):
         raise UserError(f"{root}: there is no such folder{similar_path(root)}")
     named, layout = (task, f"read as --task {task}") if task else _task_of(root)
-    settings: dict[str, Any] = {"name": DATASETS[named], "root": os.path.abspath(root)}
+    settings: dict[str, Any] = {"name": DATASETS[named], "root": sources.absolute(root)}
     if named == "faces":
         settings |= _faces(root)
         if "resize" in settings:
@@ -77,9 +78,9 @@ def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
 def _task_of(root: str) -> tuple[str, str]:
     if manifest.is_prepared(root):
         return PREPARED[manifest.read(root).info.media], "prepared by zoo data prepare"
-    if all(os.path.isdir(os.path.join(root, name)) for name in CITYSCAPES):
+    if all(sources.is_folder(os.path.join(root, name)) for name in CITYSCAPES):
         return "segment", "images in {}/ with masks in {}/".format(*CITYSCAPES)
-    if name := next((name for name in FACES if os.path.isfile(os.path.join(root, name))), None):
+    if name := next((name for name in FACES if sources.is_file(os.path.join(root, name))), None):
         return "faces", f"faces, because there is {name}"
     if path := common.first_existing(root, [name.format("train") for name in common.LIST_FILES]):
         return _task_of_list(path), f"files listed in {os.path.basename(path)}"
@@ -101,8 +102,9 @@ def _task_of_list(path: str) -> str:
 
 def _task_of_classes(root: str) -> tuple[str, str]:
     name = splits.class_split(root, "train") or ""
-    parent, classes = os.path.normpath(os.path.join(root, name)), class_folders(root, name)
-    loose = [os.path.join(path, file) for path in {os.path.normpath(root), parent} for file in next(walk(path))[1]]
+    root = root.rstrip("/")
+    parent, classes = os.path.join(root, name) if name else root, class_folders(root, name)
+    loose = [os.path.join(path, file) for path in {root, parent} for file in next(walk(path))[1]]
     paths = [
         os.path.join(path, file)
         for each in classes
@@ -176,7 +178,7 @@ def _ending(paths: Sequence[str], suffixes: tuple[str, ...]) -> list[str]:
 
 def _faces(root: str) -> dict[str, Any]:
     """Return settings of a set of faces: its own verification sets, and whether images are resized."""
-    own = sorted(name for name in os.listdir(root) if name.endswith(".bin") or name == "pairs.txt")
+    own = sorted(name for name in sources.listdir(root) if name.endswith(".bin") or name == "pairs.txt")
     settings: dict[str, Any] = {"verification": own}
     name = splits.class_split(root, "train") or ""
     paths = [os.path.join(path, file) for path, files in walk(os.path.join(root, name)) for file in files]
@@ -186,7 +188,7 @@ def _faces(root: str) -> dict[str, Any]:
 
 def _classes_of_masks(root: str) -> dict[str, Any]:
     """Return the number of classes of scenes without class names: what their masks hold; nothing for Cityscapes."""
-    if os.path.isdir(os.path.join(root, "leftImg8bit")):
+    if sources.is_folder(os.path.join(root, "leftImg8bit")):
         return {}
     found = cityscapes.load(cityscapes.Settings(root=root, num_classes=255, void_masks=True))
     counts = [split.inventory(deep=True).counts() for split in found]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.config.schema import Config
+from zoo.data import sources
 from zoo.data.formats.lists import walk
 from zoo.predict.urls import is_url, shown_name, without_secrets
 from zoo.trainer.protocol import Inference
@@ -113,11 +114,11 @@ def find_inputs(arguments: Sequence[str], extensions: tuple[str, ...], frame_tem
     """
     found: list[Input] = []
     for argument in arguments:
-        if os.path.isdir(argument):
+        if not is_url(argument) and sources.is_folder(argument):
             inside = list(map(Input, walk_inputs(argument, extensions, frame_template)))
             found += inside or [Input(argument, f"nothing in this folder ends in {', '.join(extensions)}")]
         else:
-            is_there = is_url(argument) or os.path.exists(argument)
+            is_there = is_url(argument) or sources.exists(argument)
             found.append(Input(argument, "" if is_there else "no such file"))
     return found
 
@@ -134,10 +135,10 @@ def walk_inputs(folder: str, extensions: tuple[str, ...], frame_template: str | 
 
 def count_frames(folder: str, frame_template: str | None) -> int:
     """Count the files of a folder that are numbered by a template; 0 without a template or a folder."""
-    if frame_template is None or not os.path.isdir(folder):
+    if frame_template is None or not sources.is_folder(folder):
         return 0
     prefix, suffix = frame_template.partition("{")[0], frame_template.rpartition("}")[2]
     return sum(
         name.startswith(prefix) and name.endswith(suffix) and name[len(prefix) : len(name) - len(suffix)].isdecimal()
-        for name in os.listdir(folder)
+        for name in sources.listdir(folder)
     )

@@ -151,9 +151,9 @@ def read_lists(folder: Path) -> None:
 
 def read_annotations(folder: Path) -> None:
     """List a data set by its official annotations."""
-    from zoo.data.preparing import sources
+    from zoo.data.preparing import listing
 
-    sources.find("k400" if (folder / "train.csv").exists() else "ssv2", str(folder), {})
+    listing.find("k400" if (folder / "train.csv").exists() else "ssv2", str(folder), {})
 
 
 def read_recipe(folder: Path) -> None:

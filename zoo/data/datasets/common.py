@@ -168,7 +168,7 @@ def require_root(root: str, files: str, layout: str, demo: str) -> None:
     if sources.is_folder(root):
         return
     raise UserError(
-        f"no data: there is no folder {root} (absolute path {os.path.abspath(root)})\n"
+        f"no data: there is no folder {root} (absolute path {sources.absolute(root)})\n"
         f"  put {files} there, or name another folder with ",
         Option("data.root", "FOLDER"),
         f"; it holds\n{layout}\n"

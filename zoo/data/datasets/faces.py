@@ -41,7 +41,7 @@ STD = {"insightface": MEAN, "plsc": (128 / 255,) * 3}  # (x - 127.5) / 127.5 and
 
 @dataclass(frozen=True)
 class Settings(LoaderSettings):
-    root: Annotated[FilePath, Doc("Folder of the data set.")] = "datasets/ms1m"
+    root: Annotated[FilePath, Doc("Folder of the data set, archives, or an address.")] = "datasets/ms1m"
     format: Annotated[
         Literal["auto", "rec", "list", "folder"],
         Doc("Format of the training set; auto: a pack, else a list, else folders."),

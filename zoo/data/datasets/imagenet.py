@@ -66,7 +66,7 @@ describe = common.describe
 class Settings(LoaderSettings):
     """The `data:` section of a recipe on ImageNet or a data set in the same layout."""
 
-    root: Annotated[FilePath, Doc("Folder of the data set.")] = "datasets/imagenet"
+    root: Annotated[FilePath, Doc("Folder of the data set, archives, or an address.")] = "datasets/imagenet"
     train_list: Annotated[
         FilePath | None,
         Doc(

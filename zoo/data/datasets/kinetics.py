@@ -66,7 +66,7 @@ describe = common.describe
 class Settings(LoaderSettings):
     """The `data:` section of a recipe on Kinetics-400 or a data set in the same layout."""
 
-    root: Annotated[FilePath, Doc("Folder of the data set.")] = "datasets/k400"
+    root: Annotated[FilePath, Doc("Folder of the data set, archives, or an address.")] = "datasets/k400"
     train_list: Annotated[
         FilePath | None,
         Doc("List of training clips, in the current folder or root; null: <root>/train.list, or folders of classes."),

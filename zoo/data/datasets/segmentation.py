@@ -38,7 +38,7 @@ REDRAWS = 10  # of a crop that one class dominates; the last one is kept
 class SegmentationSettings(LoaderSettings):
     """Settings that all `data:` sections of recipes on images with masks share. Sizes are (height, width)."""
 
-    root: Annotated[FilePath, Doc("Folder of the data set.")] = "datasets/scenes"
+    root: Annotated[FilePath, Doc("Folder of the data set, archives, or an address.")] = "datasets/scenes"
     set: Annotated[
         Word | None, Doc("Name of the set in the protocol id; null: cityscapes for its layout, else that of root.")
     ] = None

@@ -91,7 +91,7 @@ def numbered_images(folder: str, template: str) -> dict[int, str]:
     prefix, suffix = re.split(r"\{[^}]*\}", template, maxsplit=1)
     pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
     try:
-        names = list(sources.names(folder)) if sources.locate(folder) else os.listdir(folder)
+        names = sources.listdir(folder)
     except FileNotFoundError:
         raise BadSample("no such folder") from None
     found = {int(match[1]): os.path.join(folder, match.string) for match in map(pattern.fullmatch, names) if match}

@@ -1,21 +1,12 @@
 """The folders of splits: those named train and val, and others whose names say so by a word."""
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 
 from zoo.data import sources
 from zoo.data.errors import Option, Part
 from zoo.data.formats.lists import class_folders, walk
-
-SPLIT_NAMES = {"train": ("train",), "val": ("val", "valid", "validation")}
-TEST = "test"
-WORD = r"(?:^|[^a-z])(?:{})(?:[^a-z]|$)"
-SPLIT_WORDS = {
-    "train": re.compile(WORD.format("train(?:ing)?(?:set|data)?")),
-    "val": re.compile(WORD.format("(?:val|valid|validation|dev|eval)(?:set|data)?")),
-    TEST: re.compile(WORD.format("test(?:ing)?(?:set|data)?")),
-}
+from zoo.data.formats.split_words import SPLIT_NAMES, TEST, split_of
 
 
 def split_name(root: str, split: str, layout: str = "{}", *others: str) -> str | None:
@@ -43,17 +34,6 @@ def class_split(root: str, split: str) -> str | None:
     found = [without_wrapper(root, each) for each in (name, other) if each]
     first, second = (set(class_folders(root, each)) for each in (found[0], found[-1]))
     return found[0] if len(found) == 2 and first & second else None
-
-
-def split_of(name: str) -> str | None:
-    """Return the split that the name of a folder states: `train`, `val` or `test`, as in seg_train or TestSet."""
-    found = [split for split, words in SPLIT_WORDS.items() if words.search(name.lower())]
-    return found[0] if len(found) == 1 else None
-
-
-def unsplit(path: str) -> str:
-    """Return the name of a file without that of a split: instances_2017.json of instances_val2017.json."""
-    return re.sub("train(?:ing)?|val(?:id(?:ation)?)?|dev|test(?:ing)?", "", os.path.basename(path).lower())
 
 
 def find_split(root: str, split: str, layouts: Sequence[str]) -> str | None:

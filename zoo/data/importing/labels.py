@@ -20,7 +20,7 @@ from zoo.data.errors import BadSample, UserError, parsing, printable
 from zoo.data.formats import images, regular
 from zoo.data.formats.class_names import IGNORED, read_names
 from zoo.data.formats.lists import read_lines, walk
-from zoo.data.formats.splits import split_of, unsplit
+from zoo.data.formats.split_words import split_of, unsplit
 from zoo.data.importing import shapes
 from zoo.data.importing.shapes import CIRCLE, SQUARE, Region, Shape
 

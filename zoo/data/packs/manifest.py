@@ -14,6 +14,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save
 
+from zoo.data import sources
 from zoo.data.errors import parsing
 from zoo.data.formats import regular
 from zoo.data.formats.lists import FRAME_TEMPLATE
@@ -90,7 +91,7 @@ class Manifest:
 
 
 def is_prepared(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, NAME))
+    return sources.is_file(os.path.join(folder, NAME))
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -107,8 +108,9 @@ def encode(manifest: Manifest) -> bytes:
 def read(folder: str) -> Manifest:
     """Read and check the manifest of a prepared data set."""
     path = os.path.join(folder, NAME)
-    with parsing(f"{path}: cannot be read", "prepare the data set again, into a new folder"):
-        file = safe_open(path, "numpy")
+    again = "prepare the data set again, into a new folder"
+    with parsing(f"{path}: cannot be read", again), sources.local_path(path) as readable:
+        file = safe_open(readable, "numpy")
         metadata = regular.parse_json((file.metadata() or {})[METADATA_KEY])
         if metadata.pop("version") != VERSION:
             raise ValueError("it was written by another version of zoo data prepare")

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from zoo.data import durable
+from zoo.data import durable, sources
 from zoo.data.errors import UserError
 from zoo.data.packs import manifest
-from zoo.data.preparing.sources import Listing, Sample
+from zoo.data.preparing.listing import Listing, Sample
 
 MARK, WORK, LOCK, PLAN = "prepare.json", "work", "lock", "plan.json"
 FORMAT, VERSION = "vision-zoo prepared data set", 2
@@ -182,9 +182,8 @@ def _size(root: str, sample: Sample) -> int | None:
         return sample.size
     try:
         if sample.frames >= 0:
-            os.stat(os.path.join(root, sample.path))
-            return sample.frames * FRAME_BYTES
-        return sum(os.stat(os.path.join(root, path)).st_size for path in (sample.path, sample.mask) if path)
+            return sample.frames * FRAME_BYTES if sources.exists(os.path.join(root, sample.path)) else None
+        return sum(sources.status(os.path.join(root, path)).size for path in (sample.path, sample.mask) if path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:  # that of the one who reads it is told
@@ -193,7 +192,7 @@ def _size(root: str, sample: Sample) -> int | None:
 
 def _missing(root: str, sample: Sample) -> Sample:
     """Return a sample with the path that does not exist: its own, or that of its mask."""
-    is_there = bool(sample.mask) and os.path.exists(os.path.join(root, sample.path))
+    is_there = bool(sample.mask) and sources.exists(os.path.join(root, sample.path))
     return sample._replace(path=sample.mask, mask="") if is_there else sample
 
 

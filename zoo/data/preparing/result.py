@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data import durable, host
+from zoo.data import durable, host, sources
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import csv_files, recordio
 from zoo.data.formats.face_packs import read_bin
@@ -19,7 +19,7 @@ from zoo.data.packs.manifest import Info, Manifest
 from zoo.data.preparing import job as jobs
 from zoo.data.preparing import work
 from zoo.data.preparing.job import Job, Plan
-from zoo.data.preparing.sources import Sample
+from zoo.data.preparing.listing import Sample
 
 REPORT, UNREADABLE, CLASSES = "report.json", "unreadable.csv", "classes.txt"
 FACE_PACK, PROPERTY = "train.rec", "property"
@@ -186,7 +186,7 @@ def _report(job: Job, plan: Plan, content: Manifest) -> dict[str, Any]:
 def _check_verification(root: str) -> tuple[list[dict[str, Any]], list[tuple[Sample, str]]]:
     """Decode the images of the verification sets beside a training set: a summary of each, and what is unreadable."""
     summaries, unreadable = [], list[tuple[Sample, str]]()
-    for name in sorted(name for name in os.listdir(root) if name.endswith(".bin")):
+    for name in sorted(name for name in sources.listdir(root) if name.endswith(".bin")):
         path, images, same = os.path.join(root, name), list[bytes](), list[bool]()
         try:
             images, same, _ = read_bin(path)

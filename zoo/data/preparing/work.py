@@ -16,14 +16,14 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from zoo.data import durable, host
+from zoo.data import durable, host, sources
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import images, masks, recordio, regular
 from zoo.data.formats.recordio import RecordFile, unpack_image
 from zoo.data.packs import encoding, inspection
 from zoo.data.preparing import job as jobs
 from zoo.data.preparing.job import Chunk, Job
-from zoo.data.preparing.sources import Sample
+from zoo.data.preparing.listing import Sample
 
 POLL_INTERVAL = 0.2  # seconds
 # Errors of a file system rather than of a file: the work stops, and the same command goes on when they are mended.
@@ -173,7 +173,11 @@ def examine(task: Task, sample: Sample) -> Examined:
 
 
 def _video(task: Task, sample: Sample) -> Examined:
-    path, job = os.path.join(task.job.root, sample.path), task.job
+    with sources.local_path(os.path.join(task.job.root, sample.path)) as path:
+        return _video_file(task.job, path, sample)
+
+
+def _video_file(job: Job, path: str, sample: Sample) -> Examined:
     with regular.open_file(path, limit=None) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     video = inspection.video_properties(path, job.full)

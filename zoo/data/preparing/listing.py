@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from zoo.data import sources
 from zoo.data.datasets import cityscapes, common, imagenet, kinetics
 from zoo.data.errors import UserError, parsing
 from zoo.data.fields import SettingError
@@ -93,7 +94,7 @@ def _refuse(lists: dict[str, Any], why: str) -> None:
 def _k400(root: str, lists: dict[str, Any]) -> Listing:
     for folder in ("annotations", ""):  # as CVDF's download scripts leave them
         paths = {split: os.path.join(root, folder, f"{split}.csv") for split in SPLITS}
-        if not lists and all(map(os.path.isfile, paths.values())):
+        if not lists and all(map(sources.is_file, paths.values())):
             return _k400_annotations(root, paths)
     return _clips(root, lists)
 
@@ -105,7 +106,7 @@ def _k400_annotations(root: str, paths: dict[str, str]) -> Listing:
     label_of = {name: label for label, name in enumerate(classes)}
     samples = []
     for split, split_rows in rows.items():
-        flat = any(entry.name.endswith(VIDEO_EXTENSIONS) for entry in os.scandir(os.path.join(root, split)))
+        flat = any(name.endswith(VIDEO_EXTENSIONS) for name in sources.listdir(os.path.join(root, split)))
         for row in split_rows:
             name = f"{row['youtube_id']}_{int(row['time_start']):06d}_{int(row['time_end']):06d}.mp4"
             folder = split if flat else os.path.join(split, _class_folder(root, split, row["label"]))
@@ -117,7 +118,7 @@ def _k400_annotations(root: str, paths: dict[str, str]) -> Listing:
 def _class_folder(root: str, split: str, name: str) -> str:
     """Return the folder of a class, which some copies write without blanks, quotes and brackets."""
     candidates = (name, name.replace(" ", "_"), normalize_name(name))
-    return next((folder for folder in candidates if os.path.isdir(os.path.join(root, split, folder))), name)
+    return next((folder for folder in candidates if sources.is_folder(os.path.join(root, split, folder))), name)
 
 
 def _csv_rows(path: str) -> list[dict[str, str]]:
@@ -147,7 +148,7 @@ def _ssv2(root: str, lists: dict[str, Any]) -> Listing:
     label_of = {name: int(label) for name, label in labels.items() if is_number(str(label))}
     if sorted(label_of.values()) != list(range(len(labels))):
         raise UserError(f"{paths['classes']}: expected class names with labels from 0 on; download it again")
-    folder = next((name for name in SSV2_VIDEOS if os.path.isdir(os.path.join(root, name))), "")
+    folder = next((name for name in SSV2_VIDEOS if sources.is_folder(os.path.join(root, name))), "")
     samples = []
     for split in SPLITS:
         for number, entry in enumerate(_read_json(str(paths[split]), list)):
@@ -214,7 +215,7 @@ def _cityscapes(root: str, lists: dict[str, Any]) -> Listing:
 def _faces(root: str, lists: dict[str, Any]) -> Listing:
     _refuse(lists, "a set of faces has one list, label.txt")
     pack_path, list_path = os.path.join(root, "train.rec"), os.path.join(root, "label.txt")
-    if os.path.isfile(pack_path):
+    if sources.is_file(pack_path):
         pack = FacePack(pack_path)
         count = face_packs.read_property(pack_path) or pack.identities or 0
         samples = [
@@ -222,11 +223,13 @@ def _faces(root: str, lists: dict[str, Any]) -> Listing:
             for key, offset in zip(pack.keys, pack.offsets)
         ]
         return Listing("face", samples, tuple(map(str, range(count))))
-    if os.path.isfile(list_path):
+    if sources.is_file(list_path):
         source = face_files.read_list(root, list_path)
         names = tuple(map(str, range(int(source.labels.max()) + 1)))
     else:
-        source, names = face_files.read_identities(root, "train" if os.path.isdir(os.path.join(root, "train")) else "")
+        source, names = face_files.read_identities(
+            root, "train" if sources.is_folder(os.path.join(root, "train")) else ""
+        )
     samples = [Sample("train", source.name(index), source.label(index)) for index in range(len(source))]
     return Listing("face", samples, names)
 
@@ -235,6 +238,6 @@ def _folder(root: str, lists: dict[str, Any]) -> Listing:
     for _, names in walk(os.path.join(root, class_split(root, "train") or "")):
         if any(name.lower().endswith(VIDEO_EXTENSIONS) for name in names):
             return _clips(root, lists)
-    if os.path.isfile(os.path.join(root, "train.list")):
+    if sources.is_file(os.path.join(root, "train.list")):
         return _clips(root, lists)
     return _images(root, lists)
