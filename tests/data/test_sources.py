@@ -3,7 +3,10 @@
 import os
 import pickle
 import tarfile
+import threading
 import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import fsspec
 import numpy as np
@@ -190,16 +193,17 @@ def test_an_archive_that_changes_is_indexed_again_and_refused_within_a_run(tmp_p
         sources.locate(f"{path}/bb").read(0, 200)
 
 
-def damaged_zip(tmp_path):
-    path = zipped(image_folders(tmp_path / "set"), tmp_path / "set.zip")
+def damaged_zip(tmp_path, method):
+    path = zipped(image_folders(tmp_path / "set"), tmp_path / "set.zip", method)
     content = bytearray((tmp_path / "set.zip").read_bytes())
     content[60] ^= 1  # within the first image
     (tmp_path / "set.zip").write_bytes(content)
     return path
 
 
-def test_bytes_that_are_not_those_of_a_checksum_are_a_bad_sample(tmp_path):
-    train, _ = layouts.load("image", damaged_zip(tmp_path))
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_bytes_that_are_not_those_of_a_checksum_are_a_bad_sample(method, tmp_path):
+    train, _ = layouts.load("image", damaged_zip(tmp_path, method))
     with pytest.raises(BadSample, match="its checksum in .*set.zip is another one"):
         train.sample(0, np.random.default_rng(0))
     train.sample(1, np.random.default_rng(0))
@@ -219,7 +223,7 @@ def test_links_in_a_tar_archive_are_the_files_that_they_lead_to(tmp_path):
     assert_equal_samples(all_samples(now), all_samples(before))
 
 
-def test_what_is_refused(tmp_path):
+def test_what_is_refused(tmp_path, monkeypatch):
     (tmp_path / "a").write_text("a")
     with tarfile.open(tmp_path / "out.tar", "w") as archive:
         archive.add(tmp_path / "a", "x/../../a")
@@ -231,6 +235,9 @@ def test_what_is_refused(tmp_path):
     whole = checked_tar(tmp_path, ["a", "a"])
     (tmp_path / "damaged.tar").write_bytes(whole[:1024] + b"x" * 512)
     (tmp_path / "checksum.tar").write_bytes(whole[:1024] + b"b" + whole[1025:])
+    with zipfile.ZipFile(tmp_path / "large.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("large", bytes(1000))
+    monkeypatch.setattr(archives, "MAX_UNPACKED", 999)
     for number in (0, 1):
         tar(tmp_path, tmp_path / f"{number}.tar", ["a"])
     with tarfile.open(tmp_path / "set.tar.gz", "w:gz") as archive:
@@ -245,6 +252,7 @@ def test_what_is_refused(tmp_path):
         "{0..1}.tar": "0.tar and .*1.tar have a file of the same name, a",
         "none.tar": "there is no folder .*none.tar",
         "set.tar.gz": "is compressed as a whole",
+        "large.zip": "large has .* bytes, compressed; store it as it is",
     }
     for root, message in refused.items():
         with pytest.raises(UserError, match=message):
@@ -303,6 +311,25 @@ def test_shards_of_a_server_that_cuts_stalls_and_knows_no_ranges(tmp_path, monke
         server.slow = "body"
         with pytest.raises(BadSample, match="4 requests failed"):
             train.sample(0, np.random.default_rng(0))
+
+
+def test_folders_behind_the_index_pages_of_a_server(tmp_path):
+    pytest.importorskip("aiohttp")
+    folder = image_folders(tmp_path / "set", classes=("hot dog", "50% ü#"))
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        before, now = (layouts.load("image", each) for each in (folder, f"http://127.0.0.1:{server.server_port}/set/"))
+        assert [now[0].name(index) for index in range(len(now[0]))] == [
+            before[0].name(n) for n in range(len(before[0]))
+        ]
+        assert_equal_samples(all_samples(now), all_samples(before))
+        server.shutdown()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *words):
+        pass
 
 
 def test_a_cache_keeps_what_comes_from_elsewhere(tmp_path, monkeypatch):

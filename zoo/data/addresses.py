@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any, BinaryIO, NamedTuple, TypeVar
+from urllib.parse import quote, unquote
 
 from zoo.data import extras
 from zoo.data.errors import UserError
 
 Result = TypeVar("Result")
 
-ADDRESS = "://"
+ADDRESS, HTTP = "://", ("http", "https")
 ATTEMPTS, PAUSE = 4, 0.5  # of a request, and seconds before the second one; each pause is twice the one before
 TIMEOUT = 30.0  # seconds of a request
 MARKS = ("ETag", "etag", "mtime", "LastModified", "created")  # what file systems call that which changes with a file
@@ -34,10 +35,11 @@ class Remote:
     """
 
     def __init__(self, protocol: str):
+        self.protocol = protocol
         with extras.named():
             import fsspec
         try:
-            self.files: Any = fsspec.filesystem(protocol)
+            self.files: Any = fsspec.filesystem(protocol, **({"encoded": True} if protocol in HTTP else {}))
         except (ImportError, ValueError) as error:
             raise UserError(f"data.root: addresses of {protocol} cannot be read: {error}") from None
 
@@ -48,7 +50,9 @@ class Remote:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         found = {posixpath.basename(entry["name"].rstrip("/")): entry["type"] == "directory" for entry in listed}
-        return {name: found[name] for name in sorted(found) if name and not name.startswith("?")}
+        if self.protocol in HTTP:  # links of an index page, also to the page in another order
+            found = {unquote(name): is_folder for name, is_folder in found.items() if not name.startswith("?")}
+        return {name: found[name] for name in sorted(found) if name}
 
     def status(self, path: str) -> Status | None:
         try:
@@ -72,10 +76,14 @@ class Remote:
 
     def open(self, path: str) -> BinaryIO:
         """Open a file that may be read anywhere."""
-        return repeat(lambda: self.files.open(path, "rb"), path)
+        return repeat(lambda: self.files.open(self._encoded(path), "rb"), path)
+
+    def _encoded(self, path: str) -> str:
+        return quote(path, safe=":/[]*") if self.protocol in HTTP else path
 
     def _request(self, method: str, path: str, **options: Any) -> Any:
         """Call a method of the file system, of one with coroutines for at most TIMEOUT seconds each time."""
+        path = self._encoded(path)
         if not self.files.async_impl:
             return repeat(lambda: getattr(self.files, method)(path, **options), path)
         from fsspec.asyn import sync

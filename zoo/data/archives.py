@@ -40,6 +40,7 @@ NAME_SIZE = 1024  # bytes of these two that are read with a file
 READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 1  # flag of a file in a zip archive
 MAX_NAME, MAX_LINKS = 4096, 40
+MAX_UNPACKED = 1 << 30  # bytes of a compressed file, which is unpacked in memory
 
 
 class Member(NamedTuple):
@@ -93,7 +94,7 @@ class Archives:
             return self._bytes(archive, start + offset, max(0, min(count, size - offset)))
         content = self._zipped(archive, start, size if packed == STORED else packed)
         if packed != STORED:
-            content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, size + 1)
+            content = _unpacked(content, size)
         if len(content) != size or zlib.crc32(content) != checksum:
             raise OSError(errno.EIO, f"its checksum in {self.paths[archive]} is another one", path)
         return content[offset : offset + count]
@@ -130,6 +131,14 @@ class Archives:
         name = os.fsencode(path)
         at = self._place(name)
         return self._rows[at].tolist() if at < len(self._names) and self._names[at] == name else None
+
+
+def _unpacked(content: bytes, size: int) -> bytes:
+    """Return at most size + 1 bytes of what was compressed; none if it is damaged."""
+    try:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, size + 1)
+    except zlib.error:
+        return b""
 
 
 _opened: dict[str, Archives] = {}  # by pattern
@@ -291,6 +300,8 @@ def _zip_members(file: BinaryIO) -> Iterator[Member]:
             if info.compress_type not in READABLE or info.flag_bits & ENCRYPTED:
                 raise ValueError(f"{info.filename} is encrypted, or compressed by another method than deflate")
             packed = STORED if info.compress_type == zipfile.ZIP_STORED else info.compress_size
+            if packed != STORED and info.file_size > MAX_UNPACKED:
+                raise ValueError(f"{info.filename} has {info.file_size} bytes, compressed; store it as it is (zip -0)")
             yield Member(info.filename.replace("\\", "/"), info.header_offset, info.file_size, packed, info.CRC)
 
 
