@@ -75,6 +75,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     trainer = make_trainer(job, cfg, compute)
     device_batches = [trainer.to_device(batch) for batch in batches]
     trainer.load_state_dict(with_averages(weights, job.plan))
+    own_scale = np.array(trainer.state_dict()[SCALE_KEY])
     result = empty(job.framework, compute, settings_of(job, cfg, weights, batches[0], lr))
     result.settings["opinions"] = [list(opinion) for opinion in opinions.of_recipe(job, cfg)]
     result.settings["no_opinion"] = opinions.missing(job)
@@ -110,7 +111,10 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     norms = [step["grad_norm"] for step in result.steps]
     state = {key: np.array(value) for key, value in trainer.state_dict().items()}
     _add_skipped_updates(result, trainer, device_batches[:accumulate], lr, norms[-1])
-    add_update(result, job, trainer, device_batches[:accumulate], large_lr(job), LARGE_NUMBER, LARGE, is_kept=False)
+    # Kernels that take all tensors at once do so without a loss scale alone.
+    for scale in (state[SCALE_KEY], *(() if job.plan.adapts_scale else (own_scale,))):
+        trainer.load_state_dict({**state, SCALE_KEY: scale})
+        add_update(result, job, trainer, device_batches[:accumulate], large_lr(job), LARGE_NUMBER, LARGE, is_kept=False)
     trainer.load_state_dict(state)
     _add_passes(result, job, trainer, device_batches[0], " after the updates")
     if opinions.is_judged(job, trainer):
