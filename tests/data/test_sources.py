@@ -7,6 +7,7 @@ import threading
 import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 
 import fsspec
 import numpy as np
@@ -24,7 +25,6 @@ from zoo.data.errors import BadSample, UserError
 
 KINDS = {  # name -> kind of data
     "prepared clips": "clip",
-    "image": "image",
     "clip": "clip",
     "scene": "scene",
     "face folders": "face",
@@ -96,12 +96,14 @@ CONTAINERS = {
 }
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name, container",
+    [*(("image", each) for each in CONTAINERS), *product(KINDS, ("deflated", "address", "tar at an address"))],
+)
 def test_samples_and_record_are_those_of_folders(name, container, tmp_path, monkeypatch):
     serial_prepare(monkeypatch)
     folder = write_folder(tmp_path / "set", name)
-    kind, root = KINDS[name], CONTAINERS[container](folder, tmp_path)
+    kind, root = KINDS.get(name, name), CONTAINERS[container](folder, tmp_path)
     before, now = (layouts.load(kind, each) for each in (folder, root))
     assert_equal_samples(all_samples(now), all_samples(before))
     describe = layouts.MODULES[kind].describe

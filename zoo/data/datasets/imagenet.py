@@ -31,7 +31,7 @@ from zoo.data.fields import (
     SettingError,
     Word,
 )
-from zoo.data.formats import images, layouts, samples
+from zoo.data.formats import images, layouts, webdataset
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
     ANIMATIONS,
@@ -331,7 +331,7 @@ def _read_folders(settings: Settings, split: str, folders: tuple[str, ...], note
     """List the images of a split in class folders, labeled by the order of `folders`, or beside files with labels."""
     root, list_name, name = settings.root, f"{split}_list.txt", common.class_root(settings, split)
     folder = os.path.join(root, name)
-    entries = samples.read_labeled(root, name) or read_folders(root, name, folders, images.EXTENSIONS, notes)
+    entries = webdataset.read_labeled(root, name) or read_folders(root, name, folders, images.EXTENSIONS, notes)
     if entries:
         return entries
     found = f"{root}: there is neither {list_name} nor a folder {split}/"
