@@ -8,6 +8,7 @@ import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
+from types import SimpleNamespace
 
 import fsspec
 import numpy as np
@@ -20,7 +21,7 @@ from tests.helpers.prepared import all_samples, assert_equal_samples, image_fold
 from tests.helpers.server import serving
 from tests.helpers.training import same, weights
 from zoo.data import addresses, archives, sources
-from zoo.data.datasets import imagenet
+from zoo.data.datasets import common, imagenet
 from zoo.data.errors import BadSample, UserError
 
 KINDS = {  # name -> kind of data
@@ -139,6 +140,11 @@ def test_shards_of_webdataset(tmp_path):
     assert (train.labels.tolist(), val.labels.tolist()) == ([1, 0, 2], [2, 1])
     assert train.classes == ("class 0", "class 1", "class 2") and train.name(0) == "train/train0.jpg"
     assert_equal_samples(all_samples([val]), all_samples([imagenet.load(imagenet.Settings(root=str(folder)))[1]]))
+
+
+def test_the_name_of_a_set_is_that_of_its_folder():
+    names = ("a/photos", "a/photos/", "photos.tar", "b/photos.zip", "photos/{0..9}.tar", "s3://b/photos/in-*.tar")
+    assert {common.root_name(SimpleNamespace(root=name)) for name in names} == {"photos"}
 
 
 def test_patterns_are_those_of_a_shell():
