@@ -65,7 +65,14 @@ LIBRARIES = {
 # What few runs need; `zoo train` imports it when it is used.
 FEW_RUNS = (
     *("zoo.commands.json_schema", "zoo.commands.keys", "zoo.commands.plan", "zoo.config.suggestions"),
-    *("zoo.data.loaders.dali_graph", "zoo.distributed.rendezvous", "zoo.run.exported", "zoo.run.hub", "zoo.run.speed"),
+    *(
+        "zoo.data.archives",
+        "zoo.data.loaders.dali_graph",
+        "zoo.distributed.rendezvous",
+        "zoo.run.exported",
+        "zoo.run.hub",
+        "zoo.run.speed",
+    ),
     *("zoo.weights.ckpt", "zoo.weights.onnx_file", "zoo.weights.pth", "zoo.weights.registry"),
 )
 

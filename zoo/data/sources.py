@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
-from zoo.data import addresses, archives, host
+from zoo.data import addresses, host
 from zoo.data.addresses import ADDRESS, Status
 from zoo.data.errors import UserError
 
@@ -64,6 +64,8 @@ def locate(path: str) -> Place | None:
         return None
     match = ARCHIVE.fullmatch(path)
     if match:
+        from zoo.data import archives  # which sets of plain files do without
+
         opened = archives.open_archives(match[1])
         if opened is not None:
             return Place(opened, _normal(match[2] or ""), path)
