@@ -100,10 +100,10 @@ class Archives:
         return content[offset : offset + count]
 
     def _zipped(self, archive: int, start: int, count: int) -> bytes:
-        """Return the bytes that follow the header of a file in a zip archive, by one read if the header is short."""
-        left = self.states[archive].size - start
+        """Return the bytes that follow the header of a file in a zip archive, fewer at the end of a damaged one."""
+        left = max(0, self.states[archive].size - start)
         content = self._bytes(archive, start, min(LOCAL_HEADER.size + NAME_SIZE + count, left))
-        begin = LOCAL_HEADER.size + sum(LOCAL_HEADER.unpack(content[: LOCAL_HEADER.size]))
+        begin = LOCAL_HEADER.size + sum(LOCAL_HEADER.unpack(content[: LOCAL_HEADER.size].ljust(LOCAL_HEADER.size)))
         if begin + count > len(content):
             content = self._bytes(archive, start, min(begin + count, left))
         return content[begin : begin + count]
@@ -194,7 +194,7 @@ def _open(paths: Sequence[str], states: Sequence[Status]) -> Archives:
             with open(home("archives", "lock"), "w") as lock:
                 durable.lock(lock, wait=True)  # of several processes, one makes it
                 if not os.path.isdir(folder):
-                    _write_index(folder, *_index(paths))
+                    _write_index(folder, *index(paths))
         except OSError as error:
             remedy = "make room, or set ZOO_HOME to another folder"
             raise UserError(f"{folder} cannot be written: {error.strerror}; {remedy}") from None
@@ -202,7 +202,7 @@ def _open(paths: Sequence[str], states: Sequence[Status]) -> Archives:
     return Archives(paths, states, names, rows)
 
 
-def _index(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def index(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return names and rows of Archives for the files of some archives."""
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(list_archive, paths))

@@ -156,6 +156,19 @@ def read_annotations(folder: Path) -> None:
     listing.find("k400" if (folder / "train.csv").exists() else "ssv2", str(folder), {})
 
 
+def read_archive(folder: Path) -> None:
+    """List an archive as a data set of its own, and read its images."""
+    from zoo.data import archives
+    from zoo.data.addresses import Status
+
+    path = str(_only(folder))
+    names, rows = archives.index([path])
+    opened = archives.Archives([path], [Status(os.path.getsize(path), os.stat(path).st_mtime_ns)], names, rows)
+    for name in opened.names("train/cat"):
+        with contextlib.suppress(OSError):  # a bad sample
+            opened.read(f"train/cat/{name}", 0, 1000)
+
+
 def read_recipe(folder: Path) -> None:
     from zoo.config import loader
     from zoo.run.recipe import resolve_recipe
@@ -219,6 +232,7 @@ READERS: Mapping[str, Reader] = {
     "videos": Reader(seeds.videos, read_video, True),
     "lists": Reader(seeds.lists, read_lists),
     "annotations": Reader(seeds.annotations, read_annotations),
+    "archives": Reader(seeds.archives, read_archive),
     "recipes": Reader(seeds.recipes, read_recipe, True),
     "events.jsonl": Reader(seeds.events, read_events),
     "logs": Reader(seeds.logs, read_log),

@@ -3,7 +3,9 @@
 import io
 import json
 import pickle
+import tarfile
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -291,6 +293,27 @@ def recipes() -> list[Files]:
     schedule = b"base: base.yaml\noptim: &o {schedule: step, milestones: [1]}\ntrain: {ema: 0.9}\n"
     changes = [{"recipe.yaml": text, "base.yaml": RECIPE} for text in (augment, schedule)]
     return [{"recipe.yaml": RECIPE}, *({"recipe.yaml": text} for text in others), *changes]
+
+
+def archives() -> list[Files]:
+    """Archives with two images each: tar, with a link, and zip, compressed or not."""
+    images, tar = {f"train/cat/{number}.jpg": bytes([number]) * 700 for number in range(2)}, io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as archive:
+        for name, content in images.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        link = tarfile.TarInfo("train/cat/link.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "0.jpg"
+        archive.addfile(link)
+    found: list[Files] = [{"a.tar": tar.getvalue()}]
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", method) as archive:
+            for name, content in images.items():
+                archive.writestr(name, content)
+        found.append({"a.zip": packed.getvalue()})
+    return found
 
 
 def events() -> list[Files]:
