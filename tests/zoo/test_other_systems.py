@@ -86,6 +86,7 @@ def test_training_from_packed_videos_by_workers(tmp_path, without_linux):
     assert training.same(*written)
 
 
+@pytest.mark.slow
 def test_doctor_has_no_line_on_shared_memory(tmp_path, without_linux):
     done = zoo(["doctor", "--framework", "torch", "--quick"], without_linux, tmp_path)
     assert "processor" in done.stdout and "shared memory" not in done.stdout and "Traceback" not in done.stderr
