@@ -147,6 +147,14 @@ def test_the_name_of_a_set_is_that_of_its_folder():
     assert {common.root_name(SimpleNamespace(root=name)) for name in names} == {"photos"}
 
 
+def test_an_address_behind_a_folder_is_a_file_that_does_not_exist(tmp_path):
+    folder = image_folders(tmp_path / "set")
+    (folder / "train_list.txt").write_text("train/cat/0.png 0\ns3://bucket/cat/0.png 0\ntrain/dog/0.png 1\n")
+    train, _ = layouts.load("image", folder)
+    with pytest.raises(BadSample, match="no such file"):
+        train.sample(1, np.random.default_rng(0))
+
+
 def test_patterns_are_those_of_a_shell():
     assert archives.expand("a/{08..11}.tar") == [f"a/{number:02d}.tar" for number in (8, 9, 10, 11)]
     nested = archives.expand("{train-{0..1},val}.tar")

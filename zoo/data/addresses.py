@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import posixpath
+import re
 import time
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +16,7 @@ from zoo.data.errors import UserError
 Result = TypeVar("Result")
 
 ADDRESS, HTTP = "://", ("http", "https")
+SCHEME = re.compile(r"[A-Za-z][\w+.-]*://")
 ATTEMPTS, PAUSE = 4, 0.5  # of a request, and seconds before the second one; each pause is twice the one before
 TIMEOUT = 30.0  # seconds of a request
 MARKS = ("ETag", "etag", "mtime", "LastModified", "created")  # what file systems call that which changes with a file
@@ -90,6 +92,11 @@ class Remote:
 
         call = getattr(self.files, f"_{method}")
         return repeat(lambda: sync(self.files.loop, call, path, timeout=TIMEOUT, **options), path)
+
+
+def is_address(path: str) -> bool:
+    """Return whether a path begins as an address; a list may name one behind a folder, which is no file."""
+    return SCHEME.match(path) is not None
 
 
 def remote(address: str) -> Remote:

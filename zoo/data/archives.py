@@ -24,7 +24,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from zoo.data import addresses, durable
-from zoo.data.addresses import ADDRESS, Status
+from zoo.data.addresses import Status
 from zoo.data.errors import UserError, parsing
 from zoo.data.formats.split_words import split_of
 from zoo.data.host import home
@@ -33,9 +33,7 @@ VERSION = 1  # of the index
 MAX_ARCHIVES = 100_000  # that one pattern names
 THREADS = 16
 STORED = -1  # in place of the bytes of a compressed file
-LOCAL_HEADER = struct.Struct(
-    "<26xHH"
-)  # of a file in a zip archive: lengths of the name and the extra field that follow
+LOCAL_HEADER = struct.Struct("<26xHH")  # of a file in a zip archive: sizes of its name and extra field, which follow
 NAME_SIZE = 1024  # bytes of these two that are read with a file
 READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 1  # flag of a file in a zip archive
@@ -110,7 +108,7 @@ class Archives:
 
     def _bytes(self, archive: int, start: int, count: int) -> bytes:
         path = self.paths[archive]
-        if ADDRESS in path:
+        if addresses.is_address(path):
             content = addresses.remote(path).read(path, start, count)
         else:
             descriptor = os.open(path, os.O_RDONLY)
@@ -147,7 +145,7 @@ _opened: dict[str, Archives] = {}  # by pattern
 def open_archives(pattern: str) -> Archives | None:
     """Return the archives that a path or pattern names; None if it names a folder, or nothing that exists."""
     if pattern not in _opened:
-        if ADDRESS not in pattern and os.path.isdir(pattern):
+        if not addresses.is_address(pattern) and os.path.isdir(pattern):
             return None
         paths = matching(pattern)
         with ThreadPoolExecutor(THREADS) as pool:
@@ -167,7 +165,7 @@ def matching(pattern: str) -> list[str]:
     for path in expand(pattern):
         if "*" not in path:
             found.append(path)
-        elif ADDRESS in path:
+        elif addresses.is_address(path):
             found += addresses.remote(path).matching(path)
         else:
             found += sorted(glob.glob(path))
@@ -175,7 +173,7 @@ def matching(pattern: str) -> list[str]:
 
 
 def _state(path: str) -> Status | None:
-    if ADDRESS in path:
+    if addresses.is_address(path):
         return addresses.remote(path).status(path)
     with suppress(OSError):
         status = os.stat(path)
@@ -185,7 +183,7 @@ def _state(path: str) -> Status | None:
 
 def _open(paths: Sequence[str], states: Sequence[Status]) -> Archives:
     """Map the index of some archives, which is made if there is none for their states."""
-    absolute = [path if ADDRESS in path else os.path.abspath(path) for path in paths]
+    absolute = [path if addresses.is_address(path) else os.path.abspath(path) for path in paths]
     text = json.dumps([VERSION, *zip(absolute, states)])
     folder = home("archives", hashlib.md5(text.encode(errors="surrogateescape")).hexdigest())
     if not os.path.isdir(folder):
@@ -252,7 +250,7 @@ def list_archive(path: str) -> list[Member]:
 
 
 def _open_archive(path: str) -> BinaryIO:
-    return addresses.remote(path).open(path) if ADDRESS in path else open(path, "rb")
+    return addresses.remote(path).open(path) if addresses.is_address(path) else open(path, "rb")
 
 
 def _checked(name: str) -> str:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from zoo.data import addresses, host
-from zoo.data.addresses import ADDRESS, Status
+from zoo.data.addresses import Status
 from zoo.data.errors import UserError
 
 ARCHIVE = re.compile(r"(.+?\.(?:tar|zip))(?:/(.*))?", re.DOTALL)
@@ -59,7 +59,7 @@ class Place(NamedTuple):
 
 def locate(path: str) -> Place | None:
     """Return the place of a path that leads into a source; None for one of this machine."""
-    is_address = ADDRESS in path
+    is_address = addresses.is_address(path)
     if not is_address and ".tar" not in path and ".zip" not in path:
         return None
     match = ARCHIVE.fullmatch(path)
@@ -85,7 +85,7 @@ def listdir(folder: str) -> list[str]:
 
 def absolute(path: str) -> str:
     """Return a path that does not depend on the current folder."""
-    return path.rstrip("/") if ADDRESS in path else os.path.abspath(path)
+    return path.rstrip("/") if addresses.is_address(path) else os.path.abspath(path)
 
 
 def status(path: str) -> Status:
@@ -126,13 +126,12 @@ def local_path(path: str) -> Iterator[str]:
 
 def _normal(path: str) -> str:
     """Return a path below a source without . and .., which may not lead out of it."""
-    normal = posixpath.normpath(f"/{path}").lstrip("/")
-    return "" if normal == "." else normal
+    return posixpath.normpath(f"/{path}").lstrip("/")
 
 
 def check_root(root: str) -> None:
     """Raise UserError for an address with a secret, and for an archive of which no file can be read alone."""
-    if ADDRESS in root:
+    if addresses.is_address(root):
         addresses.check(root)
     elif PACKED_TAR.search(root) and not os.path.isdir(root):
         raise UserError(f"data.root: {root} is compressed as a whole, so no file in it can be read alone; unpack it")
