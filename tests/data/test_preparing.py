@@ -5,6 +5,9 @@ import os
 import pickle
 import random
 import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ import pytest
 
 from tests.data.loaders.sets import smooth, write
 from tests.helpers import face_sets, packs
+from tests.helpers.cli import call_zoo
 from tests.helpers.files import touch
 from tests.helpers.prepared import (
     all_samples,
@@ -21,11 +25,13 @@ from tests.helpers.prepared import (
     serial_prepare,
     unreadable,
 )
-from zoo.data import order
+from zoo.commands import prepare as prepare_command
+from zoo.data import durable, order
 from zoo.data.datasets import faces, imagenet, kinetics
 from zoo.data.errors import UserError
 from zoo.data.formats.face_packs import FacePack, read_property
 from zoo.data.packs.prepared import PreparedSplit
+from zoo.data.preparing import job as jobs
 from zoo.data.preparing import listing
 from zoo.data.preparing.listing import Sample
 
@@ -361,6 +367,36 @@ def test_folders_of_frames_are_not_encoded_again(tmp_path, serial, capsys, optio
     root = write_set(tmp_path / "set")
     assert serial("k400", root, option, "--out", tmp_path / "out") == 2
     assert f"{option}: {root} holds folders of frames, for which there is --pack\n" in capsys.readouterr().err
+
+
+def test_a_chunk_that_another_program_has_is_waited_for(tmp_path, serial, monkeypatch, capsys):
+    root, make, other = image_folders(tmp_path / "set"), jobs.make_plan, ExitStack()
+    assert serial("imagenet", root, "--out", tmp_path / "wanted", "--pack") == 0
+
+    def plan_and_take(out, *words):
+        plan = make(out, *words)
+        durable.lock(other.enter_context(open(jobs.work_path(out, 0, "lock"), "w")))
+        return plan
+
+    monkeypatch.setattr(jobs, "make_plan", plan_and_take)
+    monkeypatch.setattr(prepare_command.time, "sleep", lambda seconds: other.close())
+    capsys.readouterr()
+    assert serial("imagenet", root, "--out", tmp_path / "out", "--pack") == 0
+    assert capsys.readouterr().out.count("waiting for other programs, which have the last chunks") == 1
+    assert contents(tmp_path / "out") == contents(tmp_path / "wanted")
+
+
+@pytest.mark.slow
+def test_programs_that_start_at_once_make_one_result(tmp_path):
+    root = image_folders(tmp_path / "set", counts=(20, 9))
+    words = ["data", "prepare", "imagenet", str(root), "--workers", "1", "--resize", "16", "--out"]
+    assert call_zoo(*words, tmp_path / "wanted") == 0
+    command = [sys.executable, "-m", "zoo", *words, str(tmp_path / "out")]
+    programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    programs[0].kill()
+    for program in programs[1:]:
+        assert "done: " in program.communicate()[0] and program.returncode == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "wanted")
 
 
 class Killed(BaseException):

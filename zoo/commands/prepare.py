@@ -1,13 +1,15 @@
 """Check a local copy of a data set and, on request, re-encode and pack it: runs then start at once and read faster.
 
 Nothing is written to the data set itself. The work can be interrupted at any time, even by kill -9; the same command
-goes on where it stopped, and the result is the same, byte for byte.
+goes on where it stopped, and the result is the same, byte for byte. Started several times at once, on machines that
+share the folder of the result, it divides the work.
 """
 
 import argparse
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -55,6 +57,7 @@ MEDIA = {
     "face": "faces",
 }
 LINE_INTERVAL = 60  # seconds between lines where there is no terminal
+WAIT = 1.0  # seconds between two looks at the chunks of other programs
 
 
 def main(argv: list[str]) -> int:
@@ -75,16 +78,21 @@ def main(argv: list[str]) -> int:
     jobs.claim(out, job)
     try:
         if not manifest.is_prepared(out):
-            with jobs.lock(out):
-                _work(job, out, arguments.workers)
+            _work(job, out, arguments.workers)
     except OSError as error:
+        if manifest.is_prepared(out):  # another program has completed it, and removed its work
+            return _end(out, arguments.json)
         where = f"{error.filename}: " if error.filename else ""
         raise UserError(
             f"{where}{error.strerror}; mend that and run the same command again: it goes on from here"
         ) from None
+    return _end(out, arguments.json)
+
+
+def _end(out: str, file: str | None) -> int:
     result.remove_work(out)
     report = result.read_report(out)
-    print_report(list(_report_lines(out, report)), report, arguments.json)
+    print_report(list(_report_lines(out, report)), report, file)
     sets = report["verification"]
     return 1 if report["unreadable"] or report["missing"] or any(one["unreadable"] for one in sets) else 0
 
@@ -144,22 +152,37 @@ def _find(job: Job) -> listing.Listing:
 
 
 def _work(job: Job, out: str, workers: int) -> None:
-    plan = jobs.load_plan(out)
-    if plan is None:
-        try:
-            found = _find(job)
-        except UserError:  # the same folder is free for other options
-            result.remove_work(out)
-            os.remove(os.path.join(out, jobs.MARK))
-            raise
-        print(f"listing {len(found.samples):,} samples ...", flush=True)
-        plan = jobs.make_plan(out, job, found)
+    """Prepare a data set together with all programs that have the same job and folder."""
+    with jobs.lock(out):
+        if manifest.is_prepared(out):
+            return
+        plan = jobs.load_plan(out) or _plan(job, out)
     if not plan.chunks:
         raise UserError(f"{job.root}: none of the {len(plan.missing)} listed files exists; check the folder")
-    tasks = [task for task in _tasks(job, out, plan) if not work.is_done(task)]
-    if tasks:
-        _run(tasks, plan, workers)
-    result.write(out, job, plan)
+    is_waiting = False
+    while left := [task for task in _tasks(job, out, plan) if not work.is_done(task)]:
+        if free := list(filter(work.is_free, left)):
+            _run(free, plan, sum(task.chunk.items for task in left), workers)
+            continue
+        if not is_waiting:
+            print("waiting for other programs, which have the last chunks ...", flush=True)
+        is_waiting = True
+        time.sleep(WAIT)
+    with jobs.lock(out):
+        if not manifest.is_prepared(out):
+            result.write(out, job, plan)
+
+
+def _plan(job: Job, out: str) -> Plan:
+    try:
+        found = _find(job)
+    except UserError:  # the same folder is free for other options
+        result.remove_work(out)
+        with suppress(FileNotFoundError):
+            os.remove(os.path.join(out, jobs.MARK))
+        raise
+    print(f"listing {len(found.samples):,} samples ...", flush=True)
+    return jobs.make_plan(out, job, found)
 
 
 def _tasks(job: Job, out: str, plan: Plan) -> list[Task]:
@@ -171,10 +194,10 @@ def _tasks(job: Job, out: str, plan: Plan) -> list[Task]:
     return tasks
 
 
-def _run(tasks: list[Task], plan: Plan, workers: int) -> None:
-    """Work on chunks, with a bar on a terminal and a line per minute elsewhere."""
+def _run(tasks: list[Task], plan: Plan, left: int, workers: int) -> None:
+    """Work on chunks, with a bar on a terminal and a line per minute elsewhere. left: samples that are not done."""
     total = sum(chunk.items for chunk in plan.chunks)
-    before = total - sum(task.chunk.items for task in tasks)
+    before = total - left
     console = Console(highlight=False, soft_wrap=True)
     columns = (TextColumn("checking"), BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn())
     started = printed = time.monotonic()

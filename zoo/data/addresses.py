@@ -94,6 +94,11 @@ class Remote:
         return repeat(lambda: sync(self.files.loop, call, path, timeout=TIMEOUT, **options), path)
 
 
+def open_file(path: str) -> BinaryIO:
+    """Open a file of this machine or at an address, which may be read anywhere."""
+    return remote(path).open(path) if is_address(path) else open(path, "rb")
+
+
 def is_address(path: str) -> bool:
     """Return whether a path begins as an address; a list may name one behind a folder, which is no file."""
     return SCHEME.match(path) is not None

@@ -23,13 +23,13 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from zoo.data import addresses, durable
+from zoo.data import addresses, durable, tables
 from zoo.data.addresses import Status
 from zoo.data.errors import UserError, parsing
 from zoo.data.formats.split_words import split_of
 from zoo.data.host import home
 
-VERSION = 1  # of the index
+VERSION = 2  # of the index
 MAX_ARCHIVES = 100_000  # that one pattern names
 THREADS = 16
 STORED = -1  # in place of the bytes of a compressed file
@@ -182,7 +182,7 @@ def _state(path: str) -> Status | None:
 
 
 def _open(paths: Sequence[str], states: Sequence[Status]) -> Archives:
-    """Map the index of some archives, which is made if there is none for their states."""
+    """Map the index of some archives, which is made if there is none for their states; tables are unpacked before."""
     absolute = [path if addresses.is_address(path) else os.path.abspath(path) for path in paths]
     text = json.dumps([VERSION, *zip(absolute, states)])
     folder = home("archives", hashlib.md5(text.encode(errors="surrogateescape")).hexdigest())
@@ -192,11 +192,19 @@ def _open(paths: Sequence[str], states: Sequence[Status]) -> Archives:
             with open(home("archives", "lock"), "w") as lock:
                 durable.lock(lock, wait=True)  # of several processes, one makes it
                 if not os.path.isdir(folder):
-                    _write_index(folder, *index(paths))
+                    sizes = [state.size for state in states]
+                    _write_index(folder, tables.unpack(absolute, sizes, f"{folder}-unpacked"))
         except OSError as error:
             remedy = "make room, or set ZOO_HOME to another folder"
             raise UserError(f"{folder} cannot be written: {error.strerror}; {remedy}") from None
     names, rows = (np.load(os.path.join(folder, f"{name}.npy"), mmap_mode="r") for name in ("names", "rows"))
+    with open(os.path.join(folder, "paths.json")) as file:
+        read = json.load(file)
+    if read != absolute:  # tables have been unpacked
+        paths, found = read, list(map(_state, read))
+        states = [state for state in found if state is not None]
+        if len(states) < len(found):
+            raise UserError(f"{read[found.index(None)]} is gone; remove {folder}, too, so that it is made again")
     return Archives(paths, states, names, rows)
 
 
@@ -219,10 +227,13 @@ def index(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     return encoded[order], rows[order]
 
 
-def _write_index(folder: str, names: np.ndarray, rows: np.ndarray) -> None:
+def _write_index(folder: str, paths: Sequence[str]) -> None:
+    names, rows = index(paths)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as temporary:
         made = os.path.join(temporary, "made")
         os.mkdir(made)
+        with open(os.path.join(made, "paths.json"), "w") as file:
+            json.dump(paths, file)
         np.save(os.path.join(made, "names.npy"), names)
         np.save(os.path.join(made, "rows.npy"), rows)
         os.rename(made, folder)
@@ -244,13 +255,9 @@ def _prefixes(paths: Sequence[str], found: Sequence[Sequence[Member]]) -> list[s
 def list_archive(path: str) -> list[Member]:
     """Return the regular files of an archive. Raises UserError if it cannot be read."""
     remedy = "it should be a tar archive, not compressed, or a zip archive"
-    with parsing(f"{path}: cannot be read", remedy), _open_archive(path) as file:
+    with parsing(f"{path}: cannot be read", remedy), addresses.open_file(path) as file:
         listed = _zip_members(file) if path.endswith(".zip") else _tar_members(file)
         return [member._replace(name=_checked(member.name)) for member in listed]
-
-
-def _open_archive(path: str) -> BinaryIO:
-    return addresses.remote(path).open(path) if addresses.is_address(path) else open(path, "rb")
 
 
 def _checked(name: str) -> str:

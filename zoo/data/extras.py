@@ -46,6 +46,7 @@ EXTRAS = {  # package -> the extra that installs it
     "pynvml": "gpu",
     "huggingface_hub": "hub",
     "fsspec": "remote",
+    "pyarrow": "tables",
     "shtab": "completion",
 }
 PADDLE_WHEELS = (("linux", "x86_64"), ("darwin", "arm64"))
@@ -161,11 +162,14 @@ if TYPE_CHECKING:
     import av
     import cv2
     import PIL
+    import pyarrow
     from PIL import Image, ImageDraw, ImageEnhance, ImageFont, ImageOps
+    from pyarrow import parquet
     from scipy import optimize, stats
 else:
     av, PIL = Deferred("av"), Deferred("PIL")
     cv2 = Deferred("cv2", lambda package: package.setNumThreads(1))  # one sample per thread: the stream runs several
     Image, ImageDraw = Deferred("PIL.Image", _limit_threads), Deferred("PIL.ImageDraw")
     ImageEnhance, ImageFont, ImageOps = (Deferred(f"PIL.Image{name}") for name in ("Enhance", "Font", "Ops"))
+    pyarrow, parquet = Deferred("pyarrow"), Deferred("pyarrow.parquet")
     stats, optimize = Deferred("scipy.stats"), Deferred("scipy.optimize")

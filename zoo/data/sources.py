@@ -11,14 +11,16 @@ import posixpath
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 from zoo.data import addresses, host
 from zoo.data.addresses import Status
-from zoo.data.errors import UserError
+from zoo.data.errors import Option, UserError
 
-ARCHIVE = re.compile(r"(.+?\.(?:tar|zip))(?:/(.*))?", re.DOTALL)
+TABLES = (".parquet", ".arrow")
+EXTENSIONS = (".tar", ".zip", *TABLES)
+ARCHIVE = re.compile(r"(.+?\.(?:tar|zip|parquet|arrow))(?:/(.*))?", re.DOTALL)
 PACKED_TAR = re.compile(r"\.(?:tgz|tar\.\w+)(?:/|$)")
 
 
@@ -60,7 +62,7 @@ class Place(NamedTuple):
 def locate(path: str) -> Place | None:
     """Return the place of a path that leads into a source; None for one of this machine."""
     is_address = addresses.is_address(path)
-    if not is_address and ".tar" not in path and ".zip" not in path:
+    if not is_address and not any(extension in path for extension in EXTENSIONS):
         return None
     match = ARCHIVE.fullmatch(path)
     if match:
@@ -73,14 +75,21 @@ def locate(path: str) -> Place | None:
 
 
 def names(folder: str) -> dict[str, bool]:
-    """Return the names in a folder of a source, sorted, and whether each is a folder; none if there is no such one."""
+    """Return the names in a folder, sorted, and whether each is a folder.
+
+    Raises:
+        OSError: there is no such folder on this machine; that of a source has no names then.
+    """
     place = locate(folder)
-    return place.source.names(place.inner) if place else {}
+    if place:
+        return place.source.names(place.inner)
+    with os.scandir(folder) as entries:
+        return dict(sorted((entry.name, entry.is_dir()) for entry in entries))
 
 
 def listdir(folder: str) -> list[str]:
     """Return the sorted names in a folder of this machine or of a source. Raises OSError."""
-    return list(names(folder)) if locate(folder) else sorted(os.listdir(folder))
+    return list(names(folder))
 
 
 def absolute(path: str) -> str:
@@ -130,8 +139,19 @@ def _normal(path: str) -> str:
 
 
 def check_root(root: str) -> None:
-    """Raise UserError for an address with a secret, and for an archive of which no file can be read alone."""
+    """Raise UserError for an address with a secret, and for files that are no folder of samples.
+
+    Those are an archive that is compressed as a whole, and a folder of tables, which a pattern names.
+    """
     if addresses.is_address(root):
         addresses.check(root)
     elif PACKED_TAR.search(root) and not os.path.isdir(root):
         raise UserError(f"data.root: {root} is compressed as a whole, so no file in it can be read alone; unpack it")
+    for folder in (root, posixpath.join(root, "data")):
+        found = dict[str, bool]()
+        with suppress(OSError):  # which whoever reads it will name
+            found = names(folder)
+        table = next((name for name in found if name.endswith(TABLES)), None)
+        if table and not any(found.values()):
+            pattern = posixpath.join(folder, f"*{os.path.splitext(table)[1]}")
+            raise UserError(f"{folder} holds tables such as {table}; name them with ", Option("data.root", pattern))

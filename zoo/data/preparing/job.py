@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 
 from zoo.data import durable, sources
 from zoo.data.errors import UserError
-from zoo.data.packs import manifest
 from zoo.data.preparing.listing import Listing, Sample
 
 MARK, WORK, LOCK, PLAN = "prepare.json", "work", "lock", "plan.json"
@@ -93,10 +92,10 @@ def claim(out: str, job: Job) -> None:
     current = json.loads(json.dumps({"format": FORMAT, "version": VERSION, **asdict(job)}))
     try:
         os.makedirs(out, exist_ok=True)
-        if set(os.listdir(out)) <= {f"{MARK}.tmp"}:  # left by a kill at the first moment
-            write_file(path, json.dumps(current, indent=1) + "\n")
-        if not manifest.is_prepared(out):
-            os.makedirs(os.path.join(out, WORK), exist_ok=True)
+        if _is_new(out):
+            with lock(out):
+                if not os.path.exists(path):
+                    write_file(path, json.dumps(current, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror}); choose another --out") from None
     try:
@@ -114,14 +113,24 @@ def claim(out: str, job: Job) -> None:
         raise UserError(f"--out {out}: another preparation was begun there ({lines}); choose a new folder")
 
 
+def _is_new(out: str) -> bool:
+    """Return whether a folder is empty but for what a program leaves that is killed, or is, at the first moment."""
+    work = os.path.join(out, WORK)
+    inside = set(os.listdir(work)) if os.path.isdir(work) else set()
+    return set(os.listdir(out)) <= {f"{MARK}.tmp", WORK} and inside <= {LOCK}
+
+
 @contextmanager
 def lock(out: str) -> Iterator[None]:
-    """Keep other programs from working in the same folder. Raises UserError if one does."""
-    with open(os.path.join(out, WORK, LOCK), "w", encoding="utf-8", opener=durable.regular) as file:
+    """Let one program at a time list the samples, or write the result; others wait."""
+    work = os.path.join(out, WORK)
+    os.makedirs(work, exist_ok=True)
+    with open(os.path.join(work, LOCK), "w", encoding="utf-8", opener=durable.regular) as file:
         try:
             durable.lock(file)
         except BlockingIOError:
-            raise UserError(f"--out {out}: another process is preparing this folder; wait for it") from None
+            print(f"waiting for another program that lists or completes {out} ...", flush=True)
+            durable.lock(file, wait=True)
         yield
 
 

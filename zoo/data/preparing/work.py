@@ -10,10 +10,10 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from zoo.data import durable, host, sources
@@ -67,7 +67,7 @@ def read_entries(out: str, number: int) -> list[Entry]:
 
 
 def run(tasks: Sequence[Task], workers: int, show: Callable[[int], None]) -> None:
-    """Work on chunks in several processes. Raises OSError.
+    """Work on those chunks that no other program takes, in several processes. Raises OSError.
 
     Args:
         show: Called now and then with the number of samples done.
@@ -115,7 +115,26 @@ def _work(task: Task) -> None:
         _done[task.chunk.number] = position + 1
         return not _stop.is_set()
 
-    work_on(task, begin)
+    with taken(task) as is_ours:
+        if is_ours and not is_done(task):
+            work_on(task, begin)
+
+
+@contextmanager
+def taken(task: Task) -> Iterator[bool]:
+    """Take a chunk, unless a program has it, of this machine or of another one that writes to the same folder."""
+    with open(jobs.work_path(task.out, task.chunk.number, "lock"), "w", opener=durable.regular) as file:
+        try:
+            durable.lock(file)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def is_free(task: Task) -> bool:
+    with taken(task) as is_ours:
+        return is_ours
 
 
 def work_on(task: Task, begin: Callable[[int], bool]) -> None:

@@ -1,0 +1,193 @@
+"""Images in tables, parquet and Arrow files as Hugging Face's `datasets` writes them, unpacked into tar archives.
+
+Such files compress many rows as one, so none can be read alone. A table is unpacked once: into folders of classes, or
+images/ and masks/. Numbers of labels are kept, by a file of class names in their order.
+"""
+
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from zoo.data import addresses
+from zoo.data.errors import UserError, parsing
+from zoo.data.extras import parquet, pyarrow
+from zoo.data.formats.images import EXTENSIONS
+from zoo.data.formats.lists import VIDEO_EXTENSIONS, is_number
+from zoo.data.formats.split_words import split_of
+from zoo.data.sources import TABLES
+
+MASKS = ("mask", "masks", "annotation", "annotations", "segmentation", "segmentation_mask", "label", "labels")
+LABELS = ("label", "labels", "class", "target")
+ROWS = 32  # that are in memory at once
+ARROW_FILE = b"ARROW1"  # how one begins that is no stream
+
+
+class Columns(NamedTuple):
+    """Columns of a table that are read, None for those that it lacks.
+
+    Attributes:
+        names: of the classes, by the number in `label`; empty if it holds the names, or nothing says them.
+    """
+
+    image: str
+    mask: str | None
+    label: str | None
+    names: tuple[str, ...]
+
+
+def unpack(paths: Sequence[str], sizes: Sequence[int], folder: str) -> list[str]:
+    """Unpack tables into tar archives in a folder, unless they are there, and return the paths of all archives.
+
+    Args:
+        paths: of tables and archives; the latter are returned as they are.
+        sizes: of these files, in bytes.
+    """
+    tables = [path for path in paths if path.endswith(TABLES)]
+    found = [os.path.join(folder, f"{n}", _archive_name(path)) for n, path in enumerate(paths)]
+    missing = [n for n, path in enumerate(paths) if path in tables and not os.path.isfile(found[n])]
+    os.makedirs(folder, exist_ok=True)
+    if (needed := sum(sizes[n] for n in missing)) > shutil.disk_usage(folder).free:
+        raise UserError(f"{folder}: unpacked tables need {needed} bytes; make room, or set ZOO_HOME to another folder")
+    for n in missing:
+        print(f"unpacking {paths[n]} to {found[n]}, this once ...", flush=True)
+        os.makedirs(os.path.dirname(found[n]), exist_ok=True)
+        _unpack(paths[n], f"{found[n]}.part")
+        os.rename(f"{found[n]}.part", found[n])
+    archives = [out if path in tables else path for path, out in zip(paths, found)]
+    classes = os.path.join(folder, "classes.tar")
+    if missing:
+        _write_classes(classes, tables[0], [out for path, out in zip(paths, found) if path in tables])
+    return [*archives, classes] if os.path.isfile(classes) else archives
+
+
+def _archive_name(path: str) -> str:
+    """Return a name that states the split as the table does, by its own name or that of its folder."""
+    folder, name = os.path.split(os.path.splitext(path)[0])
+    split = split_of(os.path.basename(folder))
+    return f"{name}.tar" if split_of(name) or not split else f"{split}-{name}.tar"
+
+
+def _unpack(path: str, out: str) -> None:
+    stem = os.path.splitext(os.path.basename(path))[0]
+    with _opened(path) as (schema, batches), tarfile.open(out, "w") as archive:
+        columns = choose(path, schema)
+        rows = (row for batch in batches([name for name in columns[:3] if name]) for row in batch.to_pylist())
+        for number, row in enumerate(rows):
+            where, name = f"{path}: row {number}", f"{stem}-{number:07d}"
+            content, extension = _file(row[columns.image], where)
+            if columns.mask:
+                _add(archive, f"images/{name}{extension}", content)
+                _add(archive, f"masks/{name}.png", _file(row[columns.mask], where)[0])
+            else:
+                folder = f"{_folder(row[columns.label], columns.names, where)}/" if columns.label else ""
+                _add(archive, f"{folder}{name}{extension}", content)
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    archive.addfile(member, io.BytesIO(content))
+
+
+def _file(value: Any, where: str) -> tuple[bytes, str]:
+    """Return the bytes of a file in a table, and an extension: that of its path, if it has one of an image or video."""
+    content, path = (value.get("bytes"), value.get("path")) if isinstance(value, dict) else (value, None)
+    if not content:
+        raise UserError(f"{where} has no bytes of an image" + (f", only the path {path}" if path else ""))
+    extension = os.path.splitext(path or "")[1].lower()
+    return content, extension if extension in (*EXTENSIONS, *VIDEO_EXTENSIONS) else ".jpg"  # contents count, not names
+
+
+def _folder(label: Any, names: Sequence[str], where: str) -> str:
+    if isinstance(label, int) and names:
+        if not 0 <= label < len(names):
+            return str(label)  # -1: what is not labeled
+        label = names[label]
+    if label is None or label == "":
+        raise UserError(f"{where} has no label")
+    return as_name(str(label))
+
+
+def as_name(text: str) -> str:
+    """Return text as the name of a folder that is not hidden."""
+    text = "_".join(text.splitlines()).strip().replace("/", "_")
+    return f"_{text[1:]}" if text.startswith(".") else text
+
+
+def _write_classes(out: str, table: str, archives: Iterable[str]) -> None:
+    """Write an archive with classes.txt, in the order of the labels, unless labels are names or there are none."""
+    with _opened(table) as (schema, _):
+        names = list(map(as_name, choose(table, schema).names))
+    if len(set(names)) < len(names):
+        raise UserError(f"{table}: two of its classes have the same name")
+    if not names:
+        folders = set[str]()
+        for path in archives:
+            with tarfile.open(path) as archive:
+                folders |= {os.path.dirname(name) for name in archive.getnames()}
+        numbers = [int(folder) for folder in folders if is_number(folder)]
+        names = list(map(str, range(max(numbers) + 1))) if numbers and len(numbers) == len(folders) else []
+    if names:
+        with tarfile.open(out, "w") as archive:
+            _add(archive, "classes.txt", "".join(f"{name}\n" for name in names).encode())
+
+
+def choose(path: str, schema: Any) -> Columns:
+    """Choose the columns of a table by their types, what `datasets` wrote of them, and their names.
+
+    Raises:
+        UserError: there is no column of images, or several columns could be meant.
+    """
+    files = [field.name for field in schema if _holds_files(field.type)]
+    mask = next((name for name in files if name in MASKS), None) if len(files) > 1 else None
+    image = _only(path, "images", [name for name in files if name != mask], ("image", "img", "video"))
+    if image is None:
+        raise UserError(f"{path}: has no column of images, but {', '.join(schema.names)}")
+    if mask:
+        return Columns(image, mask, None, ())
+    written = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    classes = {name: written[name]["names"] for name in written if _is_class(written[name])}
+    others = [field.name for field in schema if pyarrow.types.is_integer(field.type) or _is_text(field.type)]
+    label = _only(path, "labels", list(classes) or [name for name in others if name in LABELS], LABELS)
+    return Columns(image, None, label, tuple(classes.get(label, ())))
+
+
+def _only(path: str, what: str, names: Sequence[str], preferred: Sequence[str]) -> str | None:
+    best = [name for name in preferred if name in names][:1] or names
+    if len(best) > 1:
+        raise UserError(f"{path}: {', '.join(best)} are columns of {what}; rename the one to read to {preferred[0]}")
+    return best[0] if best else None
+
+
+def _holds_files(kind: Any) -> bool:
+    if pyarrow.types.is_struct(kind):
+        return any(field.name == "bytes" for field in kind)
+    return pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind)
+
+
+def _is_text(kind: Any) -> bool:
+    return pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
+
+
+def _is_class(feature: Any) -> bool:
+    return isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and isinstance(feature.get("names"), list)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[Any, Any]]:
+    """Open a table: give its schema, and a function that yields record batches of some columns."""
+    with parsing(f"{path}: cannot be read", "it should be a parquet or Arrow file"), addresses.open_file(path) as file:
+        if path.endswith(".parquet"):
+            table = parquet.ParquetFile(file)
+            yield table.schema_arrow, lambda names: table.iter_batches(ROWS, columns=names, use_threads=False)
+            return
+        is_stream = file.read(len(ARROW_FILE)) != ARROW_FILE
+        file.seek(0)
+        reader = pyarrow.ipc.open_stream(file) if is_stream else pyarrow.ipc.open_file(file)
+        batches = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
+        yield reader.schema, lambda names: (batch.select(names) for batch in batches)
