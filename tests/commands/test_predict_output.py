@@ -61,6 +61,32 @@ def test_a_killed_call_goes_on_after_the_last_whole_line(image_model, photos, tm
     assert code == 1 and found == expected and len(lines) == 1  # nothing is left to do
 
 
+def test_parts_in_any_order_are_joined_by_the_last(image_model, photos, tmp_path, capsys):
+    words = ["predict", photos, "--weights", image_model[0], "--batch", 1, "--csv", "--device", "cpu", "--out"]
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    assert call_zoo(*words, whole) == 1
+    assert call_zoo(*words, out, "--part", "2/3") == 0 and "part 2/3 is done" in capsys.readouterr().out
+    assert call_zoo(*words, out, "--part", "0/3") == 0
+    rows = out / "parts/0-of-3" / output.ROWS
+    rows.write_bytes(rows.read_bytes()[:-20])  # as after a kill
+    assert call_zoo(*words, out, "--part", "1/3") == 1 and not (out / output.ROWS).exists()  # it has the bad file
+    capsys.readouterr()
+    assert call_zoo(*words, out, "--part", "0/3") == 0 and f"results are in {out}" in capsys.readouterr().out
+    for name in (output.ROWS, output.ORIGIN, output.TABLE):
+        assert (out / name).read_bytes() == (whole / name).read_bytes()
+    assert call_zoo(*words, out, "--part", "0/3") == 0  # nothing is left to do
+    assert call_zoo(*words, out, "--part", "1/3", "--top", 1) == 2
+    assert "holds predictions with top=None, not 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["3/3", "1", "a/b", "1/-2", "0/0"])
+def test_parts_that_are_none(text, image_model, photos, tmp_path, capsys):
+    words = ["predict", photos, "--weights", image_model[0], "--part"]
+    assert call_zoo(*words, text, "--out", tmp_path / "out") == 2
+    assert f"--part {text}: expected K/N" in capsys.readouterr().err
+    assert call_zoo(*words, "0/2") == 2 and "--part: is for files, and needs --out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

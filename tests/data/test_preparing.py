@@ -1,5 +1,6 @@
 """Preparation: samples of all layouts, packs of faces, folders of frames, and kills at every moment."""
 
+import fcntl
 import json
 import os
 import pickle
@@ -26,7 +27,7 @@ from tests.helpers.prepared import (
     unreadable,
 )
 from zoo.commands import prepare as prepare_command
-from zoo.data import durable, order
+from zoo.data import order
 from zoo.data.datasets import faces, imagenet, kinetics
 from zoo.data.errors import UserError
 from zoo.data.formats.face_packs import FacePack, read_property
@@ -375,7 +376,9 @@ def test_a_chunk_that_another_program_has_is_waited_for(tmp_path, serial, monkey
 
     def plan_and_take(out, *words):
         plan = make(out, *words)
-        durable.lock(other.enter_context(open(jobs.work_path(out, 0, "lock"), "w")))
+        file = os.open(jobs.work_path(out, 0, "lock"), os.O_CREAT | os.O_RDWR)
+        other.callback(os.close, file)
+        fcntl.flock(file, fcntl.LOCK_EX)
         return plan
 
     monkeypatch.setattr(jobs, "make_plan", plan_and_take)

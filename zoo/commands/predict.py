@@ -114,6 +114,13 @@ def parser() -> program.Parser:
         default="auto",
         help=f"samples that are computed at once; default auto: {AUTO_SAMPLES}, at most 2 million pixels",
     )
+    add(
+        "--part",
+        metavar="K/N",
+        default="0/1",
+        help="predict one of N consecutive parts of the files alone, counted from 0; parts have the same --out, and "
+        "the last one joins them",
+    )
     add("--workers", type=int, metavar="N", default=0, help="processes that read files; default 0: two threads")
     add("--csv", action="store_true", help="write predictions.csv, too, with the most probable class of each file")
     add(
@@ -151,6 +158,9 @@ def predict(arguments: argparse.Namespace) -> int:
     if bool(arguments.files) == bool(stream):
         raise UserError("give files or folders to predict, or a stream alone, with --stream SOURCE")
     options = Options.parse(arguments.batch, arguments.workers, "--")
+    part = output.Part.parse(arguments.part)
+    if part.parts > 1 and (stream or not arguments.out):
+        raise UserError("--part: is for files, and needs --out, the folder that all parts share")
     found = trained.read(arguments.weights, arguments.framework, arguments.device, arguments.override, arguments.raw)
     predictor = found.predictor
     album = find_album(found, arguments.search, arguments.top)
@@ -182,21 +192,32 @@ def predict(arguments: argparse.Namespace) -> int:
         recipe = {key: plain(entry.value) for key, entry in found.resolved.items()}
         wanted = {name: getattr(arguments, name) for name in ("top", "explain", "search")}
         head = {**recipe, **model.metadata, "sha256": files.sha256(found.file), **wanted}
-        rows, rows_file = output.begin(out, head, [each.name for each in inputs])
+        names = [each.name for each in inputs]
+        chosen = part.of(len(inputs))
+        rows, rows_file = output.begin(part.folder(out), head, names[chosen])
         if rows:
-            print(f"{out} has the predictions of {len(rows)} of {len(inputs)} files; going on")
+            print(f"{out} has the predictions of {len(rows)} of {len(names[chosen])} files; going on")
         if album:
             request = request._replace(album=read_album(predictor, model, album, options))
         with rows_file:
-            rows += predict_files(predictor, model, inputs, request, options, rows_file, len(rows))
-        for line in predictor.finish(model, rows, out):
-            print(printable(line), flush=True)
-        if arguments.csv:
-            output.write_table(out, rows)
+            rows += predict_files(
+                predictor, model, inputs[: chosen.stop], request, options, rows_file, out, chosen.start + len(rows)
+            )
+        with output.joined(out, part, head, names, rows) as all_rows:
+            if all_rows is not None:
+                complete(predictor, model, all_rows, out, arguments.csv)
     except OSError as error:
         raise UserError(f"{error.filename or out}: {error.strerror or error}") from None
-    print(f"results are in {out}")
+    print(f"results are in {out}" if all_rows is not None else f"part {arguments.part} is done")
     return 1 if any("error" in row for row in rows) else 0
+
+
+def complete(predictor: Predictor, model: TrainedModel, rows: Sequence[Row], out: str, csv: bool) -> None:
+    """Write and print what follows from all rows."""
+    for line in predictor.finish(model, rows, out):
+        print(printable(line), flush=True)
+    if csv:
+        output.write_table(out, rows)
 
 
 def predict_stream(
@@ -232,10 +253,10 @@ def predict_files(
     request: Request,
     options: Options,
     file: BinaryIO,
+    out: str,
     first: int,
 ) -> list[Row]:
     """Predict the inputs from the first one on; print and write their rows, unreadable files with the reason."""
-    out = os.path.dirname(file.name)
     stems = output_stems([each.path for each in inputs])
     sources = [BadSample(each.missing) if each.missing else each.path for each in inputs]
 

@@ -2,23 +2,50 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, BinaryIO, NamedTuple
 
 from zoo.data import durable
-from zoo.data.errors import UserError, parsing
+from zoo.data.errors import UserError, natural, parsing
 from zoo.data.formats import csv_files
 from zoo.predict.results import Row
 
 ORIGIN, ROWS, TABLE = "origin.json", "predictions.jsonl", "predictions.csv"
+PARTS, LOCK = "parts", "lock"  # folders of the parts in that of predictions, and a file in there
+
+
+class Part(NamedTuple):
+    """One of several consecutive parts of the files, each of which another program may predict."""
+
+    number: int
+    parts: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Part":
+        """Parse K/N. Raises UserError."""
+        number, parts = map(natural, (text.partition("/")[0], text.partition("/")[2]))
+        if number is None or not parts or number >= parts:
+            raise UserError(f"--part {text}: expected K/N, the K-th of N parts, counted from 0, such as 0/8")
+        return cls(number, parts)
+
+    def of(self, files: int) -> slice:
+        return slice(files * self.number // self.parts, files * (self.number + 1) // self.parts)
+
+    def folder(self, out: str) -> str:
+        """Return the folder of this part in that of the predictions, which is that of a single part."""
+        return out if self.parts == 1 else os.path.join(out, PARTS, f"{self.number}-of-{self.parts}")
 
 
 def require_ours(folder: str | None, may_go_on: bool) -> None:
     """Raise UserError unless a folder is new, empty or, if a call may go on there, one of predictions."""
     is_free = not folder or not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
-    if folder and not is_free and not (may_go_on and os.path.isfile(os.path.join(folder, ORIGIN))):
+    if folder and not is_free and not (may_go_on and _is_ours(folder)):
         raise UserError(f"--out: {folder} exists already and is not overwritten; choose another folder")
+
+
+def _is_ours(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, ORIGIN)) or os.path.isdir(os.path.join(folder, PARTS))
 
 
 def begin(folder: str, model: Mapping[str, Any], files: Sequence[str]) -> tuple[list[Row], BinaryIO]:
@@ -43,12 +70,55 @@ def begin(folder: str, model: Mapping[str, Any], files: Sequence[str]) -> tuple[
         if os.path.exists(path):
             _require_same(folder, path, json.loads(json.dumps(model)))
         else:
-            durable.replace(path, (json.dumps(model, indent=1) + "\n").encode(), f"{path}.part")
+            _write_origin(path, model)
         rows = _whole_rows(file)
         if [row["file"] for row in rows] != list(files[: len(rows)]):
             raise UserError(f"--out: {folder} holds predictions of other files; choose another folder")
         closed_on_error.pop_all()
     return rows, file
+
+
+@contextmanager
+def joined(
+    folder: str, part: Part, model: Mapping[str, Any], files: Sequence[str], rows: list[Row]
+) -> Iterator[list[Row] | None]:
+    """Give the rows of all parts, and write them when the block ends; None if some are missing, or written already.
+
+    Args:
+        part: that has been written last.
+        model, files: as those of `begin`.
+        rows: of this part.
+    """
+    if part.parts == 1:
+        yield rows
+        return
+    path, done = os.path.join(folder, ORIGIN), os.path.join(folder, ROWS)
+    with open(os.path.join(folder, PARTS, LOCK), "ab", opener=durable.regular) as lock:
+        durable.lock(lock, wait=True)
+        found = None if os.path.exists(path) else _rows_of_parts(folder, part.parts, model, files)
+        yield found
+        if found is not None:
+            durable.replace(done, b"".join(json.dumps(row).encode() + b"\n" for row in found), f"{done}.part")
+            _write_origin(path, model)
+
+
+def _rows_of_parts(folder: str, parts: int, model: Mapping[str, Any], files: Sequence[str]) -> list[Row] | None:
+    rows: list[Row] = []
+    for part in (Part(number, parts) for number in range(parts)):
+        path, names = part.folder(folder), files[part.of(len(files))]
+        if not os.path.exists(os.path.join(path, ORIGIN)):
+            return None
+        _require_same(path, os.path.join(path, ORIGIN), json.loads(json.dumps(model)))
+        with open(os.path.join(path, ROWS), "rb") as file:
+            found = [json.loads(line) for line in file if line.endswith(b"\n")]
+        if [row["file"] for row in found] != list(names):
+            return None
+        rows += found
+    return rows
+
+
+def _write_origin(path: str, model: Mapping[str, Any]) -> None:
+    durable.replace(path, (json.dumps(model, indent=1) + "\n").encode(), f"{path}.part")
 
 
 def _require_same(folder: str, path: str, model: Mapping[str, Any]) -> None:
