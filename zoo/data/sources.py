@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 from zoo.data import addresses, host
 from zoo.data.addresses import Status
 from zoo.data.errors import Option, UserError
+from zoo.data.tables import TABLES
 
-TABLES = (".parquet", ".arrow")
 EXTENSIONS = (".tar", ".zip", *TABLES)
 ARCHIVE = re.compile(r"(.+?\.(?:tar|zip|parquet|arrow))(?:/(.*))?", re.DOTALL)
 PACKED_TAR = re.compile(r"\.(?:tgz|tar\.\w+)(?:/|$)")

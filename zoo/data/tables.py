@@ -16,11 +16,9 @@ from typing import Any, NamedTuple
 from zoo.data import addresses
 from zoo.data.errors import UserError, parsing
 from zoo.data.extras import parquet, pyarrow
-from zoo.data.formats.images import EXTENSIONS
-from zoo.data.formats.lists import VIDEO_EXTENSIONS, is_number
 from zoo.data.formats.split_words import split_of
-from zoo.data.sources import TABLES
 
+TABLES = (".parquet", ".arrow")
 MASKS = ("mask", "masks", "annotation", "annotations", "segmentation", "segmentation_mask", "label", "labels")
 LABELS = ("label", "labels", "class", "target")
 ROWS = 32  # that are in memory at once
@@ -95,12 +93,12 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _file(value: Any, where: str) -> tuple[bytes, str]:
-    """Return the bytes of a file in a table, and an extension: that of its path, if it has one of an image or video."""
+    """Return the bytes of a file in a table, and the extension of its path, if it has one."""
     content, path = (value.get("bytes"), value.get("path")) if isinstance(value, dict) else (value, None)
     if not content:
         raise UserError(f"{where} has no bytes of an image" + (f", only the path {path}" if path else ""))
     extension = os.path.splitext(path or "")[1].lower()
-    return content, extension if extension in (*EXTENSIONS, *VIDEO_EXTENSIONS) else ".jpg"  # contents count, not names
+    return content, extension or ".jpg"  # of any image: contents count
 
 
 def _folder(label: Any, names: Sequence[str], where: str) -> str:
@@ -130,7 +128,7 @@ def _write_classes(out: str, table: str, archives: Iterable[str]) -> None:
         for path in archives:
             with tarfile.open(path) as archive:
                 folders |= {os.path.dirname(name) for name in archive.getnames()}
-        numbers = [int(folder) for folder in folders if is_number(folder)]
+        numbers = [int(folder) for folder in folders if folder.isdecimal()]
         names = list(map(str, range(max(numbers) + 1))) if numbers and len(numbers) == len(folders) else []
     if names:
         with tarfile.open(out, "w") as archive:

@@ -7,10 +7,12 @@ goes on with the same files in the same order.
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 
 from zoo.data import durable, sources
 from zoo.data.errors import UserError
@@ -29,6 +31,7 @@ FORMS = {  # form -> media that it applies to, the first one being what is prepa
 MIN_CHUNK, MAX_CHUNK, CHUNKS = 16 << 20, 256 << 20, 64  # bytes of source files; chunks to keep many processes busy
 MAX_CHUNK_FILES = {"files": 1 << 14, "pack": 1 << 14}  # by form; the other forms take long per file:
 MAX_ENCODED_FILES = 1024
+STAT_BLOCK = 1 << 14
 STAT_THREADS = 16  # a network file system answers many requests at a time
 FRAME_BYTES = 1 << 14  # assumed of a frame in a folder, which nobody asks the file system for
 
@@ -78,9 +81,12 @@ class Plan:
     chunks: tuple[Chunk, ...]
     held_out: str = ""
 
+    @cached_property
+    def _shards(self) -> Counter[str]:
+        return Counter(chunk.split for chunk in self.chunks)
+
     def shard_name(self, chunk: Chunk) -> str:
-        shards = sum(other.split == chunk.split for other in self.chunks)
-        return f"{chunk.split}-{chunk.shard:05d}-of-{shards:05d}.rec"
+        return f"{chunk.split}-{chunk.shard:05d}-of-{self._shards[chunk.split]:05d}.rec"
 
 
 def claim(out: str, job: Job) -> None:
@@ -150,18 +156,20 @@ def make_plan(out: str, job: Job, found: Listing) -> Plan:
     samples = list(found.samples)
     if found.media == "face" and job.form == "pack":
         samples.sort(key=lambda sample: sample.label)  # the format needs the images of an identity together
+    sizes = list[int | None]()
     with ThreadPoolExecutor(STAT_THREADS) as pool:
-        sizes = list(pool.map(lambda sample: _size(job.root, sample), samples, chunksize=256))
+        for start in range(0, len(samples), STAT_BLOCK):  # of each sample, a pool keeps a kilobyte
+            sizes += pool.map(partial(_size, job.root), samples[start : start + STAT_BLOCK])
     missing = tuple(_missing(job.root, sample) for sample, size in zip(samples, sizes) if size is None)
     existing = [sample._replace(size=size) for sample, size in zip(samples, sizes) if size is not None]
-    chunks: list[Chunk] = []
+    chunks, newest = list[Chunk](), dict[str, Chunk]()  # the latter by split
     for group in _group(existing, MAX_CHUNK_FILES.get(job.form, MAX_ENCODED_FILES)):
         split = group[0].split
-        before = [chunk for chunk in chunks if chunk.split == split]
-        first = before[-1].first + before[-1].items if before else 0
+        last = newest.get(split, Chunk(-1, split, -1, 0, 0))
         lines = "".join(json.dumps(sample) + "\n" for sample in group)
         write_file(work_path(out, len(chunks), "samples.jsonl"), lines)
-        chunks.append(Chunk(len(chunks), split, len(before), first, len(group)))
+        newest[split] = Chunk(len(chunks), split, last.shard + 1, last.first + last.items, len(group))
+        chunks.append(newest[split])
     plan = Plan(found.media, found.classes, found.pattern, missing, tuple(chunks), found.held_out)
     write_file(os.path.join(out, WORK, PLAN), json.dumps(asdict(plan)))
     return plan
