@@ -315,7 +315,9 @@ def test_shards_of_a_server_that_cuts_stalls_and_knows_no_ranges(tmp_path, monke
     monkeypatch.setattr(addresses, "TIMEOUT", 0.5)
     with serving() as server:
         server.files = {f"{n:02d}.tar": (tmp_path / f"shards/{n:02d}.tar").read_bytes() for n in range(3)}
+        server.cut = [10, 100]  # of the requests for the index, too
         train, val = layouts.load("image", f"{server.url}{{00..02}}.tar")
+        assert server.cut == []
         server.cut = [10, 0, 100]
         assert_equal_samples(all_samples([train, val]), expected)
         server.cut = [10] * 4

@@ -99,6 +99,11 @@ def open_file(path: str) -> BinaryIO:
     return remote(path).open(path) if is_address(path) else open(path, "rb")
 
 
+def read_whole(read: Callable[[str], Result], path: str) -> Result:
+    """Return what a function makes of a file that it opens; of one at an address, it is repeated as a request is."""
+    return repeat(lambda: read(path), path) if is_address(path) else read(path)
+
+
 def is_address(path: str) -> bool:
     """Return whether a path begins as an address; a list may name one behind a folder, which is no file."""
     return SCHEME.match(path) is not None
@@ -119,7 +124,7 @@ def repeat(request: Callable[[], Result], path: str) -> Result:
     for attempt in range(ATTEMPTS):
         try:
             return request()
-        except (FileNotFoundError, NotADirectoryError, PermissionError, NotImplementedError):
+        except (FileNotFoundError, NotADirectoryError, PermissionError, NotImplementedError, UserError):
             raise
         except Exception as error:  # packages of file systems have kinds of their own
             if attempt == ATTEMPTS - 1:

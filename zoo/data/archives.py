@@ -255,9 +255,13 @@ def _prefixes(paths: Sequence[str], found: Sequence[Sequence[Member]]) -> list[s
 def list_archive(path: str) -> list[Member]:
     """Return the regular files of an archive. Raises UserError if it cannot be read."""
     remedy = "it should be a tar archive, not compressed, or a zip archive"
-    with parsing(f"{path}: cannot be read", remedy), addresses.open_file(path) as file:
-        listed = _zip_members(file) if path.endswith(".zip") else _tar_members(file)
-        return [member._replace(name=_checked(member.name)) for member in listed]
+    with parsing(f"{path}: cannot be read", remedy):
+        return [member._replace(name=_checked(member.name)) for member in addresses.read_whole(_members, path)]
+
+
+def _members(path: str) -> list[Member]:
+    with addresses.open_file(path) as file:
+        return list(_zip_members(file)) if path.endswith(".zip") else _tar_members(file)
 
 
 def _checked(name: str) -> str:

@@ -11,6 +11,7 @@ import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from zoo.data import addresses
@@ -54,7 +55,7 @@ def unpack(paths: Sequence[str], sizes: Sequence[int], folder: str) -> list[str]
     for n in missing:
         print(f"unpacking {paths[n]} to {found[n]}, this once ...", flush=True)
         os.makedirs(os.path.dirname(found[n]), exist_ok=True)
-        _unpack(paths[n], f"{found[n]}.part")
+        addresses.read_whole(partial(_unpack, out=f"{found[n]}.part"), paths[n])
         os.rename(f"{found[n]}.part", found[n])
     archives = [out if path in tables else path for path, out in zip(paths, found)]
     classes = os.path.join(folder, "classes.tar")
