@@ -263,7 +263,7 @@ def load(
         model = _build(found.model, found.arch, found.cfg.framework, found.tensors)
     return Loaded(
         model=model,
-        class_names=() if found.spec.SHARDED_PARAMETERS else found.record["classes"],
+        class_names=found.class_names,
         arch=found.arch,
         recipe={key: entry.value for key, entry in found.resolved.items()},
         mean=found.fields[0].mean,

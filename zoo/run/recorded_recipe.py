@@ -24,11 +24,15 @@ def is_checkpoint(path: str) -> bool:
 
 
 def read_recipe(path: str) -> tuple[dict[str, Any], loader.Entries]:
-    """Read the record and the recipe of a checkpoint folder or of an exported model."""
+    """Read the record and the recipe of a checkpoint folder or of an exported model.
+
+    `names` of the record are names of the outputs to show, where the `classes` that data are compared with are unknown.
+    """
     if files.is_onnx(path):
         from zoo.weights import onnx_file  # which most runs do without
 
-        return _parse(dict(onnx_file.read(path).metadata.record), path)
+        metadata = onnx_file.read(path).metadata
+        return _parse({**metadata.record, "names": metadata.classes}, path)
     if not os.path.lexists(path):
         listed = "; zoo weights list shows the published ones"
         raise UserError(f"{path}: there is no such file or folder of weights{similar_path(path) or listed}")
@@ -118,4 +122,5 @@ def taken_note(taken: loader.Entries, entries: loader.Entries, cfg: Config) -> l
 def _parse(record: dict[str, Any], origin: str) -> tuple[dict[str, Any], loader.Entries]:
     with parsing(f"{origin} lacks a valid recipe or list of classes", "use another checkpoint of the run"):
         entries = loader.parse_recorded(record["recipe"], origin)
-        return {**record, "classes": tuple(map(str, record["classes"]))}, entries
+        lists = {key: tuple(map(str, record.get(key, ()))) for key in ("classes", "names")}
+        return {**record, **lists}, entries

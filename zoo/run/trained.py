@@ -11,6 +11,7 @@ from zoo.config import loader
 from zoo.config.schema import Config
 from zoo.data.batch import Field
 from zoo.data.errors import Option, UserError
+from zoo.data.formats.class_names import readable
 from zoo.models import Spec, load_spec, resolve_arch
 from zoo.predict.predictors import Predictor, find_predictor
 from zoo.predict.results import TrainedModel
@@ -129,8 +130,8 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
     predictor = find_predictor(spec.TASK, dataset)
     fields = predictor.fields(cfg.data)
     arch = resolve(spec, cfg.model, fields, len(classes))
-    unnamed = tuple(f"class {label}" for label in range(len(classes), arch.num_classes))
-    names = () if spec.SHARDED_PARAMETERS else classes + unnamed
+    names = () if spec.SHARDED_PARAMETERS else record["names"] or readable(classes)
+    names += () if spec.SHARDED_PARAMETERS else tuple(f"class {label}" for label in range(len(names), arch.num_classes))
     return Trained(path, raw, record, cfg, resolved, model, dataset, spec, arch, predictor, fields, names)
 
 

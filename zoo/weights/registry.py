@@ -22,6 +22,7 @@ from zoo.config import budgeted_yaml, loader
 from zoo.config.loader import Entry
 from zoo.data import durable
 from zoo.data.errors import UserError, similar_name
+from zoo.data.formats import class_names
 from zoo.data.formats.masks import TRAIN_CLASSES
 from zoo.data.host import home
 from zoo.weights import convert, files, layouts, pdparams, recorded
@@ -166,7 +167,10 @@ def _convert(entry: Published, published: str, digest: str, folder: str) -> None
     own |= {"model.pretrained": None, "target": None, "upstream": None}
     recipe = loader.merge(base, {key: Entry(value, entry.name) for key, value in own.items()})
     recipe = {key: recipe[key] for key in sorted(recipe, key=lambda key: ("." in key, key))}
-    classes = list(TRAIN_CLASSES) if recipe["data.name"].value == "cityscapes" else []
-    record = {"step": 0, "classes": classes, "recipe": loader.render(recipe), "files": {MODEL: os.path.getsize(out)}}
+    dataset = recipe["data.name"].value
+    classes = list(TRAIN_CLASSES) if dataset == "cityscapes" else []
+    names = class_names.official(dataset, found.arch.get("num_classes", 0))
+    record = {"step": 0, "classes": classes, "names": names, "recipe": loader.render(recipe)}
+    record |= {"files": {MODEL: os.path.getsize(out)}}
     with open(os.path.join(folder, files.RECORD), "w", encoding="utf-8") as file:
         json.dump({**record, files.DIGEST_KEY: {MODEL: files.sha256(out)}}, file, indent=1)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.files import touch, write_list
 from zoo.data.errors import UserError
-from zoo.data.formats.class_names import read_names
+from zoo.data.formats.class_names import official, read_names, readable
 from zoo.data.formats.lists import (
     LabeledPath,
     check_inside,
@@ -137,6 +137,16 @@ def test_names_missing_or_empty(tmp_path):
         read_names(str(tmp_path / "missing.txt"))
     with pytest.raises(UserError, match="no class names"):
         read_names(write_list(tmp_path, "\n \n"))
+
+
+def test_names_of_public_sets():
+    images, videos, templates = official("imagenet", 1000), official("kinetics", 400), official("kinetics", 174)
+    assert [len(set(names)) for names in (images, videos, templates)] == [1000, 400, 174]
+    assert (images[0], images[281], images[999]) == ("tench", "tabby", "toilet tissue")
+    assert list(videos) == sorted(videos) and list(templates) == sorted(templates)  # as labels are numbered
+    assert official("imagenet", 999) == official("motion", 400) == ()
+    assert readable(["n02123045", "n99999999"]) == ("tabby", "n99999999")
+    assert readable(["n02123045", "cat"]) == ("n02123045", "cat") and readable([]) == ()
 
 
 def test_normalize_name_matches_mit_folders():

@@ -123,6 +123,10 @@ def test_finetuning_and_predicting_by_name(server, tmp_path, monkeypatch, capsys
     Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save("a.png")
     assert call_zoo("predict", "a.png", "--weights", RESNET, "--device", "cpu") == 0
     assert f"results are in predictions/{RESNET}" in capsys.readouterr().out
+    names = trained.read(RESNET, None, "cpu", []).class_names
+    assert names[0] == "tench" and names[281] == "tabby" and len(names) == 1000
+    row = json.loads((tmp_path / f"predictions/{RESNET}/predictions.jsonl").read_text())
+    assert {each["label"] for each in row["predictions"]} < set(names)
 
 
 def test_a_placed_file_needs_no_network(server, tmp_path):

@@ -1,6 +1,8 @@
 """Files of class names: one per line, with or without numbers or WordNet ids, or JSON."""
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from zoo.data.errors import UserError, parsing
@@ -12,6 +14,15 @@ NUMBERED = re.compile(r"(\d{1,9})(?:\s*([:;,=])\s*|\s+)(\S.*)")  # 0 road, 0: ro
 NUMBERED_BEHIND = re.compile(r"\S.*[:;,=]\s*\d{1,9}")  # road,0
 COLORED = re.compile(r"(\d{1,3}[ ,;\t]+){3}\D")  # 64 128 64 Animal, of CamVid
 WNID = re.compile(r"n\d{8}(\s|$)")  # WordNet id, which names ImageNet's classes and their folders
+# Names of public sets, by data.name and number of classes, in the order of the labels. ImageNet's and Kinetics' are
+# those of torchvision 0.29 (BSD-3), which corrects two names that ImageNet gives twice; ids are the sorted synsets of
+# ILSVRC 2012. Something-Something's are the sorted templates of its V2.
+OFFICIAL = {
+    ("imagenet", 1000): "imagenet.txt",
+    ("kinetics", 400): "kinetics400.txt",
+    ("kinetics", 174): "something_something_v2.txt",
+}
+OFFICIAL_FOLDER = Path(__file__).parents[1] / "names"
 
 
 class ClassNames(NamedTuple):
@@ -64,6 +75,21 @@ def read_classes(path: str) -> ClassNames:
         if len(row) > 1 and label_of.setdefault(row[0], label) != label:
             raise UserError(f"{path}: {row[0]} is given for two labels, {label_of[row[0]]} and {label}; remove one")
     return ClassNames(tuple(row[-1] for row in rows), tuple(row[0] for row in rows))
+
+
+def official(dataset: str, classes: int) -> tuple[str, ...]:
+    """Return the names of the public set of a kind of data with so many classes; none if there is no such set."""
+    file = OFFICIAL.get((dataset, classes))
+    return read_classes(str(OFFICIAL_FOLDER / file)).names if file else ()
+
+
+def readable(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names for WordNet ids, if all names are such ids of ImageNet; other names as they are."""
+    if not names or not all(map(WNID.match, names)):
+        return tuple(names)
+    found = read_classes(str(OFFICIAL_FOLDER / OFFICIAL["imagenet", 1000]))
+    name_of = dict(zip(found.folders, found.names))
+    return tuple(name_of.get(name, name) for name in names)
 
 
 def _json_names(path: str) -> list[list[str]]:
