@@ -22,7 +22,7 @@ PLATFORMS = {
 }
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 BASE = "none"
-EXTRAS = f"{BASE} data plot torch paddle mindspore jax onnx export remote hub decord nvimgcodec dali".split()
+EXTRAS = f"{BASE} data plot torch paddle mindspore jax onnx export remote tables hub decord nvimgcodec dali".split()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

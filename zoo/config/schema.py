@@ -358,7 +358,7 @@ class Config(Checked):
     framework: Annotated[Framework, Doc("Framework that trains.")] = "torch"
     device: Annotated[
         Word,
-        Doc("Device: auto, cpu, cuda, cuda:N, npu or npu:N; in JAX also tpu and cuda:all; auto: not cpu if possible."),
+        Doc("Device: auto, cpu, cuda, cuda:N, npu, npu:N, tpu, cuda:all or mps, of those that the framework has."),
     ] = "auto"
     seed: Annotated[Natural, Doc("Seed of weights, order, augmentation and dropout.")] = 1
     out: Annotated[

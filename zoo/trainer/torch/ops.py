@@ -25,6 +25,11 @@ all_gather, sum_over_ranks = parallel.all_gather, parallel.all_reduce
 # Numbers and types
 
 
+def widest(device: torch.device) -> torch.dtype:
+    """Return the type of long sums and of counts: float64, which Apple's GPUs lack."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def number(value: float, dtype: torch.dtype) -> float:
     return value  # PyTorch keeps Python numbers in fp64
 
@@ -114,25 +119,25 @@ def norm(x: Tensor, ranks: int) -> Tensor:
 
 
 def squared_norm(x: Tensor) -> Tensor:
-    """Return the sum of squares in float64.
+    """Return the sum of squares, in float64 where the device has it.
 
     On CPUs, PyTorch sums in fp32 and loses a percent of a hundred million elements. Computed in blocks, because there
     vector_norm makes a float64 copy.
     """
-    zero = torch.zeros((), dtype=torch.float64, device=x.device)
+    zero = torch.zeros((), dtype=widest(x.device), device=x.device)
     blocks = x.flatten().split(1 << 24)
-    return sum((torch.linalg.vector_norm(block, dtype=torch.float64).square() for block in blocks), zero)
+    return sum((torch.linalg.vector_norm(block, dtype=zero.dtype).square() for block in blocks), zero)
 
 
 def squared_norms(tensors: tuple[Tensor, ...]) -> Tensor:
-    """Return the sum of squares of each tensor in float64, on a GPU by one kernel for many of them."""
+    """Return `squared_norm` of each tensor, on a GPU of CUDA by one kernel for many of them."""
     if tensors[0].is_cuda:
         return torch.stack(torch._foreach_norm(tensors, 2, torch.float64)).square()
     return torch.stack([squared_norm(tensor) for tensor in tensors])
 
 
 def bias_correction(log_beta: float, applied: Tensor, dtype: torch.dtype) -> Tensor:
-    return -torch.expm1(log_beta * applied.double())
+    return -torch.expm1(log_beta * applied.to(widest(applied.device)))
 
 
 def round_to_fp32(x: Tensor) -> Tensor:

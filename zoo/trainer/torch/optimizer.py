@@ -160,7 +160,8 @@ class Optimizer:
         self.parameters = parameters
         self.shards = shards
         self.world = world
-        self.kernel = None if plan.mode.is_fp64 else KERNELS.get(plan.optimizer.name)
+        has_kernels = not plan.mode.is_fp64 and world.torch_device.type != "mps"
+        self.kernel = KERNELS.get(plan.optimizer.name) if has_kernels else None
         self.ranks: dict[str, int] = {}
         if plan.shard_optimizer and world.size > 1:
             from zoo.trainer import sharding

@@ -84,6 +84,8 @@ class Trainer:
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
         tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+        if self.device.type == "mps":
+            return {name: tensor.to(self.device) for name, tensor in tensors.items()}
         if self.mode.is_fp64:  # a model that divides bytes by a Python number would do it in fp32
             tensors.update((name, tensors[name].double()) for name in self.plan.dropout_masks if name in tensors)
         if self.copy_stream is None:
@@ -126,7 +128,7 @@ class Trainer:
         return output
 
     def read(self, output: StepOutput) -> dict[str, float]:
-        values = torch.stack([value.double() for value in output]).tolist()
+        values = torch.stack([value.to(ops.widest(self.device)) for value in output]).tolist()
         return dict(zip(output._fields, values))
 
     @torch.no_grad()
@@ -327,7 +329,8 @@ def build_objective(settings: Any, arch: Any, plan: Plan, world: World | None = 
 
         assert world
         return Margin(settings, arch, plan, world)
-    return find_objective(settings.task)(ops, settings, plan, wide_dtype(plan.mode), torch.float64)
+    widest = ops.widest(world.torch_device) if world else torch.float64
+    return find_objective(settings.task)(ops, settings, plan, wide_dtype(plan.mode), widest)
 
 
 @torch.no_grad()
@@ -353,6 +356,6 @@ def record_forward(
             trainer.model(trainer.preprocess(batch[trainer.input_name]), *masks)
 
     def array(tensor: torch.Tensor) -> np.ndarray:
-        return tensor.detach().double().cpu().contiguous().numpy().copy()
+        return tensor.detach().cpu().double().contiguous().numpy().copy()
 
     return record(trainer, dict(trainer.model.named_modules()), register, forward, array, title, keep)

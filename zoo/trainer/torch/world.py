@@ -36,6 +36,8 @@ class World:
     def device(self) -> str:
         if self.torch_device.type == "cuda":
             return f"{self.torch_device} ({torch.cuda.get_device_name(self.torch_device)})"
+        if self.torch_device.type == "mps":
+            return "mps"
         emulation = "" if self.has_bf16 else ", bf16 by rounding"
         return f"cpu ({torch.get_num_threads()} threads{emulation})"
 
@@ -77,6 +79,8 @@ class World:
         """Whether the device has bf16 instructions, and PyTorch uses them."""
         if self.torch_device.type == "cuda":
             return torch.cuda.is_bf16_supported(including_emulation=False)
+        if self.torch_device.type == "mps":
+            return torch.backends.mps.is_macos_or_newer(14, 0)
         has_onednn = torch.backends.mkldnn.is_available()  # not on macOS
         return has_onednn and torch.ops.mkldnn._is_mkldnn_bf16_supported() and has_bf16_instructions()
 
@@ -87,21 +91,25 @@ class World:
 
     def resolve_mode(self, requested: Mode) -> Mode:
         """See World in zoo/trainer/world.py. `amp` is fp16 on a GPU and bf16 on a CPU; autocast is level O1."""
-        compute, is_cuda = requested.compute, self.torch_device.type == "cuda"
+        compute, kind = requested.compute, self.torch_device.type
         if compute == "amp":
-            compute = "fp16" if is_cuda else "bf16"
-        if compute == "bf16" and is_cuda and not self.has_bf16:
+            compute = "bf16" if kind == "cpu" else "fp16"
+        if compute == "bf16" and kind != "cpu" and not self.has_bf16:
             raise UnsupportedPrecision(f"train.precision: {self.device} has no bf16; use fp16")
+        if compute in ("exact", "fp64") and kind == "mps":
+            raise UnsupportedPrecision("train.precision: mps has no fp64; use fp32, or a CPU")
         if requested.level not in (None, "O1"):
             raise UnsupportedPrecision(
                 f"train.amp_level: PyTorch's autocast is O1, there is no {requested.level}; leave it out"
             )
         if compute == "exact":
             compute = "fp64"
-        if requested.compile == "reduce-overhead" and not is_cuda:
+        if requested.compile == "reduce-overhead" and kind != "cuda":
             raise UserError(f"train.compile: reduce-overhead records CUDA graphs, which {self.device} lacks; use true")
         level = None if compute in ("fp32", "fp64") else "O1"
-        channels_last, is_exact = requested.channels_last is not False, requested.compute == "exact"
+        # Where nothing is requested: not on mps, of which nobody has measured it.
+        channels_last, is_exact = requested.channels_last, requested.compute == "exact"
+        channels_last = kind != "mps" if channels_last is None else channels_last
         return Mode(compute, level, channels_last, requested.compile or False, is_exact)
 
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
@@ -159,10 +167,13 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
 
     Args:
         launch: this process among those of the run.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps; `auto` never takes mps, on which no run has been compared.
         port: a free port of the machine of rank 0, if there are several processes.
     """
-    selected = select_device(device, launch, ("cuda",), _device_count, "PyTorch")
+    accelerators = ("cuda",) if device == "auto" else ("cuda", "mps")
+    selected = select_device(device, launch, accelerators, _device_count, "PyTorch")
+    if selected.type == "mps" and launch.size > 1:
+        raise UserError("device: mps is for one process; for several use ", Option("--device", "cpu"))
     if selected.type == "cpu":
         keep_freed_memory()
     if selected.type == "cuda":
@@ -209,4 +220,4 @@ def _listen(address: str, port: int) -> int:
 
 
 def _device_count(kind: str) -> int:
-    return torch.cuda.device_count()
+    return torch.cuda.device_count() if kind == "cuda" else int(torch.backends.mps.is_available())
