@@ -25,7 +25,7 @@ COMMANDS = {
     "parity": ("zoo.commands.parity", "compare models of any frameworks, module by module"),
     "parity transfer": ("zoo.commands.transfer", "move a checkpoint of any model to another framework"),
     "data prepare": ("zoo.commands.prepare", "check a data set and write copies that load faster"),
-    "data import": ("zoo.commands.import_labels", "masks from labels of LabelMe, COCO, CVAT and VOC"),
+    "data import": ("zoo.commands.import_labels", "masks from labels of LabelMe, COCO, CVAT, Label Studio ..."),
     "data align": ("zoo.commands.align", "cut faces out of photos, aligned"),
     "data check": ("zoo.commands.check_data", "find missing classes, copies and unreadable files"),
     "launch": ("zoo.commands.launch", "train in several processes, on one host or many"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import clips, packs
+from tests.helpers.cli import call_zoo
 from tests.helpers.prepared import contents, image_folders, serial_prepare, unreadable
 from zoo.data.datasets import imagenet, kinetics
 from zoo.data.errors import BadSample
@@ -201,6 +202,14 @@ def test_options_that_do_not_apply(tmp_path, serial, capsys, options, message):
     root = image_folders(tmp_path / "set")
     assert serial("imagenet", root, "--out", tmp_path / "out", *options) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("root", ["s3://bucket/set", "shards/{0..9}.tar", "tables/*.parquet"])
+def test_what_is_no_folder_needs_the_name_of_one(root, capsys):
+    assert call_zoo("data", "prepare", "imagenet", root) == 2
+    assert f"--out: name a folder for the result; beside {root}" in capsys.readouterr().err.replace(
+        f"{os.getcwd()}/", ""
+    )
 
 
 def test_a_dry_run_and_the_report_as_json(tmp_path, serial, capsys):

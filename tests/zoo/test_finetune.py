@@ -160,8 +160,20 @@ EXPORTS = {
     "CVAT": ({**PHOTO, "a.xml": b"<?xml?><annotations/>"}, IMPORT.format("set/", "a.xml", "set")),
     "VOC's boxes": ({**PHOTO, "xml/1.xml": b"<annotation/>"}, "PASCAL VOC .xml/1.xml., boxes, which no task"),
     "YOLO's boxes": (YOLO, "YOLO .train/labels/1.txt., boxes, which no task"),
-    "YOLO's polygons": ({**PHOTO, "labels/1.txt": b"0 .5 .5 .1 .1 .2 .2\n"}, "YOLO .* export them as COCO"),
-    "Supervisely": ({"d/img/1.jpg": b"", "d/ann/1.jpg.json": SUPERVISELY}, "Supervisely .* export them as COCO"),
+    "YOLO's polygons": ({**PHOTO, "labels/1.txt": b"0 .5 .5 .1 .1 .2 .2\n"}, "YOLO .* whose data.yaml is not there"),
+    "YOLO's polygons and names": (
+        {**PHOTO, "data.yaml": b"names: [a]", "labels/1.txt": b"0 .5 .5 .1 .1 .2 .2\n"},
+        IMPORT.format("set", "", "set"),
+    ),
+    "Supervisely": (
+        {"d/img/1.jpg": b"", "d/ann/1.jpg.json": SUPERVISELY, "meta.json": b"{}"},
+        IMPORT.format("set", "", "set"),
+    ),
+    "Label Studio": (
+        {"1.jpg": b"", "p.json": b'[{"annotations": [{"result": [{"original_width": 9}]}]}]'},
+        IMPORT.format("set/", "p.json", "set"),
+    ),
+    "VIA": ({"1.jpg": b"", "v.json": b'{"_via_settings": {}}'}, IMPORT.format("set/", "v.json", "set")),
 }
 
 

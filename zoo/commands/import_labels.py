@@ -1,4 +1,4 @@
-"""Turn labels of LabelMe, COCO, CVAT or PASCAL VOC into images with masks, which train at once.
+"""Turn labels of labeling programs into images with masks, which train at once.
 
 The labels stay as they are. What cannot become pixels of a mask is left out and named.
 """
@@ -35,6 +35,7 @@ examples
   %(prog)s labels --out scenes                               LabelMe's files beside their images
   %(prog)s instances.json --images photos --out scenes       labels of COCO, images elsewhere
   %(prog)s annotations.xml --out scenes --classes road,car   labels of CVAT, two of their classes
+  %(prog)s project-1.json --images upload --out scenes       Label Studio's export as JSON
 
 Exit codes: 0 done, 1 done, but something was left out (left_out.csv lists it), 2 an error to fix on your side."""
 BACKGROUND = "background"

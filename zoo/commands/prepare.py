@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from zoo import program
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data import sources
+from zoo.data.addresses import is_address
 from zoo.data.errors import UserError
 from zoo.data.packs import manifest
 from zoo.data.preparing import job as jobs
@@ -66,6 +67,8 @@ def main(argv: list[str]) -> int:
     job = _job(arguments)
     require_new(arguments.json, "--json")
     out = arguments.out or f"{job.root}-prepared"
+    if not arguments.out and (is_address(out) or set("*{") & set(out)):
+        raise UserError(f"--out: name a folder for the result; beside {job.root} there is none")
     if arguments.workers < 1:
         raise UserError(f"--workers {arguments.workers}: must be at least 1")
     sources.check_root(job.root)

@@ -19,7 +19,8 @@ COCO, LABELME = re.compile(r'"images"\s*:\s*\['), re.compile(r'"shapes"\s*:\s*\[
 SUPERVISELY = re.compile(r'"(?:geometryType|classTitle)"\s*:')
 YOLO = re.compile(r"\s*\d+((?:[ \t]+[-+.\deE]+){4,})[ \t]*(?:\r?\n|$)")
 BOX = 4  # numbers of a line
-AS_COCO = "which are not read; export them as COCO with masks or polygons, for `zoo data import`"
+STUDIO = re.compile(r'"(?:original_width|brushlabels|polygonlabels)"\s*:')
+VIA = re.compile(r'"(?:_via_settings|shape_attributes)"\s*:')
 BOXES = "boxes, which no task here learns; masks or polygons, exported as COCO, are for `zoo data import`"
 
 
@@ -47,6 +48,13 @@ class Files(NamedTuple):
         labels = os.path.normpath(os.path.join(self.root, path))
         return f"`{shlex.join(['zoo', 'data', 'import', labels, '--out', f'{name}-scenes'])}` makes masks of them"
 
+    def command_of(self, settings: str) -> str:
+        """Return the command for the folder with a file that names the classes; what is missing where there is none."""
+        found = next((path for path in self.paths if os.path.basename(path) == settings), None)
+        if found is None:
+            return f", whose {settings} is not there, which names the classes; export them anew"
+        return f": {self.command(os.path.dirname(found) or os.curdir)}"
+
 
 def stem(path: str) -> str:
     """Return the name of a file without extension: photo of photo.jpg, photo.json and photo.jpg.json."""
@@ -65,8 +73,11 @@ def recognize(root: str) -> str:
 def _json(files: Files) -> str:
     for beside in (False, True):
         for path, head in files.heads(".json", beside):
+            for program, mark in (("Label Studio", STUDIO), ("VIA", VIA)):
+                if mark.search(head):
+                    return f"labels of {program} ({path}): {files.command(path)}"
             if SUPERVISELY.search(head):
-                return f"labels of Supervisely ({path}), {AS_COCO}"
+                return f"labels of Supervisely ({path}){files.command_of('meta.json')}"
             if COCO.search(head):
                 same = [each for each in files.paths if unsplit(each) == unsplit(path)]
                 return f"labels of COCO ({path}): {files.command(path if len(same) == 1 else os.curdir)}"
@@ -89,5 +100,6 @@ def _xml(files: Files) -> str:
 def _yolo(files: Files) -> str:
     for path, head in files.heads(".txt", True):
         if line := YOLO.match(head):
-            return f"labels of YOLO ({path}), {BOXES if len(line[1].split()) == BOX else AS_COCO}"
+            is_box = len(line[1].split()) == BOX
+            return f"labels of YOLO ({path})" + (f", {BOXES}" if is_box else files.command_of("data.yaml"))
     return ""

@@ -1,76 +1,57 @@
-"""Labels of LabelMe, COCO, CVAT and VOC, read into scenes. What is invalid or has no area is left out with a reason."""
+"""Labels of LabelMe, COCO, CVAT and VOC, read into scenes; tools.py has others.
+
+What is invalid or has no area is left out with a reason.
+"""
 
 import base64
-import glob
 import math
 import os
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
-from itertools import chain
-from pathlib import PureWindowsPath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 from xml.etree import ElementTree
 from xml.parsers import expat
 
 import numpy as np
 
-from zoo.data.errors import BadSample, UserError, parsing, printable
+from zoo.data.errors import BadSample, UserError, parsing
 from zoo.data.formats import images, regular
 from zoo.data.formats.class_names import IGNORED, read_names
 from zoo.data.formats.lists import read_lines, walk
 from zoo.data.formats.split_words import split_of, unsplit
-from zoo.data.importing import shapes
+from zoo.data.importing import shapes, tools
+from zoo.data.importing.scenes import (
+    Labels,
+    LeaveOut,
+    Scene,
+    below,
+    each,
+    folder_of,
+    load_json,
+    name_of,
+    polygon,
+    slashes,
+)
 from zoo.data.importing.shapes import CIRCLE, SQUARE, Region, Shape
 
-T = TypeVar("T")
-LeaveOut = Callable[[str, str], None]  # is called with what is left out, or the file that holds it, and why
 FORMATS = """\
-  LabelMe   a folder of JSON files, one per image, or one such file
-  COCO      a JSON file of instances, or of panoptic segments with the folder of their PNG files beside it; or a
-            folder with such a file of every split
-  CVAT      the XML file of "CVAT for images 1.1"
-  VOC       a folder with JPEGImages and SegmentationClass, and perhaps labelmap.txt or class_names.txt"""
+  LabelMe       a folder of JSON files, one per image, or one such file
+  COCO          a JSON file of instances, or of panoptic segments with the folder of their PNG files beside it; or a
+                folder with such a file of every split
+  CVAT          the XML file of "CVAT for images 1.1"
+  Label Studio  its export as JSON or JSON-MIN
+  YOLO          a folder with data.yaml, and images/ and labels/ with polygons, also of every split
+  VIA           its project, or its annotations as JSON
+  Supervisely   a folder with meta.json, and img/ and ann/ of every data set
+  VOC           a folder with JPEGImages and SegmentationClass, and perhaps labelmap.txt or class_names.txt"""
 BOXES = "holds boxes of VOC, and a box is no mask; VOC's masks are PNG files in SegmentationClass"
-LABEL_FOLDERS = re.compile("annotations?|anns?|labels?|labelme|coco|json", re.IGNORECASE)  # beside those of the images
 VOC_CLASSES = (
     *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
     *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
 VOC_BORDER = 0xC0E0E0  # the color (224, 224, 192), as _colors returns it
-JSON_EXPANSION = 40  # limit of memory, in sizes of a file: polygons may be short numbers, of which there are many
 XML_BYTES, XML_FREE_BYTES, XML_EXPANSION = 256, 128 << 20, 16  # memory of an element; limits as for JSON
-
-
-class Scene(NamedTuple):
-    """The labels of an image.
-
-    Attributes:
-        source: what names them in messages, and the mask that is written.
-        image: path of the image as the labels state it, relative to their folder.
-        size: width and height as the labels state them, perhaps None.
-        embedded: the content of the image within the labels, in base64.
-    """
-
-    source: str
-    image: str
-    size: tuple[int | None, int | None]
-    shapes: list[Shape]
-    embedded: str | None = None
-
-
-class Labels(NamedTuple):
-    """The labels of a data set.
-
-    Attributes:
-        scenes: reads the labels in order, once for every call.
-        declared: names of all classes in their order; none where the labels do not state it.
-    """
-
-    folder: str
-    scenes: Callable[[LeaveOut], Iterator[Scene]]
-    declared: Iterable[str] = ()
 
 
 def open_labels(path: str) -> Labels:
@@ -90,6 +71,11 @@ def open_labels(path: str) -> Labels:
 def _open_folder(path: str) -> Labels | None:
     if os.path.isdir(os.path.join(path, "SegmentationClass")):
         return _open_voc(path)
+    listed = os.listdir(path)
+    if "meta.json" in listed and any(os.path.isdir(os.path.join(path, name, "ann")) for name in ("", *listed)):
+        return tools.supervisely(path)
+    if settings := next((name for name in listed if name.endswith((".yaml", ".yml"))), None):
+        return tools.yolo(path, settings)
     files = [os.path.relpath(os.path.join(folder, name), path) for folder, names in walk(path) for name in names]
     found = [file for file in files if file.lower().endswith(".json")]
     if not found and any(file.lower().endswith(".xml") for file in files):
@@ -117,63 +103,55 @@ def _merge(root: str, files: list[str]) -> Labels:
     return Labels(root, scenes, dict.fromkeys(declared))
 
 
-def _folder_of(image: str, folder: str) -> str:
-    """Return the folder of an image: that of its labels, one below it, or one beside a folder that is for labels alone.
-
-    It is that of the labels, if the image is in none.
-    """
-    top, name = os.path.split(os.path.abspath(folder))
-    places = [folder, *([top] if LABEL_FOLDERS.fullmatch(name) else [])]
-    patterns = (os.path.join(glob.escape(place), end) for place in places for end in ("*/", "*/*/"))
-    for place in chain([folder], chain.from_iterable(map(glob.iglob, patterns))):
-        if any(os.path.isfile(os.path.join(place, path)) for path in (below(image), os.path.basename(image))):
-            return place
-    return folder
-
-
 def _open_json(path: str) -> Labels | None:
-    content, folder = _load_json(path), os.path.dirname(path)
+    content, folder = load_json(path), os.path.dirname(path)
+    if isinstance(content, list):
+        return tools.label_studio(path, content)
     if "shapes" in content:
         return _labelme(folder, [os.path.basename(path)])
     if "images" not in content or "annotations" not in content:
-        return None
-    names = {one["id"]: _name(one["name"]) for one in content["categories"]}
+        return tools.via(path, content)
+    names = {one["id"]: name_of(one["name"]) for one in content["categories"]}
     by_image = defaultdict[Any, list[Any]](list)
     for one in content["annotations"]:
         by_image[one["image_id"]].append(one)
-    entries = [(_slashes(one["file_name"]), (one, by_image.pop(one["id"], []))) for one in content["images"]]
+    entries = [(slashes(one["file_name"]), (one, by_image.pop(one["id"], []))) for one in content["images"]]
     entries += [(f"image {key}", (None, found)) for key, found in by_image.items()]
     read = partial(_coco_scene, names=names, folder=os.path.splitext(path)[0])
-    folder = _folder_of(entries[0][0], folder) if entries else folder
-    return Labels(folder, partial(_each, entries, read), [names[key] for key in sorted(names)])
+    folder = folder_of(entries[0][0], folder) if entries else folder
+    return Labels(folder, partial(each, entries, read), [names[key] for key in sorted(names)])
 
 
 def _labelme(folder: str, files: list[str]) -> Labels:
-    scenes = partial(_each, [(file, os.path.join(folder, file)) for file in files], _labelme_scene)
+    scenes = partial(each, [(file, os.path.join(folder, file)) for file in files], _labelme_scene)
     first = next(scenes(lambda *_: None), None)
-    return Labels(_folder_of(first.image, folder) if first and not first.embedded else folder, scenes)
+    return Labels(folder_of(first.image, folder) if first and not first.embedded else folder, scenes)
 
 
 def _labelme_scene(source: str, path: str, leave_out: LeaveOut) -> Iterator[Scene]:
-    content = _load_json(path)
+    content = load_json(path)
     if not isinstance(content, dict) or "shapes" not in content:
         raise BadSample("JSON file that is not LabelMe's")
-    found = list(_each([(source, one) for one in content["shapes"]], _labelme_shape, leave_out))
-    image = os.path.join(os.path.dirname(source), _slashes(content["imagePath"]))
+    found = list(each([(source, one) for one in content["shapes"]], _labelme_shape, leave_out))
+    image = os.path.join(os.path.dirname(source), slashes(content["imagePath"]))
     yield Scene(source, image, (content.get("imageWidth"), content.get("imageHeight")), found, content.get("imageData"))
 
 
 def _labelme_shape(source: str, entry: Any, leave_out: LeaveOut) -> Iterator[Shape]:
-    label, kind, points = _name(entry["label"]), entry.get("shape_type") or "polygon", shapes.as_points(entry["points"])
+    label, kind, points = (
+        name_of(entry["label"]),
+        entry.get("shape_type") or "polygon",
+        shapes.as_points(entry["points"]),
+    )
     if kind == "mask":
         yield Shape(label, partial(_png_region, entry["mask"], points))
     elif kind == "circle":
         radius = math.dist(*points)
-        yield _polygon(label, shapes.outline(CIRCLE, np.stack([points[0] - radius, points[0] + radius])))
+        yield polygon(label, shapes.outline(CIRCLE, np.stack([points[0] - radius, points[0] + radius])))
     elif kind == "rectangle" and len(points) == 2:
-        yield _polygon(label, shapes.outline(SQUARE, points))
+        yield polygon(label, shapes.outline(SQUARE, points))
     elif kind in ("polygon", "oriented_rectangle", "rectangle"):
-        yield _polygon(label, points)
+        yield polygon(label, points)
     else:
         raise BadSample(f"{kind}, which has no area")
 
@@ -189,26 +167,26 @@ def _coco_scene(source: str, pair: Any, leave_out: LeaveOut, names: dict[Any, st
     if entry is None:
         raise BadSample(f"image that is not listed, but has annotations: {len(annotations)}")
     read = partial(_coco_shape, names=names, folder=folder)
-    found = list(_each([(source, one) for one in annotations], read, leave_out))
+    found = list(each([(source, one) for one in annotations], read, leave_out))
     yield Scene(source, source, (entry["width"], entry["height"]), found)
 
 
 def _coco_shape(source: str, one: Any, leave_out: LeaveOut, names: dict[Any, str], folder: str) -> Iterator[Shape]:
     if "segments_info" in one:
         parent = folder if os.path.isdir(folder) else os.path.dirname(folder)
-        map_of_ids = cache(partial(_colors, os.path.join(parent, below(_slashes(one["file_name"])))))
+        map_of_ids = cache(partial(_colors, os.path.join(parent, below(slashes(one["file_name"])))))
         for segment in one["segments_info"]:
-            label = _name(names.get(segment["category_id"]))
+            label = name_of(names.get(segment["category_id"]))
             yield Shape(label, partial(shapes.of_value, map_of_ids, segment["id"]))
         return
-    label, mask = _name(names.get(one["category_id"])), one.get("segmentation")
+    label, mask = name_of(names.get(one["category_id"])), one.get("segmentation")
     if not mask:
         raise BadSample("box without a mask")
     order = -math.inf if one.get("iscrowd") else -float(one.get("area") or 0)
     if isinstance(mask, dict):
         yield Shape(label, partial(shapes.coco_runs, mask["counts"], mask["size"]), order)
     else:
-        yield from (_polygon(label, shapes.as_points(part), order) for part in mask)
+        yield from (polygon(label, shapes.as_points(part), order) for part in mask)
 
 
 def _open_cvat(path: str) -> Labels | None:
@@ -217,15 +195,15 @@ def _open_cvat(path: str) -> Labels | None:
         raise UserError(f"{path}: {BOXES}")
     if root.find("track") is not None:
         raise UserError(f'{path}: holds tracks of a video; export the labels as "CVAT for images 1.1"')
-    entries = [(_slashes(one.attrib["name"]), one) for one in root.findall("image")]
-    names = dict.fromkeys(_name(one.text) for one in root.findall("meta//labels/label/name"))
+    entries = [(slashes(one.attrib["name"]), one) for one in root.findall("image")]
+    names = dict.fromkeys(name_of(one.text) for one in root.findall("meta//labels/label/name"))
     if not entries:
         return None
-    return Labels(_folder_of(entries[0][0], os.path.dirname(path)), partial(_each, entries, _cvat_scene), names)
+    return Labels(folder_of(entries[0][0], os.path.dirname(path)), partial(each, entries, _cvat_scene), names)
 
 
 def _cvat_scene(source: str, entry: ElementTree.Element, leave_out: LeaveOut) -> Iterator[Scene]:
-    found = list(_each([(source, one) for one in entry], _cvat_shape, leave_out))
+    found = list(each([(source, one) for one in entry], _cvat_shape, leave_out))
     yield Scene(source, source, (int(entry.attrib["width"]), int(entry.attrib["height"])), found)
 
 
@@ -234,14 +212,14 @@ def _cvat_shape(source: str, entry: ElementTree.Element, leave_out: LeaveOut) ->
         return shapes.as_points([given[key] for key in keys.split()])
 
     given = entry.attrib
-    label, order, degrees = _name(given["label"]), float(given.get("z_order", 0)), float(given.get("rotation", 0))
+    label, order, degrees = name_of(given["label"]), float(given.get("z_order", 0)), float(given.get("rotation", 0))
     if entry.tag == "polygon":
-        yield _polygon(label, shapes.as_points([pair.split(",") for pair in given["points"].split(";")]), order)
+        yield polygon(label, shapes.as_points([pair.split(",") for pair in given["points"].split(";")]), order)
     elif entry.tag == "box":
-        yield _polygon(label, shapes.outline(SQUARE, numbers("xtl ytl xbr ybr"), degrees), order)
+        yield polygon(label, shapes.outline(SQUARE, numbers("xtl ytl xbr ybr"), degrees), order)
     elif entry.tag == "ellipse":
         center, radii = numbers("cx cy rx ry")
-        yield _polygon(label, shapes.outline(CIRCLE, np.stack([center - radii, center + radii]), degrees), order)
+        yield polygon(label, shapes.outline(CIRCLE, np.stack([center - radii, center + radii]), degrees), order)
     elif entry.tag == "mask":
         left, top, width, height = numbers("left top width height").astype(int).ravel().tolist()
         counts = np.array(given["rle"].split(","), np.int64)
@@ -270,7 +248,7 @@ def _open_voc(path: str) -> Labels:
     label_map, list_of_names = (os.path.join(path, name) for name in ("labelmap.txt", "class_names.txt"))
     if os.path.isfile(label_map):
         rows = [line.split(":") for line in read_lines(label_map, "the label map").values() if line[0] != "#"]
-        colors = {_packed([int(level) for level in row[1].split(",")]): _name(row[0]) for row in rows}
+        colors = {_packed([int(level) for level in row[1].split(",")]): name_of(row[0]) for row in rows}
     else:
         names = read_names(list_of_names) if os.path.isfile(list_of_names) else VOC_CLASSES
         colors = {_voc_color(value): name for value, name in enumerate(names)}
@@ -278,7 +256,7 @@ def _open_voc(path: str) -> Labels:
     files = [(name, os.path.join(masks, name)) for name in sorted(os.listdir(masks)) if name.endswith(".png")]
     by_stem = {os.path.splitext(name)[0]: name for name in os.listdir(pictures)} if os.path.isdir(pictures) else {}
     read = partial(_voc_scene, colors={VOC_BORDER: IGNORED, **colors}, by_stem=by_stem)
-    return Labels(pictures, partial(_each, files, read), colors.values())
+    return Labels(pictures, partial(each, files, read), colors.values())
 
 
 def _voc_scene(
@@ -308,42 +286,3 @@ def _colors(path: str) -> np.ndarray:
     """Read the colors of a PNG as numbers, red + 256 green + 65536 blue: int32 (H, W). Raises BadSample."""
     red, green, blue = np.moveaxis(images.decode_stored(images.read(path)).astype(np.int32), -1, 0)
     return red | green << 8 | blue << 16
-
-
-def _polygon(label: str, points: np.ndarray, order: float = 0) -> Shape:
-    return Shape(label, partial(shapes.polygon, points), order)
-
-
-def _each(entries: Iterable[tuple[str, Any]], read: Callable[..., Iterable[T]], leave_out: LeaveOut) -> Iterator[T]:
-    """Yield what is read from entries of any type, each with the name of its source; leave out what cannot be read."""
-    for source, entry in entries:
-        try:
-            with parsing("invalid labels", kind=BadSample):
-                found = list(read(source, entry, leave_out))
-        except BadSample as error:
-            leave_out(source, str(error))
-            continue
-        yield from found
-
-
-def _load_json(path: str) -> Any:
-    return regular.parse_json(regular.read(path).decode("utf-8-sig"), True, JSON_EXPANSION)
-
-
-def _name(label: Any) -> str:
-    """Return the name of a label on one line. Raises BadSample."""
-    name = " ".join(printable(label).split()) if isinstance(label, str) else ""
-    if not name:
-        raise BadSample("shape without a name of a class")
-    return name
-
-
-def _slashes(path: str) -> str:
-    """Return a path with slashes, whatever system wrote it."""
-    return PureWindowsPath(path).as_posix()
-
-
-def below(path: str) -> str:
-    """Return a path that stays below the folder that it is joined to: its last name, if it would leave that."""
-    path = os.path.normpath(path)
-    return os.path.basename(path) if path.startswith(("..", "/")) or ":" in path else path

@@ -1,0 +1,271 @@
+"""Labels of Label Studio, YOLO's segmentation (also of Roboflow), VIA and Supervisely, read into scenes."""
+
+import base64
+import math
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import numpy as np
+import yaml
+
+from zoo.data.errors import BadSample
+from zoo.data.formats import headers, images, regular
+from zoo.data.formats.lists import walk
+from zoo.data.formats.split_words import split_of
+from zoo.data.importing import shapes
+from zoo.data.importing.scenes import (
+    Labels,
+    LeaveOut,
+    Scene,
+    each,
+    folder_of,
+    load_json,
+    name_of,
+    polygon,
+    slashes,
+)
+from zoo.data.importing.shapes import CIRCLE, Region, Shape
+
+BOX = "box without a mask"
+MAX_SETTINGS = 1 << 20  # bytes of the file that names YOLO's classes
+MAX_PACKED = 1 << 26  # bytes of a bitmap of Supervisely, unpacked
+
+
+# Label Studio: tasks with annotations, whose shapes are in percent of the image
+
+
+def label_studio(path: str, tasks: list[Any]) -> Labels | None:
+    """Open an export as JSON, or as JSON-MIN."""
+    entries = [(_image_of(task), task) for task in tasks if isinstance(task, dict)]
+    if not entries or not any(_results(task) for _, task in entries):
+        return None
+    return Labels(folder_of(entries[0][0], os.path.dirname(path)), partial(each, entries, _task))
+
+
+def _image_of(task: Mapping[str, Any]) -> str:
+    """Return the path of the image of a task: of an address that behind its host, of a local file that in `d`."""
+    data = task.get("data", task)
+    found = next((value for key, value in data.items() if key != "file_upload" and _is_image(value)), "")
+    parts = urlsplit(found)
+    path = unquote(parse_qs(parts.query).get("d", [parts.path])[0])
+    return slashes(path).lstrip("/") if path else ""
+
+
+def _is_image(value: object) -> bool:
+    return isinstance(value, str) and urlsplit(value).path.lower().endswith((*images.EXTENSIONS, "local-files/"))
+
+
+def _results(task: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the shapes of each annotator of a task."""
+    if "annotations" in task or "completions" in task:
+        done = task.get("annotations", task.get("completions"))
+        return [one["result"] for one in done if not one.get("was_cancelled")]
+    shapes_of = [value for value in task.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    return [[{**one, "value": one} for found in shapes_of for one in found]] if shapes_of else []
+
+
+def _task(source: str, task: Mapping[str, Any], leave_out: LeaveOut) -> Iterator[Scene]:
+    results = _results(task)
+    if not source:
+        raise BadSample(f"task {task.get('id')}, which has no image")
+    if len(results) > 1:
+        leave_out(source, f"labels of other annotators: {len(results) - 1}")
+    listed = [one for one in results[0] if "original_width" in one] if results else []
+    found = list(each([(source, one) for one in listed], _task_shape, leave_out))
+    size = (listed[0]["original_width"], listed[0]["original_height"]) if listed else (None, None)
+    yield Scene(source, source, size, found)
+
+
+def _task_shape(source: str, one: Mapping[str, Any], leave_out: LeaveOut) -> Iterator[Shape]:
+    value, size = one["value"], np.array([one["original_width"], one["original_height"]], np.float64)
+    if one.get("image_rotation"):
+        raise BadSample("image that is turned in Label Studio")
+    label = name_of(next((value[key][0] for key in value if key.endswith("labels") and value[key]), None))
+    if "points" in value:
+        yield polygon(label, shapes.as_points(value["points"]) * size / 100)
+    elif "rle" in value:
+        yield Shape(label, partial(_brush, value["rle"]))
+    elif "radiusX" in value:
+        center, radii = (np.array([value[a], value[b]]) * size / 100 for a, b in (("x", "y"), ("radiusX", "radiusY")))
+        corners = shapes.as_points([center - radii, center + radii])
+        yield polygon(label, shapes.outline(CIRCLE, corners, value.get("rotation", 0)))
+    elif "imageDataURL" in value:
+        content = base64.b64decode(value["imageDataURL"].partition(",")[2])
+        yield Shape(label, lambda *_: Region(0, 0, _opaque(content)))
+    else:
+        raise BadSample(BOX if "width" in value else "point or line, which has no area")
+
+
+def _brush(packed: list[int], height: int, width: int) -> Region:
+    """Decode the strokes of a brush: those pixels that are not transparent. Raises BadSample."""
+    values = unpack(bytes(packed), 4 * height * width)
+    return Region(0, 0, values.reshape(height, width, 4)[:, :, 3] > 0)
+
+
+def unpack(packed: bytes, count: int) -> np.ndarray:
+    """Decode runs of values of thi.ng's rle-pack, uint8 (count,). Raises BadSample.
+
+    A header: the number of values in 32 bits, the bits of a value less 1 in 5, four lengths of counts, each less 1 in 4
+    bits. A run: a bit, 1 for one value that is repeated, 0 for different ones; the number of the length of its count in
+    2 bits, the count less 1, and the value or values.
+    """
+    at = 0
+
+    def read(size: int) -> int:
+        nonlocal at
+        at += size
+        if at > 8 * len(packed):
+            raise BadSample("strokes of a brush that are damaged")
+        window = packed[(at - size) // 8 : -(-at // 8)]
+        return int.from_bytes(window) >> -at % 8 & (1 << size) - 1
+
+    if read(32) != count:
+        raise BadSample("strokes of a brush of another size than their image")
+    word, lengths = read(5) + 1, [read(4) + 1 for _ in range(4)]
+    if word != 8:
+        raise BadSample("strokes of a brush of other values than bytes")
+    found = bytearray()
+    while len(found) < count:
+        is_run, number = read(1), 0
+        number = read(lengths[read(2)]) + 1
+        found += bytes([read(word)]) * number if is_run else bytes(read(word) for _ in range(number))
+    if len(found) != count:
+        raise BadSample("strokes of a brush that are damaged")
+    return np.frombuffer(bytes(found), np.uint8)
+
+
+def _opaque(content: bytes) -> np.ndarray:
+    """Return where a PNG file is not transparent; of one without transparency, where it is not black."""
+    images.parse(content)  # refuses what is too large
+    pixels = np.asarray(headers.open_header(content).convert("RGBA"))
+    alpha = pixels[:, :, 3]
+    return alpha > 0 if alpha.min() == 0 else pixels[:, :, :3].any(axis=2)
+
+
+# YOLO: a text file per image, of lines `class x y x y ...`, as parts of the image's sides
+
+
+def yolo(root: str, settings: str) -> Labels:
+    """Open a folder with the names of the classes in a YAML file, and images/ and labels/ or the two of each split."""
+    names = yaml.safe_load(regular.read(os.path.join(root, settings), limit=MAX_SETTINGS))["names"]
+    numbered = dict(enumerate(names)) if isinstance(names, list) else names
+    declared = {int(n): name_of(name if isinstance(name, str) else str(int(name))) for n, name in numbered.items()}
+    entries = []
+    for folder, files in walk(root):
+        parts = os.path.relpath(folder, root).split(os.sep)
+        if "images" in parts:
+            at = len(parts) - 1 - parts[::-1].index("images")
+            place = [split_of(part) or part for part in parts[:at] + parts[at + 1 :]]
+            labels = os.path.join(root, *parts[:at], "labels", *parts[at + 1 :])
+            entries += [
+                (os.path.join(*place, file), (os.path.join(folder, file), os.path.join(labels, _stem(file) + ".txt")))
+                for file in files
+                if file.lower().endswith(images.EXTENSIONS)
+            ]
+    return Labels(root, partial(each, entries, partial(_yolo_scene, names=declared, root=root)), declared.values())
+
+
+def _stem(file: str) -> str:
+    return os.path.splitext(file)[0]
+
+
+def _yolo_scene(
+    source: str, paths: tuple[str, str], leave_out: LeaveOut, names: dict[int, str], root: str
+) -> Iterator[Scene]:
+    image, labels = paths
+    text = regular.read(labels).decode() if os.path.isfile(labels) else ""  # an image without a file has no objects
+    lines = [(source, line.split()) for line in text.splitlines() if line.strip()]
+    found = list(each(lines, partial(_yolo_shape, names=names), leave_out))
+    yield Scene(source, os.path.relpath(image, root), (None, None), found)
+
+
+def _yolo_shape(source: str, words: list[str], leave_out: LeaveOut, names: dict[int, str]) -> Iterator[Shape]:
+    number = int(words[0])
+    if number not in names:
+        raise BadSample(f"class {number}, which the YAML file does not name")
+    if len(words) <= 6:  # with a confidence behind it
+        raise BadSample(BOX)
+    points = shapes.as_points(words[1:])
+    yield Shape(names[number], lambda height, width: shapes.polygon(points * (width, height), height, width))
+
+
+# VIA, the VGG Image Annotator
+
+
+def via(path: str, content: Mapping[str, Any]) -> Labels | None:
+    """Open a project, or its annotations as JSON."""
+    files = content.get("_via_img_metadata", content)
+    entries = [(slashes(one["filename"]), one) for one in files.values() if isinstance(one, dict) and "regions" in one]
+    if not entries:
+        return None
+    return Labels(folder_of(entries[0][0], os.path.dirname(path)), partial(each, entries, _via_scene))
+
+
+def _via_scene(source: str, entry: Mapping[str, Any], leave_out: LeaveOut) -> Iterator[Scene]:
+    regions = entry["regions"]
+    listed = list(regions.values()) if isinstance(regions, dict) else regions
+    yield Scene(source, source, (None, None), list(each([(source, one) for one in listed], _via_shape, leave_out)))
+
+
+def _via_shape(source: str, one: Mapping[str, Any], leave_out: LeaveOut) -> Iterator[Shape]:
+    given, attributes = one["shape_attributes"], one["region_attributes"].values()
+    chosen = [next((key for key, on in value.items() if on), None) for value in attributes if isinstance(value, dict)]
+    label = name_of(next((value for value in (*attributes, *chosen) if isinstance(value, str) and value), None))
+    kind, size = given["name"], [given.get(key, given.get("r")) for key in ("rx", "ry")]
+    if kind == "polygon":
+        yield polygon(label, shapes.as_points(np.stack([given["all_points_x"], given["all_points_y"]], axis=1)))
+    elif kind in ("circle", "ellipse"):
+        center, radii = shapes.as_points([given["cx"], given["cy"], *size])
+        corners = shapes.as_points([center - radii, center + radii])
+        yield polygon(label, shapes.outline(CIRCLE, corners, math.degrees(given.get("theta", 0))))
+    else:
+        raise BadSample(BOX if kind == "rect" else f"{kind}, which has no area")
+
+
+# Supervisely: a folder with meta.json, in which every data set has img/ and ann/
+
+
+def supervisely(root: str) -> Labels:
+    """Open a project as it is downloaded."""
+    declared = [name_of(one["title"]) for one in load_json(os.path.join(root, "meta.json"))["classes"]]
+    entries = []
+    for folder, files in walk(root):
+        if os.path.basename(folder) == "ann":
+            parent = os.path.relpath(os.path.dirname(folder), root)
+            split = "" if parent == "." else split_of(parent) or parent
+            names = [file.removesuffix(".json") for file in files if file.endswith(".json")]
+            entries += [(os.path.join(split, name), os.path.join(folder, f"{name}.json")) for name in names]
+    return Labels(root, partial(each, entries, partial(_supervisely_scene, root=root)), declared)
+
+
+def _supervisely_scene(source: str, path: str, leave_out: LeaveOut, root: str) -> Iterator[Scene]:
+    content = load_json(path)
+    size = content["size"]["width"], content["size"]["height"]
+    found = list(each([(source, one) for one in content["objects"]], _supervisely_shape, leave_out))
+    image = os.path.join(os.path.dirname(os.path.dirname(path)), "img", os.path.basename(path)[:-5])
+    yield Scene(source, os.path.relpath(image, root), size, found)
+
+
+def _supervisely_shape(source: str, one: Mapping[str, Any], leave_out: LeaveOut) -> Iterator[Shape]:
+    label, kind = name_of(one["classTitle"]), one["geometryType"]
+    if kind == "polygon":
+        outer, *holes = map(shapes.as_points, (one["points"]["exterior"], *one["points"]["interior"]))
+        yield Shape(label, partial(_with_holes, outer, holes))
+    elif kind == "bitmap":
+        packed, (left, top) = base64.b64decode(one["bitmap"]["data"]), one["bitmap"]["origin"]
+        content = zlib.decompressobj().decompress(packed, MAX_PACKED)
+        yield Shape(label, lambda *_: Region(int(top), int(left), _opaque(content)))
+    else:
+        raise BadSample(BOX if kind == "rectangle" else f"{kind}, which has no area")
+
+
+def _with_holes(outer: np.ndarray, holes: list[np.ndarray], height: int, width: int) -> Region:
+    inside = np.zeros((height, width), bool)
+    for number, points in enumerate((outer, *holes)):
+        top, left, part = shapes.polygon(points, height, width)
+        inside[top : top + part.shape[0], left : left + part.shape[1]][part] = number == 0
+    return Region(0, 0, inside)
