@@ -16,6 +16,15 @@ EMPTY = "-"  # a cell without a value
 MIN_TEXT = 20  # columns of a terminal that a wrapped text needs at least
 _NUMBER = re.compile(r"[-+]?[0-9]")
 _HEAD = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)|\s*")  # what stands left of the text of a line in columns
+# What LaTeX takes for a command, by what shows it.
+LATEX = str.maketrans(
+    {
+        **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+    }
+)
 
 
 def terminal_width() -> int | None:
@@ -91,6 +100,17 @@ def _aligned(rows: Sequence[Sequence[object]], columns: Sequence[str], markdown:
         return ["  ".join(line).rstrip() for line in lines]
     rule = ["-" * (width - 1) + (":" if number else "-") for width, number in zip(widths, right)]
     return [f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:])]
+
+
+def latex(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> str:
+    """Return a table as a `tabular` of LaTeX, numbers to the right; None is a dash."""
+    lines = [["--" if cell is None else str(cell).translate(LATEX) for cell in row] for row in rows]
+    right = [_is_numeric(cell for cell in column if cell != "--") for column in zip(*lines)]
+    heads = [name.translate(LATEX) for name in columns]
+    body = "".join(f"{' & '.join(line)} \\\\\n" for line in (heads, *lines))
+    head, _, rest = body.partition("\n")
+    form = "".join("r" if number else "l" for number in right or [False] * len(columns))
+    return f"\\begin{{tabular}}{{{form}}}\n\\hline\n{head}\n\\hline\n{rest}\\hline\n\\end{{tabular}}\n"
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> str:

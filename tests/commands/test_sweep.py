@@ -1,5 +1,6 @@
 """zoo sweep: the runs that it starts, continues and leaves alone, those that fail, its table, and what it refuses."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,28 @@ def test_every_combination_with_every_seed(run, training, tmp_path):
     # 0.32 and 0.34: t of one degree of freedom at 97.5 % is 12.7062, the standard error of the mean 0.01
     assert table[0][1:] == ["2 of 2", "0.3300", "0.2029 to 0.4571", "0.3200", "0.3400"]
     assert (tmp_path / "out/sweep.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_table_in_csv_and_latex(run, tmp_path):
+    assert run("-p", "optim.weight_decay=0.1", "-p", "optim.lr=0.01,0.03") == 0
+    lines = (tmp_path / "out/sweep.csv").read_text().splitlines()
+    assert lines[0] == "setting,runs,mean,95% interval,min,max"
+    assert lines[1].startswith("optim.weight_decay=0.1 optim.lr=0.03,1 of 1,0.3200,,0.3200,")
+    text = (tmp_path / "out/sweep.tex").read_text()
+    assert text.startswith(
+        "\\begin{tabular}{lrrlrr}\n\\hline\nsetting & runs & mean & 95\\% interval & min & max \\\\\n"
+    )
+    assert "optim.weight\\_decay=0.1 optim.lr=0.03 & 1 of 1 & 0.3200 & -- & 0.3200 & 0.3200 \\\\" in text
+
+
+def test_a_dry_run_prints_the_commands(run, training, capsys, tmp_path):
+    assert run("-p", "optim.lr=0.01,0.03", "--seeds", "2", "--dry-run") == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert len(lines) == 4 and training.started == [] and not (tmp_path / "out").exists()
+    for line, (rate, seed) in zip(lines, [(0.01, 1), (0.01, 2), (0.03, 1), (0.03, 2)]):
+        words = shlex.split(line)
+        config = train.read(train.parse(words[3:])).config
+        assert (config.optim.lr, config.seed) == (rate, seed)
 
 
 def test_only_what_is_missing_is_run(run, training, tmp_path):

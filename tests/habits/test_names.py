@@ -29,7 +29,7 @@ MISTYPED = {  # command -> the end of its answer
     "train -c resnet50_demo -o task.loss=cros_entropy": "did you mean cross_entropy?",
     "train -c resnet50_demo -o data.augment=[horizontal_flp]": "did you mean horizontal_flip?",
     "train -c resnet50_demo --framework torhc": "'torhc' (choose from 'torch', 'paddle', 'mindspore', 'jax')",
-    "train -c resnet50_demo --device cudda -o data.name=synthetic": "expected auto, cpu, cuda, cuda:N, mps or mps:N, got 'cudda'",
+    "train -c resnet50_demo --device cudda -o data.name=synthetic": "cuda:N, mps or mps:N, got 'cudda'",
     "train -c resnet50_demo --weights resnet50.tv_in1k_v11": "did you mean resnet50.tv_in1k_v1?",
     "train --resume run/rnu": "--resume: there is no folder run/rnu",
     "evaluate run/checkpoints/lst": "run/checkpoints/lst: there is no such file or folder of weights; did you mean *",

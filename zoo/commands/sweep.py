@@ -6,9 +6,10 @@ import importlib.util
 import itertools
 import os
 import re
+import shlex
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,14 +22,14 @@ from zoo.data.errors import UserError, printable
 from zoo.models import load_spec
 from zoo.run.folder import exclusive
 from zoo.run.request import Request
-from zoo.table import table
+from zoo.table import csv_text, latex, table
 from zoo.tasks import load_task
 
 EPILOG = """\
 Each run is one of train.py in a process of its own, one after the other, in a folder of --out. The same command
 continues a sweep that was interrupted: runs that are complete are left as they are, others go on where they stopped.
 The table, best first, has the highest metric of any evaluation of a run: its mean over the seeds, and the 95 %%
-interval of that mean by Student's t. It is in <out>/sweep.md, and where matplotlib is installed, sweep.png shows it.
+interval of that mean by Student's t. It is in <out>/sweep.md, .csv and .tex; with matplotlib, sweep.png shows it.
 
 With --trials, Optuna (pip install optuna) chooses the settings one after the other by the means so far, among the
 values of -p and in ranges LOW..HIGH: of whole numbers if both ends are, and on a logarithmic scale if HIGH is ten times
@@ -90,6 +91,9 @@ def main(argv: list[str]) -> int:
     metric = load_task(load_spec(first.resolved["model.name"].value).TASK).PRIMARY
     count = arguments.trials or len(requests)
     print(f"{count} settings x {arguments.seeds} seeds: {count * arguments.seeds} runs in {out}")
+    if arguments.dry_run:
+        print("\n".join(commands(arguments, requests, out)))
+        return 0
     with exclusive(out):
         if arguments.trials:
             rows = search(arguments, choices, first.config.seed, out, metric)
@@ -114,6 +118,7 @@ def parser() -> program.Parser:
     add("-n", "--seeds", type=int, default=1, metavar="N", help="number of seeds, counted from the recipe's; default 1")
     add("--trials", type=int, default=0, metavar="N", help="settings that Optuna chooses; default: all combinations")
     add("--out", metavar="DIR", help="folder of the runs and the table; default runs/sweep-<recipe>")
+    add("--dry-run", action="store_true", help="print the commands of the runs, of --trials those of ends of ranges")
     return parser
 
 
@@ -216,14 +221,30 @@ def request_of(arguments: argparse.Namespace, setting: Setting) -> Request:
         raise
 
 
+def commands(arguments: argparse.Namespace, requests: Mapping[Setting, Request], out: str) -> Iterator[str]:
+    """Yield the command line of every run."""
+    for setting, request in requests.items():
+        for seed in seeds_of(arguments, request):
+            folder = os.path.join(folder_of(out, setting), f"{request.config.framework}-{seed}")
+            words = seeds.train_command(with_setting(arguments, setting), folder, request.config.framework, seed)
+            yield shlex.join(words)
+
+
+def folder_of(out: str, setting: Setting) -> str:
+    return os.path.join(out, UNUSUAL.sub("_", ",".join(setting)))
+
+
+def seeds_of(arguments: argparse.Namespace, request: Request) -> range:
+    return range(request.config.seed, request.config.seed + arguments.seeds)
+
+
 def run_setting(arguments: argparse.Namespace, setting: Setting, request: Request, out: str, metric: str) -> Row:
     """Start or continue the runs of a setting that are not complete; those that fail are told and left out."""
-    name, best = " ".join(setting), []
-    folder = os.path.join(out, UNUSUAL.sub("_", ",".join(setting)))
-    config = request.config
-    for seed in range(config.seed, config.seed + arguments.seeds):
+    name, best, config = " ".join(setting), [], request.config
+    for seed in seeds_of(arguments, request):
         try:
-            result = seeds.finish_run(with_setting(arguments, setting), folder, config.framework, seed, config.target)
+            settled, folder = with_setting(arguments, setting), folder_of(out, setting)
+            result = seeds.finish_run(settled, folder, config.framework, seed, config.target)
         except UserError as error:
             print(printable(f"error: {name}: {error}"), file=sys.stderr, flush=True)
             continue
@@ -240,8 +261,10 @@ def report(rows: Sequence[Row], runs: int, title: str, out: str) -> None:
     cells += [[row.setting, f"0 of {runs}", *[None] * 4] for row in rows if not row.best]
     text = "\n".join([f"{title}, best of a run", "", *table(cells, columns, markdown=True)])
     print(f"\n{text}\n")
-    with open(os.path.join(out, "sweep.md"), "w", encoding="utf-8", opener=durable.fresh) as file:
-        file.write(text + "\n")
+    numbers = [dict(zip(columns, row)) for row in cells]
+    for name, content in (("md", f"{text}\n"), ("csv", csv_text(numbers, columns)), ("tex", latex(cells, columns))):
+        with open(os.path.join(out, f"sweep.{name}"), "w", encoding="utf-8", opener=durable.fresh) as file:
+            file.write(content)
     if done and importlib.util.find_spec("matplotlib"):
         plot(done, title, os.path.join(out, "sweep.png"))
     print(f"the table is in {os.path.join(out, 'sweep.md')}, the runs beside it")
