@@ -59,7 +59,7 @@ def unpack(paths: Sequence[str], sizes: Sequence[int], folder: str) -> list[str]
         os.rename(f"{found[n]}.part", found[n])
     archives = [out if path in tables else path for path, out in zip(paths, found)]
     classes = os.path.join(folder, "classes.tar")
-    if missing:
+    if tables and not os.path.isfile(classes):
         _write_classes(classes, tables[0], [out for path, out in zip(paths, found) if path in tables])
     return [*archives, classes] if os.path.isfile(classes) else archives
 
@@ -132,8 +132,9 @@ def _write_classes(out: str, table: str, archives: Iterable[str]) -> None:
         numbers = [int(folder) for folder in folders if folder.isdecimal()]
         names = list(map(str, range(max(numbers) + 1))) if numbers and len(numbers) == len(folders) else []
     if names:
-        with tarfile.open(out, "w") as archive:
+        with tarfile.open(f"{out}.part", "w") as archive:
             _add(archive, "classes.txt", "".join(f"{name}\n" for name in names).encode())
+        os.rename(f"{out}.part", out)
 
 
 def choose(path: str, schema: Any) -> Columns:
