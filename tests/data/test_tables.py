@@ -167,6 +167,17 @@ def test_what_is_refused(tmp_path):
     layouts.load("image", tmp_path / "repository/data")  # a table beside folders is no more than a file
 
 
+def test_an_arrow_file_whose_offsets_lead_out_of_it_is_refused(tmp_path):
+    """Its reader does not look at them, and whoever follows them crashes."""
+    path = tmp_path / "a.arrow"
+    write(path, table({"image": [b"x" * 77]}))
+    content, offsets = path.read_bytes(), np.array([0, 77], np.int32).tobytes()
+    assert content.count(offsets) == 1
+    path.write_bytes(content.replace(offsets, np.array([0, 1 << 30], np.int32).tobytes()))
+    with pytest.raises(UserError, match="a.arrow: cannot be read"):
+        layouts.load("image", path)
+
+
 def test_unpacking_goes_on_where_it_ended_and_needs_room(tmp_path, monkeypatch, capsys):
     write_images(tmp_path / "set", features=CLASSES)
     whole = (tmp_path / "set/train-00000-of-00001.parquet").read_bytes()

@@ -72,19 +72,26 @@ def _archive_name(path: str) -> str:
 
 
 def _unpack(path: str, out: str) -> None:
+    with tarfile.open(out, "w") as archive:
+        for name, content in members(path):
+            _add(archive, name, content)
+
+
+def members(path: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a table, a row after the other: their paths and contents. Raises UserError."""
     stem = os.path.splitext(os.path.basename(path))[0]
-    with _opened(path) as (schema, batches), tarfile.open(out, "w") as archive:
+    with _opened(path) as (schema, batches):
         columns = choose(path, schema)
         rows = (row for batch in batches([name for name in columns[:3] if name]) for row in batch.to_pylist())
         for number, row in enumerate(rows):
             where, name = f"{path}: row {number}", f"{stem}-{number:07d}"
             content, extension = _file(row[columns.image], where)
             if columns.mask:
-                _add(archive, f"images/{name}{extension}", content)
-                _add(archive, f"masks/{name}.png", _file(row[columns.mask], where)[0])
+                yield f"images/{name}{extension}", content
+                yield f"masks/{name}.png", _file(row[columns.mask], where)[0]
             else:
                 folder = f"{_folder(row[columns.label], columns.names, where)}/" if columns.label else ""
-                _add(archive, f"{folder}{name}{extension}", content)
+                yield f"{folder}{name}{extension}", content
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -190,4 +197,10 @@ def _opened(path: str) -> Iterator[tuple[Any, Any]]:
         file.seek(0)
         reader = pyarrow.ipc.open_stream(file) if is_stream else pyarrow.ipc.open_file(file)
         batches = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
-        yield reader.schema, lambda names: (batch.select(names) for batch in batches)
+        yield reader.schema, lambda names: (_checked(batch.select(names)) for batch in batches)
+
+
+def _checked(batch: Any) -> Any:
+    """Return a batch of an Arrow file, whose offsets may lead anywhere: its reader does not check them."""
+    batch.validate(full=True)
+    return batch

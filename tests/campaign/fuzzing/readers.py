@@ -169,6 +169,23 @@ def read_archive(folder: Path) -> None:
             opened.read(f"train/cat/{name}", 0, 1000)
 
 
+def read_labels(folder: Path) -> None:
+    """Draw the masks of all scenes."""
+    from zoo.data.importing import labels, shapes
+
+    path = _only(folder) if len(os.listdir(folder)) == 1 else folder
+    for scene in labels.open_labels(str(path)).scenes(lambda *_: None):
+        with contextlib.suppress(BadSample):
+            shapes.paint(scene.shapes, (seeds.SIZE, seeds.SIZE), {shape.label: 1 for shape in scene.shapes}, 0)
+
+
+def read_table(folder: Path) -> None:
+    from zoo.data import tables
+
+    for _ in tables.members(str(_only(folder))):
+        pass
+
+
 def read_recipe(folder: Path) -> None:
     from zoo.config import loader
     from zoo.run.recipe import resolve_recipe
@@ -233,6 +250,8 @@ READERS: Mapping[str, Reader] = {
     "lists": Reader(seeds.lists, read_lists),
     "annotations": Reader(seeds.annotations, read_annotations),
     "archives": Reader(seeds.archives, read_archive),
+    "labels": Reader(seeds.labels, read_labels),
+    "tables": Reader(seeds.tables, read_table),
     "recipes": Reader(seeds.recipes, read_recipe, True),
     "events.jsonl": Reader(seeds.events, read_events),
     "logs": Reader(seeds.logs, read_log),

@@ -1,11 +1,13 @@
 """Valid files, by reader, from which mutations start: small ones of every form that the reader knows."""
 
+import base64
 import io
 import json
 import pickle
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -293,6 +295,66 @@ def recipes() -> list[Files]:
     schedule = b"base: base.yaml\noptim: &o {schedule: step, milestones: [1]}\ntrain: {ema: 0.9}\n"
     changes = [{"recipe.yaml": text, "base.yaml": RECIPE} for text in (augment, schedule)]
     return [{"recipe.yaml": RECIPE}, *({"recipe.yaml": text} for text in others), *changes]
+
+
+def labels() -> list[Files]:
+    """Labels of a picture of 12 x 12 by every program."""
+    corners = [[2, 2], [9, 2], [9, 8], [2, 8]]
+    flat, size = [number for corner in corners for number in corner], {"width": SIZE, "height": SIZE}
+    shape = {"label": "car", "points": corners, "shape_type": "polygon"}
+    of_labelme = {"shapes": [shape], "imagePath": "1.png", "imageData": None, "imageWidth": SIZE, "imageHeight": SIZE}
+    masks_of_coco = [[flat], {"counts": [20, 5, 119], "size": [SIZE, SIZE]}]
+    of_coco = {
+        "images": [{"id": 1, "file_name": "1.png", **size}],
+        "annotations": [{"image_id": 1, "category_id": 3, "segmentation": mask, "area": 9} for mask in masks_of_coco],
+        "categories": [{"id": 3, "name": "car"}],
+    }
+    strokes = [0, 0, 0, 24, 57, 27, 252, 96, 17, 255, 219, 0, 143, 252]  # tests/commands/test_import_tools.py
+    values = [{"points": corners, "polygonlabels": ["car"]}, {"rle": strokes, "brushlabels": ["dog"]}]
+    result = [{"value": value, "original_width": 3, "original_height": 2} for value in values]
+    of_studio = [{"id": 1, "data": {"image": "/data/1.png"}, "annotations": [{"result": result}]}]
+    xs, ys = map(list, zip(*corners))
+    regions = [
+        {
+            "shape_attributes": {"name": "polygon", "all_points_x": xs, "all_points_y": ys},
+            "region_attributes": {"a": "b"},
+        }
+    ]
+    packed = base64.b64encode(zlib.compress(_png(Image.fromarray(np.eye(4, dtype=bool)))))
+    objects = [
+        {"classTitle": "car", "geometryType": "polygon", "points": {"exterior": corners, "interior": [corners[:3]]}},
+        {"classTitle": "car", "geometryType": "bitmap", "bitmap": {"data": packed.decode(), "origin": [2, 3]}},
+    ]
+    return [
+        *({"a.json": json.dumps(content).encode()} for content in (of_labelme, of_coco, of_studio)),
+        {"a.json": json.dumps({"1.png9": {"filename": "1.png", "regions": regions}}).encode()},
+        {
+            "data.yaml": b"names: [car, dog]",
+            "images/1.png": b"",
+            "labels/1.txt": b"1 .1 .1 .9 .1 .9 .9\n0 .5 .5 .1 .1\n",
+        },
+        {
+            "meta.json": b'{"classes": [{"title": "car"}]}',
+            "d/ann/1.png.json": json.dumps({"size": size, "objects": objects}).encode(),
+        },
+    ]
+
+
+def tables() -> list[Files]:
+    """Tables of two images each."""
+    import pyarrow
+    from pyarrow import ipc, parquet
+
+    images = [{"bytes": _png(Image.fromarray(packs.pixels(number, SIZE))), "path": "a.png"} for number in range(2)]
+    names = {"label": {"_type": "ClassLabel", "names": ["cat", "dog"]}}
+    written = {"huggingface": json.dumps({"info": {"features": names}})}
+    table = pyarrow.table({"image": images, "label": [0, 1]}).replace_schema_metadata(written)
+    files = [io.BytesIO() for _ in range(3)]
+    parquet.write_table(table, files[0])
+    for file, create in zip(files[1:], (ipc.new_stream, ipc.new_file)):
+        with create(file, table.schema) as writer:
+            writer.write_table(table)
+    return [{name: file.getvalue()} for name, file in zip(("a.parquet", "a.arrow", "a.arrow"), files)]
 
 
 def archives() -> list[Files]:
