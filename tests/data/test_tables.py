@@ -172,8 +172,8 @@ def test_an_arrow_file_whose_offsets_lead_out_of_it_is_refused(tmp_path):
     path = tmp_path / "a.arrow"
     write(path, table({"image": [b"x" * 77]}))
     content, offsets = path.read_bytes(), np.array([0, 77], np.int32).tobytes()
-    assert content.count(offsets) == 1
-    path.write_bytes(content.replace(offsets, np.array([0, 1 << 30], np.int32).tobytes()))
+    head, _, body = content.rpartition(offsets)
+    path.write_bytes(head + np.array([0, 1 << 30], np.int32).tobytes() + body)
     with pytest.raises(UserError, match="a.arrow: cannot be read"):
         layouts.load("image", path)
 
