@@ -38,7 +38,7 @@ def imported(tmp_path, labels, *words):
 
 def test_label_studio(tmp_path, capsys):
     picture(tmp_path / "a" / "1.png")
-    picture(tmp_path / "a" / "tiny.png", (3, 2))
+    picture(tmp_path / "a" / "tiny%41.png", (3, 2))
     rectangle = {"x": 10, "y": 10, "width": 20, "height": 20, "rotation": 0}
     ellipse = {"x": 50, "y": 50, "radiusX": 25, "radiusY": 37.5, "rotation": 0}
     tasks = [
@@ -53,7 +53,7 @@ def test_label_studio(tmp_path, capsys):
         },
         {
             "id": 2,
-            "data": {"image": "/data/local-files/?d=photos%5Ctiny.png"},
+            "data": {"image": "/data/local-files/?d=photos%5Ctiny%2541.png"},
             "annotations": [{"result": [studio({"format": "rle", "rle": STROKES}, "brushlabels", "dog", (3, 2))]}],
         },
         {"id": 3, "data": {"text": "nothing"}, "annotations": [{"result": []}]},
@@ -65,7 +65,7 @@ def test_label_studio(tmp_path, capsys):
     out = tmp_path / "out"
     assert (out / "classes.txt").read_text() == "background\ncar\ndog\n"
     assert (mask_of(out, "data/upload/3/1") == box_mask(1)).all()
-    assert (mask_of(out, "photos/tiny") == [[0, 2, 0], [0, 0, 2]]).all()
+    assert (mask_of(out, "photos/tiny%41") == [[0, 2, 0], [0, 0, 2]]).all()
     short = [
         {
             "image": "s3://bucket/1.png",

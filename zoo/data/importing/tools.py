@@ -51,7 +51,7 @@ def _image_of(task: Mapping[str, Any]) -> str:
     data = task.get("data", task)
     found = next((value for key, value in data.items() if key != "file_upload" and _is_image(value)), "")
     parts = urlsplit(found)
-    path = unquote(parse_qs(parts.query).get("d", [parts.path])[0])
+    path = parse_qs(parts.query).get("d", [unquote(parts.path)])[0]
     return slashes(path).lstrip("/") if path else ""
 
 
