@@ -40,13 +40,19 @@ def test_label_studio(tmp_path, capsys):
     picture(tmp_path / "a" / "1.png")
     picture(tmp_path / "a" / "tiny%41.png", (3, 2))
     rectangle = {"x": 10, "y": 10, "width": 20, "height": 20, "rotation": 0}
+    others = [
+        studio(rectangle, "rectanglelabels"),
+        studio({"x": 10, "y": 10, "width": 0.3}, "keypointlabels"),
+        studio({**BOX_IN_PERCENT, "closed": False}, "polygonlabels"),
+        studio(BOX_IN_PERCENT, "polygonlabels", image_rotation=90),
+    ]
     ellipse = {"x": 50, "y": 50, "radiusX": 25, "radiusY": 37.5, "rotation": 0}
     tasks = [
         {
             "id": 1,
             "data": {"image": "/data/upload/3/1.png", "text": "x.png y"},
             "annotations": [
-                {"result": [studio(BOX_IN_PERCENT, "polygonlabels"), studio(rectangle, "rectanglelabels")]},
+                {"result": [studio(BOX_IN_PERCENT, "polygonlabels"), *others]},
                 {"result": []},
                 {"result": [], "was_cancelled": True},
             ],
@@ -61,7 +67,9 @@ def test_label_studio(tmp_path, capsys):
     (tmp_path / "a" / "project.json").write_text(json.dumps(tasks))
     code, reasons = imported(tmp_path, tmp_path / "a" / "project.json")
     assert code == 1
-    assert reasons == {tools.BOX, "labels of other annotators: 1", "task 3, which has no image"}
+    of_shapes = {tools.BOX, "point or line, which has no area", "polygon that is not closed"}
+    of_shapes |= {"image that is turned in Label Studio"}
+    assert reasons == of_shapes | {"labels of other annotators: 1", "task 3, which has no image"}
     out = tmp_path / "out"
     assert (out / "classes.txt").read_text() == "background\ncar\ndog\n"
     assert (mask_of(out, "data/upload/3/1") == box_mask(1)).all()

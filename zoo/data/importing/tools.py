@@ -86,6 +86,8 @@ def _task_shape(source: str, one: Mapping[str, Any], leave_out: LeaveOut) -> Ite
         raise BadSample("image that is turned in Label Studio")
     label = name_of(next((value[key][0] for key in value if key.endswith("labels") and value[key]), None))
     if "points" in value:
+        if value.get("closed") is False:
+            raise BadSample("polygon that is not closed")
         yield polygon(label, shapes.as_points(value["points"]) * size / 100)
     elif "rle" in value:
         yield Shape(label, partial(_brush, value["rle"]))
@@ -97,7 +99,7 @@ def _task_shape(source: str, one: Mapping[str, Any], leave_out: LeaveOut) -> Ite
         content = base64.b64decode(value["imageDataURL"].partition(",")[2])
         yield Shape(label, lambda *_: Region(0, 0, _opaque(content)))
     else:
-        raise BadSample(BOX if "width" in value else "point or line, which has no area")
+        raise BadSample(BOX if "height" in value else "point or line, which has no area")
 
 
 def _brush(packed: list[int], height: int, width: int) -> Region:
