@@ -109,7 +109,8 @@ def _rows_of_parts(folder: str, parts: int, model: Mapping[str, Any], files: Seq
         if not os.path.exists(os.path.join(path, ORIGIN)):
             return None
         _require_same(path, os.path.join(path, ORIGIN), json.loads(json.dumps(model)))
-        with open(os.path.join(path, ROWS), "rb") as file:
+        file_of_part = os.path.join(path, ROWS)
+        with parsing(f"--out: {file_of_part} is damaged", "remove it"), open(file_of_part, "rb") as file:
             found = [json.loads(line) for line in file if line.endswith(b"\n")]
         if [row["file"] for row in found] != list(names):
             return None
