@@ -103,8 +103,8 @@ MISTAKES = {
         "2 images and videos .* but in .*train; .* `train/cat.0.jpg 0`",
     ),
     "a table": (
-        ("images/1.jpg", "images/2.jpg", "labels.csv"),
-        "2 images .* class as a number from 0 .of labels.csv.;",
+        ("images/1.jpg", "images/2.jpg", "labels.xlsx"),
+        "2 images .* class as a number from 0 .of labels.xlsx.;",
     ),
     "a class named train": (("bus/1.jpg", "train/1.jpg"), "a class named train needs another name"),
     "nothing": (("a/notes.txt", "b/1.xyz"), "there is nothing to train on .files of other kinds: .txt, .xyz.;"),

@@ -11,8 +11,9 @@ import numpy as np
 from zoo.data import audit, sources
 from zoo.data.datasets import cityscapes, common
 from zoo.data.errors import BadSample, UserError, similar_path
-from zoo.data.formats import exports, images, layouts, splits
+from zoo.data.formats import exports, images, label_tables, layouts, splits
 from zoo.data.formats.lists import ANIMATIONS, MAX_EXTENSIONS, VIDEO_EXTENSIONS, class_folders, read_lines, walk
+from zoo.data.formats.split_words import split_of
 from zoo.data.packs import manifest
 
 DATASETS = {"classify": "imagenet", "clips": "kinetics", "segment": "cityscapes", "faces": "faces"}  # by task
@@ -50,6 +51,8 @@ def examine(root: str, task: str | None = None) -> Found:
         raise UserError(f"{root}: there is no such folder{similar_path(root)}")
     named, layout = (task, f"read as --task {task}") if task else _task_of(root)
     settings: dict[str, Any] = {"name": DATASETS[named], "root": sources.absolute(root)}
+    if named == "classify":
+        settings |= {f"{split}_list": name for split, name in _tables(root).items()}
     if named == "faces":
         settings |= _faces(root)
         if "resize" in settings:
@@ -100,7 +103,16 @@ def _task_of_list(path: str) -> str:
     return "classify" if LABEL.sub("", line).endswith(images.EXTENSIONS) else "clips"
 
 
+def _tables(root: str) -> dict[str, str]:
+    """Return tables of labels, by split, where there are no class folders; folders may be those of splits."""
+    is_listed = bool(common.first_existing(root, [name.format("train") for name in common.LIST_FILES]))
+    classes = [name for name in class_folders(root, splits.class_split(root, "train") or "") if split_of(name) is None]
+    return {} if is_listed or len(classes) > 1 else label_tables.find(root)
+
+
 def _task_of_classes(root: str) -> tuple[str, str]:
+    if tables := _tables(root):
+        return "classify", f"images listed in {' and '.join(tables.values())}"
     name = splits.class_split(root, "train") or ""
     root = root.rstrip("/")
     parent, classes = os.path.join(root, name) if name else root, class_folders(root, name)

@@ -31,7 +31,7 @@ from zoo.data.fields import (
     SettingError,
     Word,
 )
-from zoo.data.formats import images, layouts, webdataset
+from zoo.data.formats import images, label_tables, layouts, webdataset
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
     ANIMATIONS,
@@ -250,8 +250,17 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
     if is_divided:
         lists = {"train": common.find_list(settings, "train", common.LIST_FILES)}
     class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
-    notes = list[str]()
-    listed = {split: _read_list(settings, split, path, notes) for split, path in lists.items() if path}
+    notes, given = list[str](), {split: path for split, path in lists.items() if path}
+    tables = {path: label_tables.read(path, settings.root) for path in given.values() if label_tables.is_table(path)}
+    if tables:
+        class_names, numbered = label_tables.number(tables, class_names)
+        for table, entries in numbered.items():
+            check_inside(table, (entry.path for entry in entries), settings.allow_outside_root)
+        folders = class_names.folders if class_names else folders
+    listed = {
+        split: numbered[path] if path in tables else _read_list(settings, split, path, notes)
+        for split, path in given.items()
+    }
     for split, entries in listed.items() if class_names is None else ():
         folders = _in_label_order(folders, str(lists[split]), entries)
     check_same_labels(listed.values())

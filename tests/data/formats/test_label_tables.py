@@ -1,0 +1,114 @@
+"""Tables of labels: the columns that are read, how images are found by them, and what is refused."""
+
+import pytest
+
+from tests.helpers import drawn, layouts
+from tests.helpers.prepared import all_samples, assert_equal_samples, image_folders
+from zoo.data.errors import UserError
+from zoo.data.formats import label_tables
+from zoo.finetune import folder
+
+
+def flat(root, count=6, inside="train", extension="jpg"):
+    drawn.photo(root / inside, *(f"{number}.{extension}" for number in range(count)))
+    return root
+
+
+def load(root, text, name="labels.csv", **keys):
+    (root / name).write_text(text)
+    return layouts.load("image", root, train_list=name, val_fraction=0.4, **keys)
+
+
+ROWS = [(0, "rose"), (1, "daisy"), (2, "rose"), (3, "tulip, wild"), (4, "daisy"), (5, "tulip, wild")]
+WRITTEN = {
+    "names of files": "file,label\n" + "".join(f'{number}.jpg,"{label}"\n' for number, label in ROWS),
+    "ids, and other columns": "id,x,breed\n" + "".join(f'{number},1,"{label}"\n' for number, label in ROWS),
+    "paths, semicolons": "\ufeffImage_Path;Kind\n" + "".join(f"train/{n}.jpg;{label}\n" for n, label in ROWS),
+    "no header": "".join(f'{number}.jpg,"{label}"\n' for number, label in ROWS),
+    "paths of Windows, tabs": "image\tlabel\n" + "".join(f"train\\{n}.jpg\t{label}\n\n" for n, label in ROWS),
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
+def test_the_samples_of_a_table(text, tmp_path):
+    train, val = load(flat(tmp_path), text)
+    assert train.classes == ("daisy", "rose", "tulip, wild")
+    found = {split.name(n): train.classes[split.labels[n]] for split in (train, val) for n in range(len(split))}
+    assert found == {f"train/{number}.jpg": label for number, label in ROWS}
+
+
+def test_tables_of_both_splits_are_the_same_images_in_folders(tmp_path):
+    root = image_folders(tmp_path / "set", classes=("cat", "dog"))
+    before = layouts.load("image", root)
+    for split in ("train", "val"):
+        paths = [path.relative_to(root) for path in sorted((root / split).rglob("*.png"))]
+        rows = "".join(f"{path},{path.parent.name}\n" for path in paths)
+        (tmp_path / f"{split}.csv").write_text(f"path,class\n{rows}")
+    now = layouts.load("image", root, train_list=str(tmp_path / "train.csv"), val_list=str(tmp_path / "val.csv"))
+    assert now[0].classes == before[0].classes
+    assert_equal_samples(all_samples(now), all_samples(before))
+
+
+def test_labels_that_are_numbers_and_names_of_classes(tmp_path):
+    flat(tmp_path)
+    text = "id,label\n" + "".join(f"{number},{number % 2 * 3}\n" for number in range(6))
+    train, val = load(tmp_path, text, allow_missing_classes=True)
+    assert train.classes == tuple(f"class {n}" for n in range(4)) and {*train.labels, *val.labels} == {0, 3}
+    (tmp_path / "classes.txt").write_text("tulip\nrose\n")
+    train, _ = load(tmp_path, "id,label\n" + "".join(f"{n},{('rose', 'tulip')[n % 2]}\n" for n in range(6)))
+    assert train.classes == ("tulip", "rose")
+    with pytest.raises(UserError, match="0.jpg has the label rosé, which is no class; did you mean rose"):
+        load(tmp_path, "id,label\n0,rosé\n1,tulip\n")
+
+
+def test_a_missing_image_is_an_unreadable_sample(tmp_path):
+    train, val = load(flat(tmp_path), "id,label\n" + "".join(f"{n},{n % 2}\n" for n in (*range(6), 77, 78, 79)))
+    assert len(train) + len(val) == 9
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("file,label\n", "has no row behind its header"),
+        ("file,label\n0.jpg,\n", "row 2 lacks the image or its label"),
+        ("file,label\n0.jpg\n", "row 2 lacks the image or its label"),
+        ("a,b\n0.jpg,x\n", r"which of its columns \(a, b\) names the images\? rename it to image"),
+        ("id,cat,dog\n0,1,0\n", r"which of its columns \(id, cat, dog\) holds the class\? rename it to label"),
+        ("id,label\n90,x\n91,y\n", "none of its 2 images, such as 90, is below"),
+        ("id,label\n0,x\n../../secret,y\n", "may lead out of data.root"),
+        ("id,label\ntwice,x\n", "twice may be a/twice.jpg or b/twice.jpg"),
+    ],
+)
+def test_what_is_refused(text, message, tmp_path):
+    flat(tmp_path)
+    drawn.photo(tmp_path / "a", "twice.jpg")
+    drawn.photo(tmp_path / "b", "twice.jpg")
+    with pytest.raises(UserError, match=message):
+        load(tmp_path, text)
+
+
+def test_a_table_that_is_no_text(tmp_path):
+    (flat(tmp_path) / "labels.csv").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(UserError, match="labels.csv: cannot be read .*; it should be a CSV file in UTF-8"):
+        label_tables.read(str(tmp_path / "labels.csv"), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "images, tables, lists",
+    [
+        (["train_images"], ["train.csv", "sample_submission.csv"], {"train_list": "train.csv"}),
+        (["train_images", "test_images"], ["train.csv", "test.csv"], {"train_list": "train.csv"}),
+        (["train", "val"], ["train.csv", "val.csv"], {"train_list": "train.csv", "val_list": "val.csv"}),
+        (["images"], ["labels.csv"], {"train_list": "labels.csv"}),
+        (["cat", "dog"], ["labels.csv"], {}),
+        (["train/cat", "train/dog"], ["train.csv"], {}),
+    ],
+)
+def test_finetune_reads_a_table_where_there_are_no_folders_of_classes(images, tables, lists, tmp_path):
+    for number, name in enumerate(images):
+        flat(tmp_path, 2 + number, name)
+    for name in tables:
+        (tmp_path / name).write_text("id,label\n")
+    found = folder.examine(str(tmp_path))
+    assert found.task == "classify"
+    assert {key: value for key, value in found.settings.items() if key.endswith("_list")} == lists
