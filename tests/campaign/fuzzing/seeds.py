@@ -299,6 +299,7 @@ def recipes() -> list[Files]:
 
 def labels() -> list[Files]:
     """Labels of a picture of 12 x 12 by every program."""
+    Image.init()  # otherwise called for the first mutated bitmap of no usual format
     corners = [[2, 2], [9, 2], [9, 8], [2, 8]]
     flat, size = [number for corner in corners for number in corner], {"width": SIZE, "height": SIZE}
     shape = {"label": "car", "points": corners, "shape_type": "polygon"}
