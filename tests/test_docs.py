@@ -180,6 +180,7 @@ def test_the_page_of_differences_is_that_of_the_facts():
     assert versions["PyTorch"] == pins.locked("requirements/torch-cpu.txt")["torch"]
 
 
+@pytest.mark.slow
 def test_the_page_of_results_is_that_of_its_bundles():
     assert results_page.page() == read(results_page.PAGE)
     [html] = results_page.BUNDLES.glob("*.html")

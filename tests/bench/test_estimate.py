@@ -96,6 +96,7 @@ def test_activations_that_are_computed_again_are_not_kept(capsys):
     assert again["passes"] < 0.5 * kept["passes"] and again["weights"] == kept["weights"]
 
 
+@pytest.mark.slow
 def test_mindspore_keeps_inputs_of_normalizations_and_dilated_convolutions_in_fp32(capsys):
     """At O2; 17.9 GiB for 256 images of ResNet-50 were measured without a GPU, and 11.3 at O3, its default."""
     words = ["-c", "resnet50_imagenet", "--amp", "-o", "data.root=/nowhere/imagenet", "-o", "train.batch=4"]

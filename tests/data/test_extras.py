@@ -107,6 +107,7 @@ def test_packages_belong_to_the_extras_that_are_named():
         assert extra in project and (not found or found & listed), package
 
 
+@pytest.mark.slow
 def test_every_package_that_is_imported_has_an_extra_or_is_always_installed():
     always = {re.split(r"[<>=]", text)[0].replace("pyyaml", "yaml") for text in pins.project()["dependencies"]}
     known = {*always, *(name.split(".")[0] for name in extras.EXTRAS), *sys.stdlib_module_names, *NO_EXTRA, "zoo"}

@@ -7,6 +7,8 @@ import sys
 import tarfile
 import time
 
+import pytest
+
 from tests.gpu import day, test_gpu
 from tests.gpu.day import Day, Step
 from tests.helpers.paths import ROOT
@@ -41,6 +43,7 @@ def test_the_archive_holds_each_step_as_soon_as_it_has_ended(tmp_path, monkeypat
     assert files["steps/listing.txt"].split() == before and sorted(files) == sorted([*before, "steps/listing.txt"])
 
 
+@pytest.mark.slow
 def test_a_day_ends_in_time_and_names_what_it_left_out(tmp_path):
     groups = [[python("hanging", HANG)], [python("later", "print('late')")]]
     assert not Day(groups, tmp_path / "out", tmp_path / "work", 3, {}).run()

@@ -227,6 +227,7 @@ def test_loops_of_the_docs_have_the_same_loss(tmp_path):
     assert losses.keys() == set(FRAMEWORKS) and np.ptp([*losses.values()]) < 1e-4, losses
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_docs_run(tmp_path):
     blocks = [block for block in EXAMPLES if "onnxruntime" not in block and block not in LOOPS.values()]
     assert len(blocks) == 6
