@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.commands.test_import_labels import BOX, HEIGHT, WIDTH, box_mask, left_out, mask_of, picture
+from tests.commands.test_import_labels import BOX, HEIGHT, WIDTH, box_mask, labelme, left_out, mask_of, picture
 from tests.helpers.cli import call_zoo
 from zoo.data.errors import BadSample
 from zoo.data.importing import tools
@@ -110,6 +110,9 @@ def test_yolo_with_the_splits_of_roboflow(tmp_path):
     assert "image without any label" in reasons and len(reasons) == 4
     assert (mask_of(tmp_path / "out", "train/a") == box_mask(2)).all()
     assert (mask_of(tmp_path / "out", "val/b") == box_mask(1)).all()
+    labelme(tmp_path / "labelme", "x", ("car", BOX))
+    (tmp_path / "labelme/settings.yaml").write_text("a: 1\n")  # a YAML file alone makes no set of YOLO
+    assert next(open_labels(str(tmp_path / "labelme")).scenes(lambda *_: None)).source == "x.json"
     (tmp_path / "set/data.yaml").write_text("names: {0: cat, 1: [a]}\n")
     assert call_zoo("data", "import", tmp_path / "set", "--out", tmp_path / "other") == 2
 

@@ -74,9 +74,10 @@ def _open_folder(path: str) -> Labels | None:
     listed = os.listdir(path)
     if "meta.json" in listed and any(os.path.isdir(os.path.join(path, name, "ann")) for name in ("", *listed)):
         return tools.supervisely(path)
-    if settings := next((name for name in listed if name.endswith((".yaml", ".yml"))), None):
-        return tools.yolo(path, settings)
     files = [os.path.relpath(os.path.join(folder, name), path) for folder, names in walk(path) for name in names]
+    settings = next((name for name in listed if name.endswith((".yaml", ".yml"))), None)
+    if settings and any("labels" in file.split(os.sep)[:-1] and file.endswith(".txt") for file in files):
+        return tools.yolo(path, settings)
     found = [file for file in files if file.lower().endswith(".json")]
     if not found and any(file.lower().endswith(".xml") for file in files):
         raise UserError(f"{path}: {BOXES}; labels of CVAT are a file, name that")
