@@ -18,6 +18,7 @@ TINY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["resnet50_demo", "configs/resnet50_demo.yaml"])
 def test_a_checkout_without_symbolic_links_trains(recipe, tmp_path):
     """The files of this checkout, whether they are committed or not; a link becomes a file that holds its target."""
