@@ -79,6 +79,18 @@ def test_parts_in_any_order_are_joined_by_the_last(image_model, photos, tmp_path
     assert "holds predictions with top=None, not 1" in capsys.readouterr().err
 
 
+def test_a_folder_with_parts_of_something_else_is_not_written_to(image_model, photos, tmp_path, capsys):
+    for name in ("album/parts/wheel.png", "other/parts/0-of-2/notes.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.touch()
+    words = ["predict", photos, "--weights", image_model[0], "--device", "cpu", "--part", "0/2", "--out"]
+    assert call_zoo(*words, tmp_path / "album") == 2
+    assert "exists already and is not overwritten" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "album").rglob("*")] == ["parts", "wheel.png"]
+    assert call_zoo(*words, tmp_path / "other") == 0  # where another part begins
+
+
 @pytest.mark.parametrize("text", ["3/3", "1", "a/b", "1/-2", "0/0"])
 def test_parts_that_are_none(text, image_model, photos, tmp_path, capsys):
     words = ["predict", photos, "--weights", image_model[0], "--part"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, NamedTuple
@@ -13,6 +14,7 @@ from zoo.predict.results import Row
 
 ORIGIN, ROWS, TABLE = "origin.json", "predictions.jsonl", "predictions.csv"
 PARTS, LOCK = "parts", "lock"  # folders of the parts in that of predictions, and a file in there
+PART = re.compile(rf"\d+-of-\d+|{LOCK}")
 
 
 class Part(NamedTuple):
@@ -45,7 +47,11 @@ def require_ours(folder: str | None, may_go_on: bool) -> None:
 
 
 def _is_ours(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, ORIGIN)) or os.path.isdir(os.path.join(folder, PARTS))
+    """Return whether a folder holds predictions, or parts of some, which may just begin."""
+    parts = os.path.join(folder, PARTS)
+    inside = os.listdir(parts) if os.path.isdir(parts) else [""]
+    has_parts = all(map(PART.fullmatch, inside)) and bool(inside or os.listdir(folder) == [PARTS])
+    return os.path.isfile(os.path.join(folder, ORIGIN)) or has_parts
 
 
 def begin(folder: str, model: Mapping[str, Any], files: Sequence[str]) -> tuple[list[Row], BinaryIO]:
