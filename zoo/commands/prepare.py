@@ -84,15 +84,15 @@ def main(argv: list[str]) -> int:
             _work(job, out, arguments.workers)
     except OSError as error:
         if manifest.is_prepared(out):  # another program has completed it, and removed its work
-            return _end(out, arguments.json)
+            return _finish(out, arguments.json)
         where = f"{error.filename}: " if error.filename else ""
         raise UserError(
             f"{where}{error.strerror}; mend that and run the same command again: it goes on from here"
         ) from None
-    return _end(out, arguments.json)
+    return _finish(out, arguments.json)
 
 
-def _end(out: str, file: str | None) -> int:
+def _finish(out: str, file: str | None) -> int:
     result.remove_work(out)
     report = result.read_report(out)
     print_report(list(_report_lines(out, report)), report, file)

@@ -46,21 +46,22 @@ def unpack(paths: Sequence[str], sizes: Sequence[int], folder: str) -> list[str]
         paths: of tables and archives; the latter are returned as they are.
         sizes: of these files, in bytes.
     """
-    tables = [path for path in paths if path.endswith(TABLES)]
-    found = [os.path.join(folder, f"{n}", _archive_name(path)) for n, path in enumerate(paths)]
-    missing = [n for n, path in enumerate(paths) if path in tables and not os.path.isfile(found[n])]
+    tables = [n for n, path in enumerate(paths) if path.endswith(TABLES)]
+    archives = list(paths)
+    for n in tables:
+        archives[n] = os.path.join(folder, f"{n}", _archive_name(paths[n]))
+    missing = [n for n in tables if not os.path.isfile(archives[n])]
     os.makedirs(folder, exist_ok=True)
     if (needed := sum(sizes[n] for n in missing)) > shutil.disk_usage(folder).free:
         raise UserError(f"{folder}: unpacked tables need {needed} bytes; make room, or set ZOO_HOME to another folder")
     for n in missing:
-        print(f"unpacking {paths[n]} to {found[n]}, this once ...", flush=True)
-        os.makedirs(os.path.dirname(found[n]), exist_ok=True)
-        addresses.read_whole(partial(_unpack, out=f"{found[n]}.part"), paths[n])
-        os.rename(f"{found[n]}.part", found[n])
-    archives = [out if path in tables else path for path, out in zip(paths, found)]
+        print(f"unpacking {paths[n]} to {archives[n]}, this once ...", flush=True)
+        os.makedirs(os.path.dirname(archives[n]), exist_ok=True)
+        addresses.read_whole(partial(_unpack, out=f"{archives[n]}.part"), paths[n])
+        os.rename(f"{archives[n]}.part", archives[n])
     classes = os.path.join(folder, "classes.tar")
     if tables and not os.path.isfile(classes):
-        _write_classes(classes, tables[0], [out for path, out in zip(paths, found) if path in tables])
+        _write_classes(classes, paths[tables[0]], [archives[n] for n in tables])
     return [*archives, classes] if os.path.isfile(classes) else archives
 
 

@@ -52,7 +52,8 @@ def examine(root: str, task: str | None = None) -> Found:
     named, layout = (task, f"read as --task {task}") if task else _task_of(root)
     settings: dict[str, Any] = {"name": DATASETS[named], "root": sources.absolute(root)}
     if named == "classify":
-        settings |= {f"{split}_list": name for split, name in _tables(root).items()}
+        listed = _tables(root).items()  # by whole paths: a name may be that of a file in the current folder
+        settings |= {f"{split}_list": os.path.join(settings["root"], name) for split, name in listed}
     if named == "faces":
         settings |= _faces(root)
         if "resize" in settings:

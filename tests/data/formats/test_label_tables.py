@@ -76,6 +76,7 @@ def test_a_missing_image_is_an_unreadable_sample(tmp_path):
         ("id,cat,dog\n0,1,0\n", r"which of its columns \(id, cat, dog\) holds the class\? rename it to label"),
         ("id,label\n90,x\n91,y\n", "none of its 2 images, such as 90, is below"),
         ("id,label\n0,x\n../../secret,y\n", "may lead out of data.root"),
+        ("id,label\n0,x\ntrain/0.jpg,y\n", "labels.csv:3: train/0.jpg has label y here and x in line 2; remove one"),
         ("id,label\ntwice,x\n", "twice may be a/twice.jpg or b/twice.jpg"),
     ],
 )
@@ -111,4 +112,5 @@ def test_finetune_reads_a_table_where_there_are_no_folders_of_classes(images, ta
         (tmp_path / name).write_text("id,label\n")
     found = folder.examine(str(tmp_path))
     assert found.task == "classify"
-    assert {key: value for key, value in found.settings.items() if key.endswith("_list")} == lists
+    given = {key: value for key, value in found.settings.items() if key.endswith("_list")}
+    assert given == {key: str(tmp_path / name) for key, name in lists.items()}

@@ -251,7 +251,9 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
         lists = {"train": common.find_list(settings, "train", common.LIST_FILES)}
     class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
     notes, given = list[str](), {split: path for split, path in lists.items() if path}
-    tables = {path: label_tables.read(path, settings.root) for path in given.values() if label_tables.is_table(path)}
+    tables = {
+        path: label_tables.read(path, settings.root, notes) for path in given.values() if label_tables.is_table(path)
+    }
     if tables:
         class_names, numbered = label_tables.number(tables, class_names)
         for table, entries in numbered.items():

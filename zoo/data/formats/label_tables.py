@@ -10,7 +10,7 @@ from zoo.data import sources
 from zoo.data.errors import UserError, nearest, parsing
 from zoo.data.formats import images, regular
 from zoo.data.formats.class_names import ClassNames
-from zoo.data.formats.lists import LabeledPath, is_number, walk
+from zoo.data.formats.lists import LabeledPath, check_repeated, is_number, walk
 from zoo.data.formats.split_words import split_of
 
 TABLES = (".csv", ".tsv")
@@ -36,7 +36,7 @@ def find(root: str) -> dict[str, str]:
     return found if "train" in found else {}
 
 
-def read(path: str, root: str) -> Rows:
+def read(path: str, root: str, notes: list[str] | None = None) -> Rows:
     """Read a table whose images lie below root, named by path, name or name without extension. Raises UserError."""
     with parsing(f"{path}: cannot be read", "it should be a CSV file in UTF-8 with a header"):
         text = regular.read(path).decode("utf-8-sig")
@@ -48,6 +48,7 @@ def read(path: str, root: str) -> Rows:
         if len(row) <= max(image, label) or not row[image].strip() or not row[label].strip():
             raise UserError(f"{path}: row {number} lacks the image or its label")
         rows.append((files.find(row[image].strip(), f"{path}: row {number}"), row[label].strip()))
+    check_repeated(path, enumerate(rows, begin + 1), notes)
     if files.missing == len(rows):
         raise UserError(f"{path}: none of its {len(rows)} images, such as {rows[0][0]}, is below {root}")
     return rows

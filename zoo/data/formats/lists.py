@@ -51,8 +51,7 @@ def read_list(path: str, suffix: str = "", folders: bool = True, notes: list[str
         raise UserError(f"{path}: the list is empty; a line reads {line_format}, the path relative to data.root")
     has_frames = folders and _lists_frame_folders(path, lines, suffix)
     columns = 2 if has_frames else 1
-    entries, repeated = list[LabeledPath](), list[str]()
-    first: dict[str, tuple[int, int]] = {}  # path -> label, and the line that gives it
+    entries = list[LabeledPath]()
     for number, line in lines.items():
         # Split from the right: folder names of Kinetics classes may contain blanks.
         words = line.lstrip("\ufeff").strip().rsplit(None, columns)
@@ -60,20 +59,28 @@ def read_list(path: str, suffix: str = "", folders: bool = True, notes: list[str
             raise UserError(
                 f"{path}:{number}: expected {line_format} with label an integer from 0, got {line[:MAX_QUOTED]!r}"
             )
-        entry = LabeledPath(words[0] + suffix, int(words[-1]), int(words[1]) if has_frames else None)
-        label, other = first.setdefault(os.path.normpath(entry.path), (entry.label, number))
+        entries.append(LabeledPath(words[0] + suffix, int(words[-1]), int(words[1]) if has_frames else None))
+    check_repeated(path, zip(lines, ((entry.path, entry.label) for entry in entries)), notes)
+    return entries
+
+
+def check_repeated(path: str, lines: Iterable[tuple[int, tuple[str, object]]], notes: list[str] | None) -> None:
+    """Refuse a list that gives a file two labels, and note that it repeats lines.
+
+    Args:
+        lines: by number, the file and its label.
+    """
+    first, repeated = dict[str, tuple[object, int]](), list[str]()
+    for number, (name, label) in lines:
+        known, other = first.setdefault(os.path.normpath(name), (label, number))
+        if known != label:
+            raise UserError(f"{path}:{number}: {name} has label {label} here and {known} in line {other}; remove one")
         if other != number:
-            repeated.append(entry.path)
-        if label != entry.label:
-            raise UserError(
-                f"{path}:{number}: {entry.path} has label {entry.label} here and {label} in line {other}; remove one"
-            )
-        entries.append(entry)
+            repeated.append(name)
     if repeated and notes is not None:
         notes.append(
             f"warning: {path}: {len(repeated)} lines repeat an earlier one, such as that of {repeated[0]}; each counts"
         )
-    return entries
 
 
 def check_same_labels(lists: Iterable[Iterable[LabeledPath]]) -> None:
