@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+import zoo
 from tests.helpers import clips
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import ROOT
@@ -20,8 +21,14 @@ from zoo.weights.download import NotDownloaded
 pytestmark = pytest.mark.slow
 SHORT = ("--epochs", 1, "-o", "train.batch=4", "-o", "train.eval_batch=4")
 TINY = (*SHORT, "-o", "model.width=8")
-SIZES = {"photos": "data.size=32", "clips": "data.size=32", "scenes": "data.crop=[32,32]", "faces": "model.embedding=8"}
-TASKS = {"photos": "classify", "clips": "clips", "scenes": "segment", "faces": "faces"}
+SIZES = {
+    "photos": "data.size=32",
+    "clips": "data.size=32",
+    "tags": "data.size=32",
+    "scenes": "data.crop=[32,32]",
+    "faces": "model.embedding=8",
+}
+TASKS = {"photos": "classify", "tags": "multilabel", "clips": "clips", "scenes": "segment", "faces": "faces"}
 
 
 @pytest.fixture
@@ -39,10 +46,14 @@ def here(tmp_path, monkeypatch):
             write(f"photos/{name}/{number}.jpg", rng.integers(level, level + 40, (40, 48, 3), np.uint8))
             os.makedirs(f"clips/{name}", exist_ok=True)
             clips.encode(f"clips/{name}/{number}.mp4", rng.integers(level, level + 40, (10, 48, 64, 3), np.uint8))
+            write(f"tags/{number}-{name}.jpg", rng.integers(level, level + 40, (40, 48, 3), np.uint8))
         write(f"scenes/images/{number}.jpg", rng.integers(0, 256, (48, 64, 3), np.uint8))
         write(f"scenes/masks/{number}.png", np.tile(np.array([0, 1, 2, 255], np.uint8), (48, 16)))
         for person in range(5):
             write(f"faces/p{person}/{number}.png", rng.integers(50 * person, 50 * person + 40, (112, 112, 3), np.uint8))
+
+    rows = (f"{number}-{name},{name}|day\n" for number in range(6) for name in ("cat", "dog"))
+    (tmp_path / "tags/labels.csv").write_text("id,tags\n" + "".join(rows))
 
     def refuse(*_):
         raise NotDownloaded("x.pth cannot be downloaded (no network). Place it as weights/x.pth")
@@ -77,6 +88,35 @@ def test_from_a_folder_to_a_model_and_again_with_its_recipe(here, name, capsys):
     assert {key: begin[key] for key in same} == {key: again[key] for key in same}
     losses = [[event["loss"] for event in events(each) if event["event"] == "train"] for each in (run, f"{run}-2")]
     assert losses[0] and losses[0] == losses[1]
+
+
+def test_predictions_of_several_classes(here, capsys):
+    assert finetune("tags", "-o", "train.epochs=2") == 0
+    with open("runs/tags/checkpoints/best/evaluation.json") as file:
+        limits = json.load(file)["thresholds"]
+    assert {*limits} == {"cat", "day", "dog"}
+    with open("runs/tags/report.html") as file:
+        assert "average precision" in (text := file.read()) and "day" in text
+    assert call_zoo("export", "runs/tags", "--out", "tags.onnx", "--with-preprocessing") == 0
+    rows = {}
+    for weights in ("runs/tags", "tags.onnx"):
+        assert (
+            call_zoo("predict", "tags", "--weights", weights, "--out", f"of-{weights[-4:]}", "--csv", "--top", 3) == 0
+        )
+        with open(f"of-{weights[-4:]}/predictions.jsonl") as file:
+            rows[weights] = [json.loads(line) for line in file]
+    for row, other in zip(*rows.values()):
+        shares = {each["label"]: each["probability"] for each in row["predictions"]}
+        assert {*row["labels"]} == {name for name, share in shares.items() if share > limits[name]}
+        assert other["labels"] == row["labels"]
+        assert {each["label"]: each["probability"] for each in other["predictions"]} == pytest.approx(shares, abs=1e-5)
+    with open("of-tags/predictions.csv") as file:
+        cells = [line.split(",")[1] for line in file.read().splitlines()[1:]]
+    assert cells == ["|".join(row["labels"]) for row in rows["runs/tags"]]
+    found = zoo.load("runs/tags", device="cpu").predict("tags/0-cat.jpg")
+    assert list(found.present) == rows["runs/tags"][0]["labels"] and len(found.labels) == 3
+    assert call_zoo("predict", "tags/0-cat.jpg", "--weights", "runs/tags", "--explain", "day", "--out", "why") == 0
+    assert os.path.exists("why/0-cat_explanation.png")
 
 
 def test_a_dry_run_writes_nothing_and_shows_what_a_run_does(here, capsys):

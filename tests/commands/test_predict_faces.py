@@ -93,7 +93,7 @@ def test_two_files_are_compared_by_the_distance_of_an_evaluation(portrait_model,
     name, pair = next((name, pair) for name, pair in evaluation_outputs(weights).items() if " pair 1 " in name)
     paths = shown(name, root)
     metric = face.Metric(Ten())
-    metric.update(pair, {"valid": np.ones(1), "label": np.ones(1, np.int64), "pair": np.array([3])})
+    metric.update(pair, {"valid": np.ones(1), "label": np.ones(1, np.int64), "index": np.array([3])})
     code, _, lines, _ = run_predict(capsys, tmp_path / "out", *paths, "--weights", weights)
     distance = metric.state["distance"][3]
     assert code == 0 and 0.001 < distance < 4

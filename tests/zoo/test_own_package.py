@@ -157,7 +157,7 @@ def test_a_task_of_the_package_trains(package):
     """Its objective and its losses are those of the package, too."""
     spec = package / "mynet/spec.py"
     spec.write_text(spec.read_text() + '\nTASK = "grade"\n')
-    assert tasks.list_tasks() == ["classify", "face", "grade", "segment"]
+    assert tasks.list_tasks() == ["classify", "face", "grade", "multilabel", "segment"]
     assert call_zoo("train", *options(package, **{"data.workers": 0}), "--out", "run") == 0
     assert begin_of("run")["task"] == "grade" and zoo.load("run", device="cpu").recipe["task.loss"] == "poly1"
 

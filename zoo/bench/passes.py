@@ -54,7 +54,11 @@ def peak(
         shape = pixels.shape if pixels.mean is None else (*pixels.shape[:-3], pixels.shape[-1], *pixels.shape[-3:-1])
         inputs = [torch.empty(batch, *shape), *(torch.empty(batch, *mask.shape) for mask in spec.dropout_masks(arch))]
         label_shape = {field.name: field.shape for field in fields}["label"]
-        labels = torch.zeros(batch, *label_shape, dtype=torch.uint8 if label_shape else torch.int64)
+        labels = torch.zeros(
+            batch,
+            *label_shape,
+            dtype=torch.uint8 if len(label_shape) == 2 else torch.float32 if label_shape else torch.int64,
+        )
         with Live([*module.parameters(), *module.buffers()]) as live:
             images = inputs[0].clone()  # normalized pixels
             with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
@@ -62,7 +66,7 @@ def peak(
                 if spec.TASK == "face":
                     loss = output.float().sum()
                 else:
-                    loss = OBJECTIVES[spec.TASK](ops, settings, None, torch.float32, torch.float64).total(
+                    loss = OBJECTIVES[settings.task](ops, settings, None, torch.float32, torch.float64).total(
                         output, labels
                     )
             loss.backward()

@@ -75,7 +75,8 @@ def parser() -> program.Parser:
     parser = program.parser(__doc__, EPILOG)
     add = parser.add_argument
     add("folder", metavar="FOLDER", help="your files")
-    add("--task", choices=tuple(folder.DATASETS), help="what to train, where the folder does not show it")
+    names = tuple(folder.DATASETS)
+    add("--task", choices=names, metavar="NAME", help=f"of {', '.join(names)}, where the folder does not show it")
     add("--framework", choices=FRAMEWORKS, metavar="NAME", help=f"of {', '.join(FRAMEWORKS)}; default torch")
     add("--weights", metavar="W", help="start from a run, a checkpoint, a file of zoo convert or published weights")
     add(

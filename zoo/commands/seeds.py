@@ -14,7 +14,6 @@ from zoo.config import loader
 from zoo.data import durable, extras
 from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
-from zoo.models import load_spec
 from zoo.run.folder import exclusive, is_run
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
@@ -72,7 +71,7 @@ def run_study(arguments: argparse.Namespace) -> None:
     arguments.override = with_same_loader(arguments.override, request.config)
     out = arguments.out or os.path.join("runs", f"seeds-{request.recipe}")
     seeds = range(request.config.seed, request.config.seed + arguments.seeds)
-    metric = load_task(load_spec(request.resolved["model.name"].value).TASK).PRIMARY
+    metric = load_task(request.config.task.task).PRIMARY
     with exclusive(out):
         results = []
         for seed in seeds:  # all frameworks of a seed first: an interrupted study has whole pairs

@@ -19,7 +19,6 @@ from zoo.commands import options, seeds
 from zoo.compare import seed_tables
 from zoo.data import durable, extras
 from zoo.data.errors import UserError, printable
-from zoo.models import load_spec
 from zoo.run.folder import exclusive
 from zoo.run.request import Request
 from zoo.table import csv_text, latex, table
@@ -88,7 +87,7 @@ def main(argv: list[str]) -> int:
     requests = {setting: request_of(arguments, setting) for setting in grid(choices)}
     first = next(iter(requests.values()))
     out = arguments.out or os.path.join("runs", f"sweep-{first.recipe}")
-    metric = load_task(load_spec(first.resolved["model.name"].value).TASK).PRIMARY
+    metric = load_task(first.config.task.task).PRIMARY
     count = arguments.trials or len(requests)
     print(f"{count} settings x {arguments.seeds} seeds: {count * arguments.seeds} runs in {out}")
     if arguments.dry_run:

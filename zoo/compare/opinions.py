@@ -126,7 +126,7 @@ def _reference(
 ) -> tuple[Any, Any, list[np.ndarray], np.ndarray | None, margin.Averages]:
     """Return sum of the losses of a micro-batch, its count, the gradients by outputs and class matrix, and averages."""
     loss, labels = job.loss, batch["label"]
-    if loss.task == "classify":
+    if loss.task in ("classify", "multilabel"):
         total, gradient = losses.classify(outputs[0], batch.get(SOFT_LABEL, labels), loss)
         return total, len(labels), [gradient], None, None
     if loss.task == "segment":
@@ -244,7 +244,7 @@ def of_metric(task: Any, settings: Any, group: Group) -> list[str]:
 
 def of_output(task: Any, settings: Any) -> list[str]:
     """Compare predictions of a model that looks at single pixels, with mirror images and windows."""
-    if settings.task == "classify":
+    if settings.task in ("classify", "multilabel"):
         return []
     pixels = np.random.default_rng(0).integers(0, 256, (2, 11, 14, 3)).astype(np.float64)
     if settings.task == "face":
@@ -329,6 +329,15 @@ def _classify(settings: Any, rng: np.random.Generator) -> _Random:
     return _Random(dataset, logits, {"label": labels}, lambda outputs: metrics.classify(outputs, labels, classes))
 
 
+def _multilabel(settings: Any, rng: np.random.Generator) -> _Random:
+    rows, views, classes = 41, 2, 5
+    logits, labels = rng.integers(-6, 7, (rows, views, classes)) / 4, rng.integers(0, 2, (rows, classes))  # with ties
+    labels[:, 0], labels[rng.random(rows) < 0.1] = 0, -1  # a class that no sample has, and unreadable samples
+    dataset = _Rows(**vars(_dataset(views, classes=range(classes), rows=rows)))
+    batch = {"label": labels.astype(np.float32), "index": np.arange(rows)}
+    return _Random(dataset, logits, batch, lambda outputs: metrics.multilabel(outputs, labels, classes))
+
+
 def _segment(settings: Any, rng: np.random.Generator) -> _Random:
     rows, classes = 13, 6
     labels = rng.integers(0, classes - 2, (rows, 9, 11)).astype(np.uint8)  # two classes have no label
@@ -339,18 +348,18 @@ def _segment(settings: Any, rng: np.random.Generator) -> _Random:
     return _Random(dataset, outputs, {"label": labels}, lambda outputs: metrics.segment(outputs[:, 0], labels, classes))
 
 
-class _Pairs(SimpleNamespace):
+class _Rows(SimpleNamespace):
     def __len__(self) -> int:
-        return sum(count for _, _, count in self.sets)
+        return int(self.rows)
 
 
 def _face(settings: Any, rng: np.random.Generator) -> _Random:
-    dataset = _Pairs(**vars(_dataset(2, sets=(("first", 0, 23), ("second", 23, 30)))))
+    dataset = _Rows(**vars(_dataset(2, sets=(("first", 0, 23), ("second", 23, 30)), rows=53)))
     labels = rng.integers(0, 2, len(dataset))
     first, noise = (rng.standard_normal((len(dataset), 2, 4)) for _ in range(2))
     outputs = np.stack([first, np.where(labels[:, None, None] > 0, first, 0) + noise], 1)
-    batch = {"label": labels, "pair": np.arange(len(dataset))}
+    batch = {"label": labels, "index": np.arange(len(dataset))}
     return _Random(dataset, outputs, batch, lambda outputs: metrics.face(outputs, labels, dataset.sets, settings.far))
 
 
-METRICS = {"classify": _classify, "segment": _segment, "face": _face}
+METRICS = {"classify": _classify, "multilabel": _multilabel, "segment": _segment, "face": _face}

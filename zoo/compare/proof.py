@@ -86,7 +86,8 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     accumulate = job.plan.accumulate
     # After passes that are recorded, MindSpore compiles its graphs anew: they come first and last.
     output = _add_passes(result, job, trainer, device_batches[0], "")
-    if job.plan.accumulate == job.group.size == 1 and not result.settings["sharded"]:
+    is_plain = job.plan.accumulate == job.group.size == 1 and not result.settings["sharded"]
+    if is_plain and job.loss.task != "multilabel":
         result.settings["loss_terms"] = causes.loss_terms(output, batches[0]["label"])
     initial = with_averages(first, job.plan)
     result.settings["without_gradient"] = _without_gradient(trainer, initial, device_batches, lr)

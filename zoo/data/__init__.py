@@ -22,6 +22,7 @@ MODULES = {
     "imagenet": "zoo.data.datasets.imagenet",
     "kinetics": "zoo.data.datasets.kinetics",
     "motion": "zoo.data.demo.motion",
+    "multilabel": "zoo.data.datasets.multilabel",
     "portraits": "zoo.data.demo.portraits",
     "shapes": "zoo.data.demo.shapes",
     "streets": "zoo.data.demo.streets",

@@ -34,7 +34,6 @@ class Field:
 
 
 LABEL = Field("label", (), "int64", missing=-1)  # a class; -1 is none of them, so an unreadable sample counts as wrong
-PAIR = Field("pair", (), "int64", missing=-1)  # index of a verification pair in its split
 SOFT_LABEL = "soft_label"
 
 

@@ -1,13 +1,13 @@
 """One split of a data set: the interface between data sets and what reads them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from zoo.data import fields, mixing
-from zoo.data.batch import Field
+from zoo.data.batch import LABEL, Field
 from zoo.data.errors import UserError
 from zoo.data.fields import Count, Doc, FilePath, NotNegative, Positive, Probability, Range
 from zoo.data.transforms.geometry import Geometry
@@ -112,7 +112,7 @@ class Relabeled:
     """A validation split whose labels are those that a model was trained with.
 
     Args:
-        split: of images or clips, or of scenes with a label for every pixel.
+        split: of images or clips, of which one may have several classes, or of scenes with a label for every pixel.
         classes: names of the model's outputs, all of the split's among them.
     """
 
@@ -120,6 +120,10 @@ class Relabeled:
         self.split, self.classes = split, classes
         self.table = np.arange(max(len(split.classes), 256), dtype=np.int64)  # ignored pixels stay
         self.table[: len(split.classes)] = [classes.index(name) for name in split.classes]
+        self.fields = tuple(
+            replace(field, shape=(len(classes),)) if field.name == LABEL.name and len(field.shape) == 1 else field
+            for field in split.fields
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked for by pickle, before there is a split
@@ -136,7 +140,12 @@ class Relabeled:
         return self._relabel(self.split.plan(index, rng))
 
     def _relabel(self, sample: Any) -> Any:
-        return {**sample, "label": self.table[sample["label"]].astype(sample["label"].dtype)}
+        label = sample["label"]
+        if label.ndim == 1:
+            moved = np.zeros(len(self.classes), label.dtype)
+            moved[self.table[: len(label)]] = label
+            return {**sample, "label": moved}
+        return {**sample, "label": self.table[label].astype(label.dtype)}
 
 
 class TrainingSubset:

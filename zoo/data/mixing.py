@@ -100,8 +100,11 @@ def mix(pixels: np.ndarray, other: np.ndarray, drawn: Mix) -> np.ndarray:
     return np.rint(blend).astype(np.uint8)
 
 
-def mix_labels(label: int, other: int, weight: float, classes: int) -> np.ndarray:
-    """Return the distribution of two labels: float32 (classes,)."""
+def mix_labels(label: Any, other: Any, weight: float, classes: int) -> np.ndarray:
+    """Return the distribution of two labels, or the weighted mean of two targets (classes,): float32 (classes,)."""
+    if np.ndim(label):
+        mixed: np.ndarray = np.float32(weight) * label + np.float32(1 - weight) * other
+        return mixed
     values = np.zeros(classes, np.float32)
     values[label] += weight
     values[other] += 1 - weight
@@ -122,6 +125,6 @@ def mix_samples(
         name = next(iter(sample))  # the model's input
         pixels = sample[name]
         drawn = draw(settings, pixels.shape[-2], pixels.shape[-3], rng)
-        label = mix_labels(int(sample["label"]), int(other["label"]), drawn.weight, classes)
+        label = mix_labels(sample["label"], other["label"], drawn.weight, classes)
         mixed.append({**sample, name: mix(pixels, other[name], drawn), SOFT_LABEL: label})
     return mixed

@@ -101,11 +101,12 @@ class EvaluationBatches:
         start = (number * self.world_size + self.rank) * self.batch_size
         indices = range(start, min(start + self.batch_size, len(self.dataset)))
         samples, unreadable = evaluation_samples(self.dataset, self.seed, indices, self.loader)
+        positions = np.minimum(np.arange(start, start + self.batch_size), len(self.dataset) - 1)  # of padding the last
         if samples:
-            return _collate(samples, self.batch_size), unreadable
+            return {**_collate(samples, self.batch_size), "index": positions}, unreadable
         padding = _collate([_missing_sample(self.dataset)], self.batch_size)
         padding["valid"][:] = 0  # this rank has no sample left, but must take part in the step
-        return padding, unreadable
+        return {**padding, "index": positions}, unreadable
 
 
 class TimedBatch(NamedTuple):

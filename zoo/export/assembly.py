@@ -31,7 +31,7 @@ SMALLEST_NORM = 1e-12  # an embedding of zeros stays zero
 
 def output_kind(source: Trained, with_preprocessing: bool) -> str:
     """Return what the graph gives; see zoo.weights.onnx_file.Output."""
-    return KINDS[source.spec.TASK][with_preprocessing]
+    return KINDS[source.cfg.task.task][with_preprocessing]
 
 
 def build(
@@ -83,6 +83,8 @@ def finish(graph: Any, y: str, kind: str) -> str:
     """Add what a program does with the model's output."""
     if kind == "probabilities":
         return graph.softmax(y, 1)
+    if kind == "class_probabilities":
+        return graph.node("Sigmoid", y)
     if kind == "class_map":
         return graph.cast(graph.node("ArgMax", y, axis=1, keepdims=0), np.uint8)
     if kind == "unit_embedding":
@@ -103,12 +105,13 @@ def describe(source: Trained, shape: Sequence[int], with_preprocessing: bool, **
     recorded = read_recipe(source.path)[1]
     of_the_run: loader.Entries = {key: recorded[key] for key in ("framework", "device") if key in recorded}
     recipe = loader.render({**source.resolved, **of_the_run})
+    limits = {"thresholds": source.thresholds} if source.cfg.task.task == "multilabel" else {}
     colors = masks.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []
     try:
         values: dict[str, Any] = dict(
-            record={"recipe": recipe, "classes": classes, "step": source.record["step"]},
+            record={"recipe": recipe, "classes": classes, "step": source.record["step"], **limits},
             model=source.model,
-            task=source.spec.TASK,
+            task=source.cfg.task.task,
             arch={key: plain(value) for key, value in asdict(source.arch).items()},
             classes=source.class_names,
             palette=tuple(map(tuple, colors)),

@@ -64,7 +64,7 @@ def require_kept(source: Trained, plain: Any, quantized: Any, metadata: OnnxMeta
     Raises:
         Finding: the metric is more than MAX_LOSS lower afterwards.
     """
-    name = tasks.load_task(source.spec.TASK).PRIMARY
+    name = tasks.load_task(source.cfg.task.task).PRIMARY
     before, after = (measure(source, model, metadata, splits) for model in (plain, quantized))
     line = f"{name} over {len(splits.val)} samples of the validation split: {before:.4f} in fp32, {after:.4f} in int8"
     if not after >= before - MAX_LOSS:
@@ -77,7 +77,7 @@ def require_kept(source: Trained, plain: Any, quantized: Any, metadata: OnnxMeta
 
 def measure(source: Trained, model: Any, metadata: OnnxMetadata, splits: Splits) -> float:
     """Return the main metric of a graph, as train.py --eval-only computes it for the file."""
-    cfg, task = source.cfg, tasks.load_task(source.spec.TASK)
+    cfg, task = source.cfg, tasks.load_task(source.cfg.task.task)
     whole = type(model)()
     whole.CopyFrom(model)
     assembly.attach(whole, metadata)

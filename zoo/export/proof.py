@@ -104,6 +104,8 @@ def finish(output: np.ndarray, kind: str) -> np.ndarray:
     if kind == "probabilities":
         powers = np.exp(output - output.max(1, keepdims=True))
         return powers / powers.sum(1, keepdims=True)
+    if kind == "class_probabilities":
+        return 1 / (1 + np.exp(-output))
     if kind == "unit_embedding":
         return output / np.linalg.norm(output, axis=1, keepdims=True)
     return output

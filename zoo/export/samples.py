@@ -35,7 +35,7 @@ def protocol(source: Trained, splits: Splits | None) -> str:
     if splits is None:
         return ""
     part = splits.val.protocol
-    return f"{part.name}/{tasks.load_task(source.spec.TASK).protocol(part.views, source.cfg.task)}"
+    return f"{part.name}/{tasks.load_task(source.cfg.task.task).protocol(part.views, source.cfg.task)}"
 
 
 def of_split(source: Trained, split: Any, count: int = COUNT) -> list[np.ndarray]:

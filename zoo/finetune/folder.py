@@ -11,12 +11,18 @@ import numpy as np
 from zoo.data import audit, sources
 from zoo.data.datasets import cityscapes, common
 from zoo.data.errors import BadSample, UserError, similar_path
-from zoo.data.formats import exports, images, label_tables, layouts, splits
+from zoo.data.formats import exports, images, label_sets, label_tables, layouts, splits
 from zoo.data.formats.lists import ANIMATIONS, MAX_EXTENSIONS, VIDEO_EXTENSIONS, class_folders, read_lines, walk
 from zoo.data.formats.split_words import split_of
 from zoo.data.packs import manifest
 
-DATASETS = {"classify": "imagenet", "clips": "kinetics", "segment": "cityscapes", "faces": "faces"}  # by task
+DATASETS = {  # by task
+    "classify": "imagenet",
+    "multilabel": "multilabel",
+    "clips": "kinetics",
+    "segment": "cityscapes",
+    "faces": "faces",
+}
 PREPARED = {"image": "classify", "video": "clips", "pair": "segment", "face": "faces"}  # by media
 CITYSCAPES = ("leftImg8bit", "gtFine")
 FACES = ("train.rec", "label.txt", "faces.csv", "pairs.txt")  # files that only faces have
@@ -51,7 +57,7 @@ def examine(root: str, task: str | None = None) -> Found:
         raise UserError(f"{root}: there is no such folder{similar_path(root)}")
     named, layout = (task, f"read as --task {task}") if task else _task_of(root)
     settings: dict[str, Any] = {"name": DATASETS[named], "root": sources.absolute(root)}
-    if named == "classify":
+    if named in ("classify", "multilabel"):
         listed = _tables(root).items()  # by whole paths: a name may be that of a file in the current folder
         settings |= {f"{split}_list": os.path.join(settings["root"], name) for split, name in listed}
     if named == "faces":
@@ -113,7 +119,9 @@ def _tables(root: str) -> dict[str, str]:
 
 def _task_of_classes(root: str) -> tuple[str, str]:
     if tables := _tables(root):
-        return "classify", f"images listed in {' and '.join(tables.values())}"
+        layout = f"images listed in {' and '.join(tables.values())}"
+        several = any(label_sets.has_several(os.path.join(root, name)) for name in tables.values())
+        return ("multilabel", f"{layout}, with any number of classes") if several else ("classify", layout)
     name = splits.class_split(root, "train") or ""
     root = root.rstrip("/")
     parent, classes = os.path.join(root, name) if name else root, class_folders(root, name)

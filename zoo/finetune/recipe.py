@@ -21,6 +21,7 @@ from zoo.finetune.folder import Found
 from zoo.run import hub, recorded_recipe
 from zoo.run.job import join
 from zoo.run.request import FIND, Request
+from zoo.tasks import VARIANTS
 from zoo.trainer import load_backend
 from zoo.weights import imagenet, recorded
 from zoo.weights.download import NotDownloaded
@@ -109,24 +110,26 @@ def plan(found: Found, overrides: Entries, path: str | None) -> Plan:
         overrides: values that the user has set.
         path: of weights to start from; None for those of ImageNet, where they are to be had.
     """
+    task = VARIANTS.get(found.task, found.task)
     path = path or (overrides["weights"].value if "weights" in overrides else None)
     own = {f"data.{key}": Entry(value, found.layout) for key, value in found.settings.items()}
     own["data.val_fraction"] = Entry(folder.HELD_OUT, "where there is no validation split")
-    base = loader.read(str(loader.SHIPPED_RECIPES / f"{BASES[found.task]}.yaml"))
+    base = loader.read(str(loader.SHIPPED_RECIPES / f"{BASES[task]}.yaml"))
     entries = {key: Entry(entry.value, os.path.basename(str(entry.origin))) for key, entry in base.items()}
     length = {"train.steps": None, "train.epochs": None if "train.steps" in overrides else 1}
-    own |= {key: Entry(value, "zoo finetune", outdated=True) for key, value in {**SETTLED, **length}.items()}
+    settled = {**SETTLED, **length, **({"task.label_smoothing": 0.0} if found.task == "multilabel" else {})}
+    own |= {key: Entry(value, "zoo finetune", outdated=True) for key, value in settled.items()}
     entries = loader.merge(entries, own)
-    fixed = {**_of_weights(found.task, path, entries), **overrides}
+    fixed = {**_of_weights(task, path, entries), **overrides}
     cfg, resolved = loader.build(loader.merge(entries, fixed), FIND)
     train_set, _ = data.find(resolved["data.name"].value).load(cfg.data)
-    accelerator, memory = _device(Request(cfg, resolved, BASES[found.task], None, [], []))
+    accelerator, memory = _device(Request(cfg, resolved, BASES[task], None, [], []))
     start, depth, notes = "given", None, [f"the run starts from {path}"]
     if path is None:
         start, depth, notes = _published(cfg, fixed, bool(accelerator))
-    paths = [train_set.path(index) for index in range(len(train_set))] if found.task in ("classify", "segment") else []
+    paths = [train_set.path(index) for index in range(len(train_set))] if task in ("classify", "segment") else []
     size = folder.median_size(paths)
-    conditions = Conditions(found.task, len(train_set), train_set.classes, size, accelerator, memory, start, depth)
+    conditions = Conditions(task, len(train_set), train_set.classes, size, accelerator, memory, start, depth)
     chosen = choose(conditions, {key: entry.value for key, entry in fixed.items()}, resolved)
     _, resolved = loader.build(loader.merge(loader.merge(entries, chosen), fixed), FIND)
     text = loader.render({key: entry for key, entry in resolved.items() if entry.origin != loader.DEFAULT})

@@ -31,6 +31,7 @@ LOSSES = {  # by task and name: the module, which is imported by the runs that u
         "combined": "zoo.losses.face.combined",
         "cosface": "zoo.losses.face.cosface",
     },
+    "multilabel": {"binary_cross_entropy": "zoo.losses.multilabel.binary_cross_entropy"},
     "segment": {
         "cross_entropy": "zoo.losses.segment.cross_entropy",
         "dice": "zoo.losses.segment.dice",

@@ -1,19 +1,21 @@
 """Classes of images and clips, with the probabilities that an evaluation computes."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.data import order
-from zoo.data.datasets import imagenet, kinetics
+from zoo.data.datasets import imagenet, kinetics, multilabel
 from zoo.data.errors import BadSample
+from zoo.data.formats.label_sets import LabeledSet
 from zoo.data.formats.lists import LabeledPath
 from zoo.predict import explain
 from zoo.predict.results import DEFAULT_TOP, Request, Row, Sample, Source, TrainedModel, count_frames
 from zoo.predict.urls import local_path
 
+THRESHOLD = 0.5  # of the probability, without one that an evaluation has chosen
 Split = imagenet.ImageSplit | kinetics.ClipSplit
 MakeSplit = Callable[[Any, tuple[str, ...], str | None], Split]
 
@@ -30,10 +32,29 @@ class Classification(NamedTuple):
     probabilities: np.ndarray
 
 
+class Labels(NamedTuple):
+    """The classes of an image that may have any number of them.
+
+    Attributes:
+        labels: names of all classes, the most probable first.
+        probabilities: of each of these, float64.
+        present: names of those above their thresholds, likewise.
+    """
+
+    labels: tuple[str, ...]
+    probabilities: np.ndarray
+    present: tuple[str, ...]
+
+
 def image_split(settings: Any, class_names: tuple[str, ...], path: str | None) -> imagenet.ImageSplit:
     # An absolute path stays the same whatever root it is joined to.
     samples = [] if path is None else [LabeledPath(os.path.abspath(path), 0)]
     return imagenet.ImageSplit(settings, samples, class_names, False)
+
+
+def tagged_split(settings: Any, class_names: tuple[str, ...], path: str | None) -> multilabel.MultiLabelSplit:
+    samples = [] if path is None else [LabeledSet(os.path.abspath(path), ())]
+    return multilabel.MultiLabelSplit(settings, samples, class_names, False)
 
 
 def clip_split(settings: Any, class_names: tuple[str, ...], path: str | None) -> kinetics.ClipSplit:
@@ -75,18 +96,68 @@ def describe(
     """Return the line and the row of a file, and write its class activation map. Raises BadSample."""
     found = classify(model, source, sample, logits)
     top = list(zip(found.labels, map(float, found.probabilities)))[: request.top or DEFAULT_TOP]
-    row: Row = {"predictions": [{"label": name, "probability": share} for name, share in top]}
-    if request.explain is not None:
-        mean = logits.astype(np.float64).mean(0)
-        label = model.class_names.index(request.explain) if request.explain else int(mean.argmax())
-        row["written"] = {"explanation": f"{output}_explanation.png"}
-        explain.write_activations(model, sample, label, float(softmax(mean)[label]), row["written"]["explanation"])
-    return ", ".join(f"{name} {share:.3f}" for name, share in top), row
+    row: Row = {"predictions": _rows(top)}
+    row |= _explained(model, sample, dict(zip(found.labels, found.probabilities)), request, output)
+    return _line(top), row
+
+
+def find_labels(model: TrainedModel, _source: Source, _sample: Sample, logits: np.ndarray) -> Labels:
+    """Return the classes of an image by its logits (V, K), as the metric computes them. Raises BadSample."""
+    in_order = sigmoid(logits.astype(np.float64).mean(0))
+    order, limits = np.argsort(-in_order, kind="stable"), model.thresholds
+    names = tuple(model.class_names[label] for label in order)
+    present = (in_order[label] > limits.get(name, THRESHOLD) for name, label in zip(names, order))
+    return Labels(names, in_order[order], tuple(name for name, is_there in zip(names, present) if is_there))
+
+
+def describe_labels(
+    model: TrainedModel, source: str, sample: Sample, logits: np.ndarray, request: Request, output: str
+) -> tuple[str, Row]:
+    """Return the line and the row of a file: its classes or, with a number of them, that many of the most probable."""
+    found = find_labels(model, source, sample, logits)
+    shares = dict(zip(found.labels, map(float, found.probabilities)))
+    top = [*shares.items()][: request.top] if request.top else [(name, shares[name]) for name in found.present]
+    row: Row = {
+        "labels": list(found.present),
+        "predictions": _rows(top),
+        **_explained(model, sample, shares, request, output),
+    }
+    best = found.labels[0]
+    return _line(top) or f"none of the classes; the most probable: {best} {shares[best]:.3f}", row
+
+
+def _rows(top: Iterable[tuple[str, float]]) -> list[Row]:
+    return [{"label": name, "probability": share} for name, share in top]
+
+
+def _line(top: Iterable[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {share:.3f}" for name, share in top)
+
+
+def _explained(
+    model: TrainedModel, sample: Sample, shares: Mapping[str, float], request: Request, output: str
+) -> dict[str, Row]:
+    """Write the activation map that a user asks for, of the most probable class or another. shares: by class."""
+    if request.explain is None:
+        return {}
+    name, path = request.explain or max(shares, key=lambda name: shares[name]), f"{output}_explanation.png"
+    explain.write_activations(model, sample, model.class_names.index(name), float(shares[name]), path)
+    return {"written": {"explanation": path}}
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Compute probabilities (K,) from logits (K,). Raises BadSample."""
-    if not np.isfinite(logits).all():
-        raise BadSample("the model's logits are not finite; the weights may be those of a run that diverged")
+    _require_finite(logits)
     exponentials = np.exp(logits - logits.max())
     return exponentials / exponentials.sum()
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Compute the probability of each class (K,) from logits (K,). Raises BadSample."""
+    _require_finite(logits)
+    return np.exp(-np.logaddexp(0, -logits))
+
+
+def _require_finite(logits: np.ndarray) -> None:
+    if not np.isfinite(logits).all():
+        raise BadSample("the model's logits are not finite; the weights may be those of a run that diverged")

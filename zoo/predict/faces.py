@@ -12,7 +12,6 @@ from zoo.data.formats import face_files
 from zoo.predict.results import DEFAULT_TOP, Request, Row, Sample, Source, TrainedModel
 from zoo.predict.urls import local_path
 from zoo.tasks import face
-from zoo.weights import recorded
 
 EMBEDDINGS_FILE = "embeddings.npz"
 
@@ -77,12 +76,6 @@ def describe(
     return line, row
 
 
-def thresholds(model: TrainedModel) -> dict[str, float]:
-    """Return the squared distances at which an evaluation of the checkpoint divided the pairs of its sets best."""
-    found = recorded.evaluation(str(model.metadata["weights"]))
-    return (found.get("ema", {}) if model.metadata["averaged"] else found).get("thresholds", {})
-
-
 def finish(model: TrainedModel, rows: Sequence[Row], out: str) -> list[str]:
     """Write the embeddings of all files to EMBEDDINGS_FILE; return lines on the similarity of two and the threshold."""
     rows = [row for row in rows if "embedding" in row]
@@ -92,7 +85,7 @@ def finish(model: TrainedModel, rows: Sequence[Row], out: str) -> list[str]:
     path = os.path.join(out, EMBEDDINGS_FILE)
     with open(path, "wb", opener=durable.fresh) as file:
         np.savez(file, files=[row["file"] for row in rows], embeddings=units.astype(np.float32))
-    limits = [face.threshold_text(name, value) for name, value in thresholds(model).items()]
+    limits = [face.threshold_text(name, value) for name, value in model.thresholds.items()]
     limits = [f"threshold: {limit}" for limit in limits]
     if len(rows) != 2:
         return limits

@@ -157,7 +157,7 @@ def _whole_rows(file: BinaryIO) -> list[Row]:
 
 
 def write_table(folder: str, rows: Sequence[Row]) -> None:
-    """Write the most probable class of each file, of a scene the largest, as CSV."""
+    """Write the most probable class of each file, all classes that it has, or the largest of a scene, as CSV."""
     path = os.path.join(folder, TABLE)
     with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="", opener=durable.fresh) as file:
         csv_files.write(file, [("file", "label", "probability", "error"), *map(_table_row, rows)])
@@ -166,4 +166,5 @@ def write_table(folder: str, rows: Sequence[Row]) -> None:
 def _table_row(row: Row) -> tuple[Any, ...]:
     ordered = row.get("predictions") or row.get("shares") or [dict.fromkeys(("label", "share"), "")]
     label, share = ordered[0].values()
+    label = "|".join(row["labels"]) if "labels" in row else label
     return row["file"], label, share, row.get("error", "")

@@ -55,6 +55,11 @@ IMAGE_CLASSIFIER = Predictor(
     classify.classify,
     classify.describe,
 )
+LABELLER = IMAGE_CLASSIFIER._replace(
+    read=partial(classify.read, classify.tagged_split),
+    result=classify.find_labels,
+    describe=classify.describe_labels,
+)
 CLIP_CLASSIFIER = Predictor(
     VIDEO_EXTENSIONS + ANIMATIONS,
     lambda settings: kinetics.ClipSplit(settings, [], (), True).fields,
@@ -93,6 +98,7 @@ PREDICTORS = {  # task -> data set -> predictor
         "kinetics": CLIP_CLASSIFIER,
         "motion": CLIP_CLASSIFIER,
     },
+    "multilabel": {"multilabel": LABELLER},
     "segment": {"cityscapes": SEGMENTER, "streets": SEGMENTER},
     "face": {"faces": FACE_EMBEDDER, "portraits": FACE_EMBEDDER, "synthetic": SYNTHETIC_FACE_EMBEDDER},
 }

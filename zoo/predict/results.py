@@ -29,6 +29,8 @@ class TrainedModel(NamedTuple):
         class_names: of the model's outputs, in order; empty for faces.
         metadata: what origin.json records about the model.
         head: weight and bias of the classifier by canonical name; empty for faces and exported models.
+        thresholds: chosen by an evaluation: of faces the squared distance by set of pairs, of images with several
+            classes the probability by class.
     """
 
     cfg: Config
@@ -36,6 +38,7 @@ class TrainedModel(NamedTuple):
     class_names: tuple[str, ...]
     metadata: dict[str, Any]
     head: Mapping[str, np.ndarray] = MappingProxyType({})
+    thresholds: Mapping[str, float] = MappingProxyType({})
 
 
 class Sample(NamedTuple):

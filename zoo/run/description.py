@@ -56,7 +56,7 @@ def begin(job: Job, request: Request, loader_plan: LoaderPlan, weights: str) -> 
         "recipe": request.recipe,
         "model": job.model,
         "arch": json.loads(json.dumps(asdict(job.arch))),
-        "task": job.spec.TASK,
+        "task": cfg.task.task,
         "metric": job.task.PRIMARY,
         "data": request.resolved["data.name"].value,
         "protocol": protocol(job, cfg),

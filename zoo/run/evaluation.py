@@ -148,7 +148,7 @@ def evaluate(
             group.set_status("evaluating")
             (device_batch, batch), unreadable = loaded
             label_shape = batch["label"].shape[1:]
-            size = (label_shape[0], label_shape[1]) if label_shape else None  # of a label per pixel
+            size = (label_shape[0], label_shape[1]) if len(label_shape) == 2 else None  # of a label per pixel
             metric.update(trainer.predict(device_batch, size), batch)
             if averaged:
                 averaged.update(trainer.predict(device_batch, size, averaged=True), batch)

@@ -83,7 +83,7 @@ def build(
         dropout_masks=(),
         param_group=lambda name: ParamGroup(0.0, 0.0),  # nothing is trained
         mode=Mode(file.metadata.precision, None, False, False),
-        output=tasks.load_task(load_spec(model).TASK).output(cfg.task),
+        output=tasks.load_task(cfg.task.task).output(cfg.task),
         seed=cfg.seed,
         eval_mixed=True,  # in the precision of the export
     )

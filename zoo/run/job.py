@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from zoo import tasks
 from zoo.config.schema import Config, GroupRule, Optim
 from zoo.data import order
-from zoo.data.batch import PAIR, DropoutMask, Field, collate
+from zoo.data.batch import DropoutMask, Field, collate
 from zoo.data.errors import UserError
 from zoo.distributed import environment
 from zoo.distributed import group as groups
@@ -68,7 +68,7 @@ class Job(NamedTuple):
 
     @property
     def task(self) -> Task:
-        return tasks.load_task(self.spec.TASK)
+        return tasks.load_task(self.loss.task)
 
     @property
     def dropout_masks(self) -> tuple[DropoutMask, ...]:
@@ -130,7 +130,7 @@ def assemble(
     model, dataset = request.resolved["model.name"].value, request.resolved["data.name"].value
     spec = load_spec(model)
     fields, classes = loaded.train_set.fields, len(loaded.train_set.classes)
-    _check_task(spec, model, dataset, loaded.train_set, loaded.val_set)
+    _check_task(cfg.task.task, model, dataset, loaded.train_set, loaded.val_set)
     arch = resolve_arch(spec, cfg.model, fields, classes)
     loss, weighting = resolve_class_weights(cfg.task, loaded.train_set, arch.num_classes)
     _check_batch_norm(cfg, spec, arch, model, batch_plan.batch, group.size)
@@ -149,14 +149,12 @@ def assemble(
     return Job(framework, model, spec, arch, loaded, loss, batch_plan, clock, lr, notes, plan, group, world, trainer)
 
 
-def _check_task(spec: Spec, model: str, name: str, train_set: Any, val_set: Any) -> None:
+def _check_task(wanted: str, model: str, name: str, train_set: Any, val_set: Any) -> None:
     labels = {field.name: field.shape for field in train_set.fields}["label"]
-    task = "segment" if labels else "classify"
-    if any(field.name == PAIR.name for field in val_set.fields):
-        task = "face"
-    if spec.TASK in tasks.OWN and task != spec.TASK:
+    task = "face" if hasattr(val_set, "sets") else ("classify", "multilabel", "segment")[len(labels)]
+    if wanted in tasks.OWN and task != wanted:
         raise UserError(
-            f"data.name: {name} has samples for the task {task}, but {model} is a model for the task {spec.TASK}; "
+            f"data.name: {name} has samples for the task {task}, but {model} is a model for the task {wanted}; "
             "choose another data set" + (", or data.kind" if name == "synthetic" else "")
         )
 
@@ -222,7 +220,7 @@ def build_trainer(
         output: specification of what `predict` returns; None for that of the task.
     """
     spec = load_spec(model)
-    task, dropout_masks = tasks.load_task(spec.TASK), spec.dropout_masks(arch)
+    task, dropout_masks = tasks.load_task(cfg.task.task), spec.dropout_masks(arch)
     resolved = world.resolve_mode(mode)
     benchmark = cfg.train.cudnn_benchmark
     fast = (resolved.is_mixed or cfg.train.tf32) and not cfg.train.deterministic

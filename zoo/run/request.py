@@ -11,9 +11,10 @@ from zoo.config.schema import Config
 from zoo.models import load_spec
 
 
-def _task_settings(model: str, loss: str = "") -> type[Any]:
-    """Return the class of section `task:` of a model with a loss, the usual one if none is given."""
-    task = load_spec(model).TASK
+def _task_settings(model: str, dataset: str = "", loss: str = "") -> type[Any]:
+    """Return the class of section `task:` of a model and a data set with a loss, the usual one if none is given."""
+    task, wanted = load_spec(model).TASK, getattr(data.find(dataset).Settings, "task", "") if dataset else ""
+    task = wanted if tasks.VARIANTS.get(wanted) == task else task
     return losses.load_loss(task, loss) if loss else tasks.load_task(task).Settings
 
 
@@ -23,7 +24,7 @@ NEWEST = "newest"  # `resume` without a folder
 FIND: dict[str, loader.Lookup] = {
     "model": (("model.name",), lambda name: load_spec(name).Arch),
     "data": (("data.name",), lambda name: data.find(name).Settings),
-    "task": (("model.name", "task.loss"), _task_settings, losses.owner),
+    "task": (("model.name", "data.name", "task.loss"), _task_settings, losses.owner),
     "optim": (("optim.name",), optim.load_settings, optim.owner),
 }
 

@@ -63,6 +63,13 @@ class Trained:
     def is_averaged(self) -> bool:
         return has_averages(self.path) and not self.raw
 
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Those of TrainedModel, of the evaluation of a checkpoint or from an exported file."""
+        found = recorded.evaluation(self.path)
+        own = (found.get("ema", {}) if self.is_averaged else found).get("thresholds", {})
+        return own or self.record.get("thresholds", {})
+
     @cached_property
     def tensors(self) -> dict[str, np.ndarray]:
         """The weights and running statistics of a checkpoint by canonical name.
@@ -96,7 +103,7 @@ class Trained:
             # A mode of torch.compile concerns training, and may need a GPU.
             mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile and True)
             cfg = replace(cfg, train=replace(cfg.train, ema=None))  # one model, and not two
-            output = load_task(self.spec.TASK).output(cfg.task)
+            output = load_task(cfg.task.task).output(cfg.task)
             if scores and self.spec.TASK == "segment":
                 output = replace(output, probabilities=True)
             _, inference = build_trainer(cfg, self.model, self.arch, self.fields, world, mode, output=output)
@@ -104,8 +111,8 @@ class Trained:
             head = {name: array for name, array in self.tensors.items() if self.spec.is_head(name)}
             facts = {"framework": cfg.framework, "device": world.device}
         metadata = {"weights": self.path, "averaged": self.is_averaged, "step": self.record["step"]}
-        metadata |= {"model": self.model, "task": self.spec.TASK, **facts, "classes": self.class_names}
-        return TrainedModel(self.cfg, inference, self.class_names, metadata, head)
+        metadata |= {"model": self.model, "task": cfg.task.task, **facts, "classes": self.class_names}
+        return TrainedModel(self.cfg, inference, self.class_names, metadata, head, self.thresholds)
 
 
 def read(path: str, framework: str | None, device: str, overrides: Sequence[str], raw: bool = False) -> Trained:
@@ -127,7 +134,7 @@ def read(path: str, framework: str | None, device: str, overrides: Sequence[str]
         exported.check_settings(path, resolved)
     model, dataset, classes = resolved["model.name"].value, resolved["data.name"].value, record["classes"]
     spec = load_spec(model)
-    predictor = find_predictor(spec.TASK, dataset)
+    predictor = find_predictor(cfg.task.task, dataset)
     fields = predictor.fields(cfg.data)
     arch = resolve(spec, cfg.model, fields, len(classes))
     names = () if spec.SHARDED_PARAMETERS else record["names"] or readable(classes)

@@ -72,7 +72,7 @@ class Visualizer:
 
         job, recorder = self._job, self._recorder
         evaluation = Evaluation(job.val_set, self._config.seed, recorder.summed, recorder.predictions)
-        return {f"val_images/{name}": pixels for name, pixels in draw(job.spec.TASK, evaluation).items()}
+        return {f"val_images/{name}": pixels for name, pixels in draw(self._config.task.task, evaluation).items()}
 
 
 def _histograms(kind: str, tensors: Mapping[str, np.ndarray]) -> dict[str, Histogram]:

@@ -14,6 +14,7 @@ from zoo.data.batch import Batch
 
 FILES = sorted(Path(__file__).parent.glob("[!_]*.py"))
 OWN = {path.stem: f"{__name__}.{path.stem}" for path in FILES}
+VARIANTS = {"multilabel": "classify"}  # tasks of certain data sets -> the task of the models for them
 Forward = Callable[[Any], Any]
 Size = tuple[int, int]
 
@@ -33,7 +34,8 @@ class TaskMetric(Protocol):
 
         Args:
             outputs: the result of Trainer.predict for the batch, in the form that the task's `output` specifies.
-            batch: the host batch; rows whose `valid` is 0 are padding and do not count.
+            batch: the host batch, with `index` (rows,), the number of each sample in its split; rows whose `valid` is 0
+                are padding and do not count.
         """
 
     def result(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:

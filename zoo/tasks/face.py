@@ -90,8 +90,8 @@ class Metric:
 
         Args:
             outputs: embeddings (pairs * 2, 1 or 2, d), the two images of a pair one after the other.
-            batch: with `label` (pairs,), 1 same person, 0 different persons, -1 unreadable; `pair` (pairs,), the index
-                of the pair in the split; `valid` (pairs,).
+            batch: with `label` (pairs,), 1 same person, 0 different persons, -1 unreadable; `index` (pairs,), that of
+                the pair in the split; `valid` (pairs,).
         """
         readable = (batch["valid"] > 0) & (batch["label"] >= 0)
         pairs = outputs.astype(np.float64).reshape(len(readable), 2, *outputs.shape[1:])[readable]
@@ -105,7 +105,7 @@ class Metric:
             "seen": 1,
         }
         for name, values in values_of.items():
-            self.state[name][batch["pair"][readable]] = values
+            self.state[name][batch["index"][readable]] = values
         self.state["samples"] += np.sum(batch["valid"] > 0)
 
     def result(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:

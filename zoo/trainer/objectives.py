@@ -21,7 +21,7 @@ class Stateless:
 
 
 class Classification(Stateless):
-    """Loss of logits (N, K) and `label` (N,), or `soft_label` (N, K) where the batch has that field."""
+    """Loss of logits (N, K) and `label` (N,) or (N, K), or `soft_label` (N, K) where the batch has that field."""
 
     equal_counts = True
 
@@ -63,7 +63,11 @@ class Segmentation(Stateless):
         return total
 
 
-OBJECTIVES: dict[str, type[Any]] = {"classify": Classification, "segment": Segmentation}  # by task; face has its own
+OBJECTIVES: dict[str, type[Any]] = {  # by task; face has its own
+    "classify": Classification,
+    "multilabel": Classification,
+    "segment": Segmentation,
+}
 
 
 def find_objective(task: str) -> Any:

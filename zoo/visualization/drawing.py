@@ -64,19 +64,29 @@ def class_tile(evaluation: Evaluation, prediction: Prediction, frames_shown: int
     sample, classes, name = evaluation.sample(index), evaluation.dataset.classes, evaluation.dataset.name(index)
     if sample is None:
         return _unreadable(name)
-    image, target = evaluation.image(sample), int(sample["label"])
+    image, target = evaluation.image(sample), np.asarray(sample["label"])
     step = -(-len(image) // frames_shown)
     frames = image[None] if image.ndim == 3 else image[step // 2 :: step]
     size = canvas.fit(frames.shape[1:3], IMAGE_SIDE if image.ndim == 3 else FRAME_SIDE)
     strip = canvas.row([canvas.resize(frame, size) for frame in frames])
     mean = logits.astype(np.float64).mean(0)
+    if target.ndim:
+        return Tile(strip, *_label_text(classes, mean[: len(target)] > 0, target > 0), name)
     with np.errstate(invalid="ignore"):  # logits that are not finite have the probability nan
         exponentials = np.exp(mean - mean.max())
         predicted, probability = int(mean.argmax()), exponentials.max() / exponentials.sum()
     text = f"{_name(classes, predicted)} {probability:.2f}"
     if predicted == target:
         return Tile(strip, text, True, name)
-    return Tile(strip, f"{text}, is {_name(classes, target)}", False, name)
+    return Tile(strip, f"{text}, is {_name(classes, int(target))}", False, name)
+
+
+def _label_text(classes: Sequence, predicted: np.ndarray, target: np.ndarray) -> tuple[str, bool]:
+    """Return the classes above a probability of 0.5, those missed, those that are wrong; and whether all are right."""
+    parts = {"": predicted & target, "missed: ": target & ~predicted, "wrong: ": predicted & ~target}
+    named = {title: ", ".join(_name(classes, k) for k in np.flatnonzero(has)) for title, has in parts.items()}
+    texts = [title + names for title, names in named.items() if names]
+    return "; ".join(texts) or "none", bool((predicted == target).all())
 
 
 def _unreadable(name: str) -> Tile:
@@ -175,6 +185,7 @@ def _pair_tile(evaluation: Evaluation, index: int, distance: float, is_right: bo
 
 TASKS: Mapping[str, Callable[[Evaluation], Mapping[str, np.ndarray]]] = {
     "classify": draw_classes,
+    "multilabel": draw_classes,
     "segment": draw_scenes,
     "face": draw_pairs,
 }

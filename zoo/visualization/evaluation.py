@@ -50,6 +50,14 @@ def loss_of_mistake(logits: np.ndarray, label: np.ndarray) -> float:
     return float(np.logaddexp.reduce(mean) - mean[label])
 
 
+def loss_of_labels(logits: np.ndarray, target: np.ndarray) -> float:
+    """Return the binary cross-entropy of the logits of a sample's views (V, K), 0 where all classes are right."""
+    mean = logits.astype(np.float64).mean(0)[: len(target)]
+    if (target < 0).any() or ((mean > 0) == (target > 0)).all():
+        return 0.0
+    return float((np.logaddexp(0, mean) - target * mean).mean())
+
+
 def wrong_pixels(predicted: np.ndarray, label: np.ndarray) -> float:
     """Return the share of the labelled pixels of a scene whose predicted class (1, H, W) is wrong."""
     labelled = label != IGNORE_INDEX

@@ -3,7 +3,7 @@
 import io
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,10 @@ from zoo.run import checkpoint, start
 from zoo.run.folder import RECIPE
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
-from zoo.tasks import face
+from zoo.tasks import face, multilabel
 from zoo.visualization import canvas, drawing
 from zoo.visualization.charts import Chart, chart
-from zoo.visualization.evaluation import Evaluation, Prediction, Recorder, loss_of_mistake, wrong_pixels
+from zoo.visualization.evaluation import Evaluation, Prediction, Recorder, loss_of_labels, loss_of_mistake, wrong_pixels
 from zoo.weights import recorded
 
 FILE = "report.html"
@@ -34,7 +34,7 @@ SHOWN = 12  # samples, and as many of the worst
 MAX_CELLS = 32  # classes of a confusion matrix with numbers; of more the most frequent confusions are listed
 CONFUSIONS = 30
 Values = dict[str, Any]  # that the template uses
-LOSSES = {"classify": loss_of_mistake, "segment": wrong_pixels}
+LOSSES = {"classify": loss_of_mistake, "multilabel": loss_of_labels, "segment": wrong_pixels}
 
 
 def write_page(run_folder: Path) -> Path:
@@ -113,6 +113,20 @@ def class_scores(confusion: np.ndarray, names: Sequence[str]) -> list[dict[str, 
     ]
 
 
+def label_scores(state: Mapping[str, np.ndarray], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return scores of each class that an image has, at the probability where F1 is best. state: of the metric."""
+    seen = state["seen"] > 0
+    rows = []
+    for label in np.flatnonzero(state["targets"][seen].any(0)).tolist():
+        scores, has = state["logits"][seen][:, label].astype(np.float64), state["targets"][seen][:, label] > 0
+        limit, f1 = multilabel.best_threshold(scores, has)
+        predicted = scores > limit
+        values = {"name": names[label], "ap": multilabel.average_precision(scores, has), "f1": f1}
+        values |= {"precision": float(has[predicted].mean()), "recall": float(predicted[has].mean())}
+        rows.append({**values, "threshold": float(1 / (1 + np.exp(-limit))), "count": int(has.sum())})
+    return rows
+
+
 def roc(distance: np.ndarray, same: np.ndarray) -> list[tuple[float, float]]:
     """Return false and true accept rates at every threshold of the distances (P,) of readable pairs."""
     order = np.argsort(distance, kind="stable")
@@ -127,7 +141,7 @@ def _evaluate(path: str) -> Values:
         redirect_stdout(io.StringIO()),
         start.start(resolve_recipe(Options(None, weights=path, eval_only=True))) as run,
     ):
-        job, task = run.job, run.job.spec.TASK
+        job, task = run.job, run.config.task.task
         metric, *averaged = (job.task.Metric(job.val_set, run.config.task) for _ in range(1 + bool(job.plan.ema)))
         counted = averaged[0] if averaged else metric  # which has chosen the best checkpoint
         recorder = Recorder(counted, len(job.val_set), 1, SHOWN, LOSSES.get(task))
@@ -145,7 +159,7 @@ def _evaluate(path: str) -> Values:
         shown = _faces(evaluation) if task == "face" else _classes(evaluation, recorder.worst, task == "segment")
         if "top1" in printed and (count := share_text(values["top1"], found["samples"])):
             printed["top1"] += f" ({count})"
-        for name, threshold in values.get("thresholds", {}).items():
+        for name, threshold in values["thresholds"].items() if task == "face" else ():
             printed[f"{name}: threshold"] = face.threshold_text(name, threshold)
         return {"metrics": printed, **shown}
 
@@ -156,6 +170,8 @@ def _classes(evaluation: Evaluation, worst: Sequence[Prediction], are_scenes: bo
     images = {title: [draw(evaluation, each) for each in predictions] for title, predictions in parts.items()}
     found: Values = {"images": images, "width": 420 if are_scenes else 150}
     names = [str(name) for name in evaluation.dataset.classes]
+    if "targets" in evaluation.state:
+        return {**found, "classes": label_scores(evaluation.state, names)}
     if "confusion" not in evaluation.state:
         return found
     matrix = evaluation.state["confusion"]

@@ -25,6 +25,7 @@ from zoo.weights.reading import Value, parse_message
 FORMAT, FORMAT_VERSION = "vision-zoo", "1"
 KINDS = {  # task -> output of a graph that takes normalized pixels, and of one with preprocessing
     "classify": ("logits", "probabilities"),
+    "multilabel": ("logits", "class_probabilities"),
     "segment": ("logits", "class_map"),
     "face": ("embedding", "unit_embedding"),
 }
@@ -137,7 +138,7 @@ class OnnxMetadata(Checked):
 
     record: dict
     model: str
-    task: Literal["classify", "segment", "face"]
+    task: Literal["classify", "multilabel", "segment", "face"]
     arch: dict
     protocol: str
     classes: tuple[str, ...]

@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,12 +11,25 @@ import numpy as np
 
 from tests.campaign.fuzzing import seeds
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import class_names, face_files, face_packs, frame_folders, images, lists, masks, video
+from zoo.data.formats import (
+    class_names,
+    face_files,
+    face_packs,
+    frame_folders,
+    images,
+    label_sets,
+    label_tables,
+    lists,
+    masks,
+    video,
+)
 from zoo.data.packs import inspection
 from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms.geometry import Geometry
 from zoo.logs import journal
 from zoo.weights import checkpoints, files, recorded
+
+TABLES = ("labels.csv", "labels.jsonl")
 
 
 class Reader(NamedTuple):
@@ -136,9 +150,16 @@ def read_lists(folder: Path) -> None:
         source = face_files.read_list(str(folder), str(folder / "faces.txt"))
         list(source.items())
 
+    def read_sets(name: str) -> None:
+        table = label_sets.read(str(folder / name), str(folder), [])
+        label_sets.number(name, label_sets.classes_of([table]), table)
+
     names = "classes.json" if (folder / "classes.json").exists() else "classes.txt"
     _try_all(
         (
+            *(partial(read_sets, name) for name in TABLES),
+            *(partial(label_tables.read, str(folder / name), str(folder)) for name in TABLES),
+            *(partial(label_sets.has_several, str(folder / name)) for name in TABLES),
             lambda: read_samples(True),
             lambda: read_samples(False),
             read_faces,

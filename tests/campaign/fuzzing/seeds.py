@@ -242,6 +242,7 @@ def lists() -> list[Files]:
     ]
     documents = [imagenet, ["a", "b", "c"], {"a": 0, "b": 1, "c": 2}, {"0": "a", "1": "b", "2": "c"}]
     classes = [*names, *(json.dumps(document).encode() for document in documents)]
+    tables = b"id,tags\nname_0001,a|b\nname_0002,\n", b"id,x,y\nname_0001,1,0\nname_0002,0,1\n"
     return [
         {
             "train.list": (clip_list, frame_list, "\ufeffa.jpg 1\r\n".encode())[number % 3],
@@ -249,6 +250,8 @@ def lists() -> list[Files]:
             **dict.fromkeys(("name/name_0001.jpg", "name/name_0002.jpg", "other/other_0001.jpg"), b""),
             "pairs.txt": lfw if number % 2 else b"name/name_0001.jpg name/name_0002.jpg 1\n" * 10,
             "classes.json" if number > 2 else "classes.txt": content,
+            "labels.csv": tables[number % 2],
+            "labels.jsonl": b'{"file_name": "name/name_0001.jpg", "labels": ["a", "b"]}\n',
         }
         for number, content in enumerate(classes)
     ]

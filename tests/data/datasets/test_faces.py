@@ -87,7 +87,6 @@ def test_pairs_of_several_sets_are_concatenated(tmp_path):
     assert [(field.name, field.shape, field.missing) for field in val.fields] == [
         ("image", (2, SIZE, SIZE, 3), 0),
         ("label", (), -1),
-        ("pair", (), -1),
     ]
     samples = [val.sample(index, RNG) for index in range(32)]
     assert [tuple(row["image"][:, 0, 0, 0]) for row in samples] == (
@@ -96,7 +95,7 @@ def test_pairs_of_several_sets_are_concatenated(tmp_path):
         + [(number, number + 100) for number in range(12)]
     )
     assert [int(row["label"]) for row in samples] == [1, 0] * 5 + [0, 1] * 5 + [1, 0] * 6
-    assert [int(row["pair"]) for row in samples] == list(range(32)) and samples[0]["pair"].dtype == np.int64
+
     assert val.name(21) == "agedb_30 pair 1 (agedb_30.bin image 2, agedb_30.bin image 3)"
     assert val.name(10) == "own pair 0 (train/p0/0.png, train/p5/4.png)"
 
@@ -274,7 +273,7 @@ def test_verification_images_are_checked_before_a_run(tmp_path):
         assert "lfw.bin image 13: " in message and reason in message and "eval_bad=wrong" in message
     _, val = load(tmp_path, eval_bad="wrong")
     ((batch, bad),) = open_evaluation(val, 1, 10)
-    assert batch["label"].tolist() == [1] * 6 + [-1, 1, 1, 0] and batch["pair"].tolist()[5:8] == [5, -1, 7]
+    assert batch["label"].tolist() == [1] * 6 + [-1, 1, 1, 0] and batch["index"].tolist()[5:8] == [5, 6, 7]
     assert bad[0].name == "lfw pair 6 (lfw.bin image 12, lfw.bin image 13)" and "image 13: 16 x" in bad[0].reason
     truncated = packs.encode(np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), np.uint8), "PNG")[:-200]
     (tmp_path / "lfw.bin").write_bytes(pickle.dumps((images[:13] + [truncated] + images[14:], [True] * 9 + [False])))

@@ -74,7 +74,7 @@ def test_a_missing_image_is_an_unreadable_sample(tmp_path):
         ("file,label\n0.jpg\n", "row 2 lacks the image or its label"),
         ("a,b\n0.jpg,x\n", r"which of its columns \(a, b\) names the images\? rename it to image"),
         ("id,cat,dog\n0,1,0\n", r"which of its columns \(id, cat, dog\) holds the class\? rename it to label"),
-        ("id,label\n90,x\n91,y\n", "none of its 2 images, such as 90, is below"),
+        ("id,label\n90,x\n91,y\n", "none of its images, such as 90, is below"),
         ("id,label\n0,x\n../../secret,y\n", "may lead out of data.root"),
         ("id,label\n0,x\ntrain/0.jpg,y\n", "labels.csv:3: train/0.jpg has label y here and x in line 2; remove one"),
         ("id,label\ntwice,x\n", "twice may be a/twice.jpg or b/twice.jpg"),
@@ -109,8 +109,36 @@ def test_finetune_reads_a_table_where_there_are_no_folders_of_classes(images, ta
     for number, name in enumerate(images):
         flat(tmp_path, 2 + number, name)
     for name in tables:
-        (tmp_path / name).write_text("id,label\n")
+        (tmp_path / name).write_text("id,label\n0,x\n")
     found = folder.examine(str(tmp_path))
     assert found.task == "classify"
     given = {key: value for key, value in found.settings.items() if key.endswith("_list")}
     assert given == {key: str(tmp_path / name) for key, name in lists.items()}
+
+
+@pytest.mark.parametrize(
+    "name, text, task",
+    [
+        ("labels.csv", "id,label\n0,rose\n1,daisy\n", "classify"),
+        ("labels.csv", "id,tags\n0,rose|daisy\n1,daisy\n", "multilabel"),
+        ("labels.csv", "id,rose,daisy\n0,1,1\n1,0,1\n", "multilabel"),
+        ("labels.csv", "id,label\n0,rose\n1,\n", "multilabel"),
+        ("metadata.jsonl", '{"file_name": "0.jpg", "label": 1}\n', "classify"),
+        ("metadata.jsonl", '{"file_name": "0.jpg", "labels": [1, 2]}\n', "multilabel"),
+    ],
+)
+def test_finetune_finds_out_whether_an_image_has_several_classes(name, text, task, tmp_path):
+    (flat(tmp_path) / name).write_text(text)
+    assert folder.examine(str(tmp_path)).task == task
+
+
+def test_objects_per_line(tmp_path):
+    lines = [f'{{"file_name": "{number}.jpg", "label": "{label}"}}\n' for number, label in ROWS]
+    train, val = load(flat(tmp_path), "".join(lines), "metadata.jsonl")
+    found = {split.name(n): train.classes[split.labels[n]] for split in (train, val) for n in range(len(split))}
+    assert found == {f"train/{number}.jpg": label for number, label in ROWS}
+    lines[1] = '{"file_name": "1.jpg", "labels": ["rose", "daisy"]}\n'
+    with pytest.raises(UserError, match=r"metadata.jsonl:2: 1.jpg has 2 classes; .* data.name=multilabel"):
+        load(tmp_path, "".join(lines), "metadata.jsonl")
+    with pytest.raises(UserError, match=r"metadata.jsonl:1: cannot be read .*; a line is an object such as"):
+        load(tmp_path, '{"label": "rose"}\n', "metadata.jsonl")

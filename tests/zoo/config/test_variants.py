@@ -42,17 +42,20 @@ def test_a_key_of_another_loss_is_refused(tmp_path):
         return message_of(build, tmp_path, SEGMENT, *changes)
 
     assert message("task.gamma=2") == (
-        "-o task.gamma: unknown key for model.name=deeplabv3plus; it belongs to task.loss=focal"
+        "-o task.gamma: unknown key for model.name=deeplabv3plus, data.name=streets; it belongs to task.loss=focal"
     )
     assert message("task.sum_classes=true") == (
-        "-o task.sum_classes: unknown key for model.name=deeplabv3plus; it belongs to losses of the task classify"
+        "-o task.sum_classes: unknown key for model.name=deeplabv3plus, data.name=streets; it belongs to losses of the "
+        "task classify"
     )
     for loss in ("dice", "focal", "lovasz"):  # these have no distribution as their target
         changes = f"task.loss={loss}", "task.label_smoothing=0.1"
         text = message_of(build, tmp_path, SEGMENT.replace("  ohem_kept: 100\n", ""), *changes)
         assert "-o task.label_smoothing: unknown key" in text and "it belongs to task.loss=cross_entropy" in text
     text = message("task.loss=dice")  # in the same recipe as ohem_kept, not instead of another loss
-    assert "r.yaml:4: task.ohem_kept: unknown key for model.name=deeplabv3plus, task.loss=dice" in text
+    assert (
+        "r.yaml:4: task.ohem_kept: unknown key for model.name=deeplabv3plus, data.name=streets, task.loss=dice" in text
+    )
     assert "it belongs to task.loss=cross_entropy" in text
     assert "did you mean task.ohem_kept?" in message("task.ohem_kep=3")
     assert message("task.loss=focl").startswith("-o task.loss: the task segment has no loss 'focl'")

@@ -44,7 +44,9 @@ class Split:
 
 def visualizer_of(viewers, ema=None, **train):
     config = SimpleNamespace(
-        task=None, seed=1, train=SimpleNamespace(**{"log_images": 2, "log_histograms": False, **train})
+        task=SimpleNamespace(task="classify"),
+        seed=1,
+        train=SimpleNamespace(**{"log_images": 2, "log_histograms": False, **train}),
     )
     plan, group, spec = SimpleNamespace(ema=ema), SimpleNamespace(size=1), SimpleNamespace(TASK="classify")
     job = SimpleNamespace(task=classify, val_set=Split(), plan=plan, group=group, spec=spec, trainer=Trainer())

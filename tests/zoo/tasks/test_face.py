@@ -32,7 +32,7 @@ def batch(labels, pairs=None, valid=None):
     labels = np.asarray(labels, np.int64)
     return {
         "label": labels,
-        "pair": np.arange(len(labels)) if pairs is None else np.asarray(pairs, np.int64),
+        "index": np.arange(len(labels)) if pairs is None else np.asarray(pairs, np.int64),
         "valid": np.asarray(np.ones(len(labels)) if valid is None else valid, np.uint8),
     }
 
@@ -212,7 +212,7 @@ def test_an_unreadable_pair_is_wrong_and_leaves_the_state_alone():
     embeddings, labels = pairs_at(np.tile([0.5, 1.5], 10)), np.tile([1, 0], 10)
     labels[4] = -1
     dataset, metric = Pairs(20), Metric(Pairs(20))
-    metric.update(embeddings, {**batch(labels), "pair": np.where(labels < 0, 0, np.arange(20))})
+    metric.update(embeddings, {**batch(labels), "index": np.where(labels < 0, 0, np.arange(20))})
     result = metric.result(metric.state)
     assert (result["accuracy"], result["samples"], result["set0_tar"]) == (pytest.approx(0.95), 20, 1.0)
     assert metric.state["seen"].tolist() == [1] * 4 + [0] + [1] * 15

@@ -39,10 +39,10 @@ def make(backend, mode=None, smoothing=0.0, dropout=False, group=param_group, **
     return trainer
 
 
-def make_identity(backend, field, mode=None, smoothing=0.0, **plan):
+def make_identity(backend, field, mode=None, loss=None, label=LABEL, **plan):
     """Return a trainer of the model that returns its input."""
-    plan = Plan((field, LABEL), (), lambda name: ParamGroup(1.0, 0.0), mode or backend.FP32_MODES[0], **plan)
-    return backend.Trainer(backend.Identity, None, classify.Settings(label_smoothing=smoothing), plan, backend.WORLD)
+    plan = Plan((field, label), (), lambda name: ParamGroup(1.0, 0.0), mode or backend.FP32_MODES[0], **plan)
+    return backend.Trainer(backend.Identity, None, loss or classify.Settings(), plan, backend.WORLD)
 
 
 def make_model(backend, name, options, shape, classes, task=None, mode=None, group=None, **plan):

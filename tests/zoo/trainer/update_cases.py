@@ -28,7 +28,7 @@ from tests.zoo.trainer.trainer_setup import (
 )
 from zoo.data.batch import Field
 from zoo.models.resnet import spec as resnet_spec
-from zoo.tasks import face
+from zoo.tasks import classify, face, multilabel
 from zoo.trainer import numpy_ops
 from zoo.trainer.update import round_gradients
 
@@ -164,10 +164,21 @@ def case_label_smoothing_is_spread_over_all_classes(backend):
     rng = np.random.default_rng(0)
     logits, labels = rng.standard_normal((6, 5), np.float32), rng.integers(0, 5, 6)
     for smoothing in (0.0, 0.1):
-        trainer = make_identity(backend, Field("logits", (5,), "float32"), smoothing=smoothing)
+        loss = classify.Settings(label_smoothing=smoothing)
+        trainer = make_identity(backend, Field("logits", (5,), "float32"), loss=loss)
         batch = {"logits": logits, "label": labels, "valid": np.ones(6, np.uint8)}
         expected, _ = tiny.cross_entropy(logits.astype(np.float64), labels, smoothing)
         assert update(trainer, batch)["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def case_the_loss_of_several_classes_per_sample(backend):
+    rng = np.random.default_rng(0)
+    logits, targets = rng.standard_normal((6, 5), np.float32), rng.integers(0, 2, (6, 5)).astype(np.float32)
+    label = Field("label", (5,), "float32", missing=-1)
+    trainer = make_identity(backend, Field("logits", (5,), "float32"), loss=multilabel.Settings(), label=label)
+    expected = np.mean(np.log1p(np.exp(-logits)) * targets + np.log1p(np.exp(logits)) * (1 - targets))
+    batch = {"logits": logits, "label": targets, "valid": np.ones(6, np.uint8)}
+    assert update(trainer, batch)["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def case_an_update_without_finite_gradient_is_skipped(backend):

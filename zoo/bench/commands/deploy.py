@@ -189,7 +189,7 @@ def build(recipe: str, overrides: Sequence[str], folder: str, classes: int) -> S
     request = resolve_recipe(Options(f"configs/{recipe}.yaml", overrides, device="cpu"))
     cfg, model = request.config, request.resolved["model.name"].value
     spec = load_spec(model)
-    fields = find_predictor(spec.TASK, request.resolved["data.name"].value).fields(cfg.data)
+    fields = find_predictor(cfg.task.task, request.resolved["data.name"].value).fields(cfg.data)
     arch = trained.resolve(spec, cfg.model, fields, classes)
     tensors = {
         name: initializers.initialize(spec.initializer(arch, name, shape), cfg.seed, name, shape)

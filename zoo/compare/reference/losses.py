@@ -11,6 +11,7 @@ Array = np.ndarray
 IGNORED = 255  # label of a pixel that has no loss
 DEFINED = {  # by task; those of faces are in margin.py
     "classify": ("cross_entropy", "binary_cross_entropy"),
+    "multilabel": ("binary_cross_entropy",),
     "segment": ("cross_entropy", "focal", "dice", "lovasz"),
     "face": ("arcface", "cosface", "combined", "adaface"),
 }

@@ -35,6 +35,49 @@ def classify(logits: Array, labels: Array, classes: int) -> dict[str, Any]:
     }
 
 
+def multilabel(logits: Array, labels: Array, classes: int) -> dict[str, Any]:
+    """Return the metrics of logits (N, views, K) and labels (N, K), 1 or 0; -1 of an unreadable sample."""
+    means = [
+        [float(np.mean([view[k] for view in views], dtype=np.float64)) for k in range(classes)] for views in logits
+    ]
+    readable = [row for row in range(len(labels)) if labels[row, 0] >= 0]
+    losses = [
+        np.logaddexp(0, -means[row][k] if labels[row, k] else means[row][k]) for row in readable for k in range(classes)
+    ]
+    precisions, limits, halves, best = dict[str, float](), dict[str, float](), list[float](), list[float]()
+    for k in range(classes):
+        scores, has = [means[row][k] for row in readable], [bool(labels[row, k]) for row in readable]
+        if not any(has):
+            continue
+        cuts, area, recall = sorted(set(scores), reverse=True), 0.0, 0.0
+        for cut in cuts:
+            hits, passed = _passing(scores, has, cut)
+            area, recall = area + (hits / sum(has) - recall) * hits / passed, hits / sum(has)
+        precisions[str(k)] = area
+        values = [2 * hits / (passed + sum(has)) for hits, passed in (_passing(scores, has, cut) for cut in cuts)]
+        at = values.index(max(values))
+        cut = (cuts[at] + (cuts[at + 1] if at + 1 < len(cuts) else cuts[at] - 1)) / 2
+        limits[str(k)] = float(1 / (1 + np.exp(-cut)))
+        best.append(values[at])
+        hits, passed = _passing(scores, has, np.nextafter(0, 1))
+        halves.append(2 * hits / (passed + sum(has)))
+    return {
+        "map": float(np.mean([*precisions.values()])),
+        "f1": float(np.mean(halves)),
+        "f1_best": float(np.mean(best)),
+        "loss": float(np.mean(losses)),
+        "samples": len(labels),
+        "class_ap": precisions,
+        "thresholds": limits,
+    }
+
+
+def _passing(scores: list[float], has: list[bool], cut: float) -> tuple[int, int]:
+    """Return how many samples with the class, and how many of all, have a score of at least `cut`."""
+    passed = [label for score, label in zip(scores, has) if score >= cut]
+    return sum(passed), len(passed)
+
+
 def segment(predictions: Array, labels: Array, classes: int) -> dict[str, Any]:
     """Return the metrics of class maps (N, H, W) and labels (N, H, W), as Cityscapes' evaluation script has them."""
     counted = labels != IGNORED

@@ -177,12 +177,16 @@ class ImageSplit(common.FileSplit):
     def item_label(self, index: int) -> str:
         return str(self.classes[self.labels[index]])
 
+    def target(self, index: int) -> np.ndarray:
+        """Return the field `label` of a sample."""
+        return np.asarray(self.labels[index])
+
     def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Decode, crop, resize and (in training) augment one image. Raises BadSample."""
         encoded = self._read(index)
         geometry, drawn = self._draw(encoded.size, rng)
         image = images.decode(encoded, geometry, self.training and self.settings.reduce)
-        return {"image": on_image(image, drawn), "label": np.asarray(self.labels[index])}
+        return {"image": on_image(image, drawn), "label": self.target(index)}
 
     def from_pixels(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the image of the sample that a decoded image, uint8 RGB (H, W, 3), gives in an evaluation."""
@@ -199,7 +203,7 @@ class ImageSplit(common.FileSplit):
         image: np.ndarray | Pending = Pending((encoded.content,), geometry)
         if not encoded.is_ordinary or (reduce and images.jpeg_scale(encoded, geometry) > 1):
             image = images.decode(encoded, geometry, reduce)
-        return {"image": image, "label": np.asarray(self.labels[index])}
+        return {"image": image, "label": self.target(index)}
 
     def inventory(self, deep: bool) -> Inventory:
         """Return what the split holds, for checks; deep: no difference here."""

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 
 from zoo.data import mixing
-from zoo.data.batch import IGNORE_INDEX, LABEL, PAIR, Field
+from zoo.data.batch import IGNORE_INDEX, LABEL, Field
 from zoo.data.dataset import LoaderSettings
 from zoo.data.datasets.common import Protocol
 from zoo.data.fields import Classes, Count, Doc, SettingError, Sides
@@ -107,8 +107,8 @@ class SyntheticSplit:
     """One split. It keeps no state between samples, so threads and processes may share or copy it.
 
     Fields: `image`, or `video` of a clip, uint8; `label` int64 (), of a scene uint8 (H, W) with 255 for ignored pixels;
-    `pair` int64 () of faces in an evaluation, where every other pair is one of the same person; `soft_label` float32
-    (classes,) of images and clips in training with data.mixup or data.cutmix, which the stream carries out.
+    of faces in an evaluation, every other pair is one of the same person; `soft_label` float32 (classes,) of images and
+    clips in training with data.mixup or data.cutmix, which the stream carries out.
     """
 
     notes: tuple[str, ...] = ()
@@ -119,13 +119,12 @@ class SyntheticSplit:
         self.classes = range(settings.num_classes or defaults.num_classes)
         self.length = (settings.train_samples or defaults.train_samples) if training else settings.val_samples
         self.image = Field("video" if settings.kind == "clip" else "image", shape, "uint8", MEAN, STD)
-        self.views, label, others = 1, LABEL, []
+        self.views, label = 1, LABEL
         if settings.kind == "scene":
             label = Field("label", shape[:2], "uint8", missing=IGNORE_INDEX)
         elif settings.kind == "face" and not training:
-            self.views, others, self.sets = 2, [PAIR], (("noise", 0, self.length),)
-        if training:
-            others = [*mixing.fields(settings, len(self.classes))]
+            self.views, self.sets = 2, (("noise", 0, self.length),)
+        others = mixing.fields(settings, len(self.classes)) if training else ()
         self.fields: tuple[Field, ...] = (self.image, label, *others)
 
     def __len__(self) -> int:
@@ -152,7 +151,7 @@ class SyntheticSplit:
         if self.settings.kind == "scene":
             return {**pixels, "label": _window(_labels, index, self.image.shape[:2], classes)}
         if self.views == 2:
-            return {**pixels, "label": np.asarray(1 - index % 2, np.int64), "pair": np.asarray(index, np.int64)}
+            return {**pixels, "label": np.asarray(1 - index % 2, np.int64)}
         return {**pixels, "label": np.asarray(index % classes, np.int64)}
 
     plan = sample  # nothing is left to a loader

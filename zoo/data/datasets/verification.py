@@ -10,7 +10,7 @@ import numpy as np
 
 from zoo.data import sources
 from zoo.data.audit import Inventory
-from zoo.data.batch import LABEL, PAIR, Field
+from zoo.data.batch import LABEL, Field
 from zoo.data.cache import LocalPath, source_path
 from zoo.data.contents import digest_bytes
 from zoo.data.dataset import Pending, PlannedSample
@@ -165,7 +165,7 @@ class VerificationPairs:
             (pair_set.name, int(first), count) for pair_set, first, count in zip(pair_sets, self.offsets, counts)
         )
         shape = (2, settings.size, settings.size, 3)
-        self.fields = (Field("image", shape, "uint8", MEAN, settings.std), LABEL, PAIR)
+        self.fields = (Field("image", shape, "uint8", MEAN, settings.std), LABEL)
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
@@ -220,7 +220,7 @@ class VerificationPairs:
 
     def _label(self, index: int) -> dict[str, np.ndarray]:
         pair_set, number = self._locate(index)
-        return {"label": np.asarray(pair_set.same[number], np.int64), "pair": np.asarray(index, np.int64)}
+        return {"label": np.asarray(pair_set.same[number], np.int64)}
 
     def _locate(self, index: int) -> tuple[PairSet, int]:
         number = int(np.searchsorted(self.offsets, index, side="right")) - 1

@@ -1,25 +1,50 @@
-"""Tables of labels, CSV or TSV: a row per image, with columns that a header names, as data sets of Kaggle have them."""
+"""Tables of labels: a row per image, CSV or TSV with a header, as data sets of Kaggle have them, or JSONL.
+
+JSONL has an object per line, as `metadata.jsonl` of Hugging Face. Tables of images with several classes each are read
+by label_sets.py.
+"""
 
 import csv
 import io
+import json
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from zoo.data import sources
 from zoo.data.errors import UserError, nearest, parsing
 from zoo.data.formats import images, regular
 from zoo.data.formats.class_names import ClassNames
-from zoo.data.formats.lists import LabeledPath, check_repeated, is_number, walk
+from zoo.data.formats.lists import LabeledPath, check_repeated, is_number, read_lines, walk
 from zoo.data.formats.split_words import split_of
 
-TABLES = (".csv", ".tsv")
+TABLES = (".csv", ".tsv", ".jsonl")
 IMAGES = (
     *("image", "image_path", "file", "file_name", "filename", "filepath", "file_path", "path", "img", "image_name"),
-    *("image_id", "id", "name"),
+    *("image index", "image_id", "id", "name"),
 )  # names of a column, those that say it most clearly first
-LABELS = ("label", "labels", "class", "class_name", "category", "target", "species", "breed", "diagnosis")
+LABELS = (
+    *("label", "labels", "class", "class_name", "category", "target", "species", "breed", "diagnosis"),
+    *("tags", "tag", "classes", "categories", "finding labels", "attributes"),
+)
+JSON_LINE = 'a line is an object such as {"file_name": "a.jpg", "label": "cat"}, or with "labels": ["cat", "dog"]'
 Rows = list[tuple[str, str]]  # path of an image below the root, and its label as text
+
+
+class Cells(NamedTuple):
+    """A table of CSV or TSV.
+
+    Attributes:
+        image: column that names the images.
+        label: column that is named as those of labels are, or the only other one; None if there is none.
+        rows: by number of the row in the file.
+    """
+
+    names: tuple[str, ...]
+    image: int
+    label: int | None
+    rows: dict[int, list[str]]
 
 
 def is_table(path: str) -> bool:
@@ -38,43 +63,81 @@ def find(root: str) -> dict[str, str]:
 
 def read(path: str, root: str, notes: list[str] | None = None) -> Rows:
     """Read a table whose images lie below root, named by path, name or name without extension. Raises UserError."""
+    files, rows = Files(root), dict[int, tuple[str, str]]()
+    for number, (image, label) in (_labels_of_json(path) if is_json(path) else _labels_of_cells(path)).items():
+        rows[number] = files.find(image, f"{path}: row {number}"), label
+    check_repeated(path, rows.items(), notes)
+    files.require_some(path)
+    return [*rows.values()]
+
+
+def is_json(path: str) -> bool:
+    return path.lower().endswith(".jsonl")
+
+
+def objects(path: str) -> dict[int, tuple[str, tuple[str, ...]]]:
+    """Return image and labels by number of the line of a JSONL file."""
+    found = {}
+    for number, line in read_lines(path, "this table").items():
+        with parsing(f"{path}:{number}: cannot be read", JSON_LINE):
+            row = {key.lower(): value for key, value in json.loads(line).items()}
+            image, label = (next((row[name] for name in names if name in row), None) for names in (IMAGES, LABELS))
+            labels = label if isinstance(label, list) else [label]
+            if not isinstance(image, str) or not all(isinstance(each, str | int) for each in labels):
+                raise ValueError("it lacks the image or its label")
+        found[number] = image, tuple(sorted({str(each) for each in labels}))
+    if not found:
+        raise UserError(f"{path}: is empty; {JSON_LINE}")
+    return found
+
+
+def read_cells(path: str) -> Cells:
+    """Read a CSV or TSV file, whose blank lines are left out. Raises UserError."""
     with parsing(f"{path}: cannot be read", "it should be a CSV file in UTF-8 with a header"):
         text = regular.read(path).decode("utf-8-sig")
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         table = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if any(map(str.strip, row))]
-    image, label, begin = _columns(path, table)
-    files, rows = _Files(root), Rows()
-    for number, row in enumerate(table[begin:], begin + 1):
-        if len(row) <= max(image, label) or not row[image].strip() or not row[label].strip():
-            raise UserError(f"{path}: row {number} lacks the image or its label")
-        rows.append((files.find(row[image].strip(), f"{path}: row {number}"), row[label].strip()))
-    check_repeated(path, enumerate(rows, begin + 1), notes)
-    if files.missing == len(rows):
-        raise UserError(f"{path}: none of its {len(rows)} images, such as {rows[0][0]}, is below {root}")
-    return rows
-
-
-def _columns(path: str, table: Sequence[Sequence[str]]) -> tuple[int, int, int]:
-    """Return the columns of the images and of their labels, and the first row behind the header."""
+    if table and len(table[0]) == 2 and table[0][0].strip().lower().endswith(images.EXTENSIONS):  # without a header
+        return Cells(("image", "label"), 0, 1, dict(enumerate(table, 1)))
     if len(table) < 2:
         raise UserError(f"{path}: has no row behind its header")
-    if table[0][0].strip().lower().endswith(images.EXTENSIONS) and len(table[0]) == 2:
-        return 0, 1, 0
-    names = [cell.strip().lower() for cell in table[0]]
-    image = next((names.index(name) for name in IMAGES if name in names), None)
+    names = tuple(cell.strip() for cell in table[0])
+    lower, others = [name.lower() for name in names], range(len(names))
+    image = next((lower.index(name) for name in IMAGES if name in lower), None)
     if image is None:
         raise UserError(f"{path}: which of its columns ({', '.join(names)}) names the images? rename it to image")
-    others = [at for at in range(len(names)) if at != image]
-    label = next((names.index(name) for name in LABELS if name in names), others[0] if len(others) == 1 else None)
+    label = next((lower.index(name) for name in LABELS if name in lower), 1 - image if len(others) == 2 else None)
+    return Cells(names, image, label, dict(enumerate(table[1:], 2)))
+
+
+def _labels_of_cells(path: str) -> dict[int, tuple[str, str]]:
+    table = read_cells(path)
+    image, label, found = table.image, table.label, {}
     if label is None:
         raise UserError(
-            f"{path}: which of its columns ({', '.join(names)}) holds the class? rename it to label; an image has one "
-            "class here"
+            f"{path}: which of its columns ({', '.join(table.names)}) holds the class? rename it to label; if an image "
+            "may have several classes, set data.name=multilabel"
         )
-    return image, label, 1
+    for number, row in table.rows.items():
+        if len(row) <= max(image, label) or not row[image].strip() or not row[label].strip():
+            raise UserError(f"{path}: row {number} lacks the image or its label")
+        found[number] = row[image].strip(), row[label].strip()
+    return found
 
 
-class _Files:
+def _labels_of_json(path: str) -> dict[int, tuple[str, str]]:
+    found = {}
+    for number, (image, labels) in objects(path).items():
+        if len(labels) != 1:
+            raise UserError(
+                f"{path}:{number}: {image} has {len(labels)} classes; if an image may have several, set "
+                "data.name=multilabel"
+            )
+        found[number] = image, labels[0]
+    return found
+
+
+class Files:
     """Images below a folder, by their path, their name, and their name without extension."""
 
     def __init__(self, root: str):
@@ -85,7 +148,8 @@ class _Files:
             for name in names
             if name.lower().endswith(images.EXTENSIONS)
         ]
-        self.missing, self.paths, self.named = 0, set(paths), defaultdict[str, list[str]](list)
+        self.root, self.paths, self.named = root, set(paths), defaultdict[str, list[str]](list)
+        self.found, self.missing = 0, ""
         for path in paths:
             name = os.path.basename(path)
             for key in {name, os.path.splitext(name)[0]}:
@@ -94,13 +158,17 @@ class _Files:
     def find(self, name: str, where: str) -> str:
         """Return the path of the image that a table names; that which it gives, if there is none."""
         path = os.path.normpath(name.replace("\\", "/"))
-        if path in self.paths:
-            return path
-        found = self.named.get(os.path.basename(path), [])
+        found = [path] if path in self.paths else self.named.get(os.path.basename(path), [])
         if len(found) > 1:
             raise UserError(f"{where}: {name} may be {found[0]} or {found[1]}; write paths below data.root")
-        self.missing += not found
+        self.found += len(found)
+        self.missing = self.missing or (path if not found else "")
         return found[0] if found else path
+
+    def require_some(self, path: str) -> None:
+        """Raise UserError if none of the images that a table names has been found."""
+        if not self.found:
+            raise UserError(f"{path}: none of its images, such as {self.missing}, is below {self.root}")
 
 
 def number(

@@ -20,6 +20,7 @@ from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import NO_IMAGES, DeviceBatch, Param
 
 TINY = np.finfo(np.float32).tiny
+MAX_SHARE = np.float32(1 - 2**-24)  # probability of a class whose logit is finite
 Predict = Callable[[Forward, Sequence[np.ndarray], Size | None], np.ndarray]
 
 
@@ -147,7 +148,8 @@ def build(output: Any, arch: Any, file: GraphFile) -> Predict:
         def checked(image: np.ndarray) -> np.ndarray:
             scores = forward(image).astype(np.float32, copy=False)
             _check_shape(file.path, scores, _shape(output, arch, image))
-            return np.log(np.maximum(scores, TINY)) if kind == "probabilities" else scores
+            logits = np.log(np.maximum(scores, TINY)) if kind.endswith("probabilities") else scores
+            return logits - np.log1p(-np.minimum(scores, MAX_SHARE)) if kind == "class_probabilities" else logits
 
         return output.predict(numpy_ops, arch, checked, images, size)
 

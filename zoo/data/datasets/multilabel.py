@@ -1,0 +1,137 @@
+"""Images with any number of classes each, named by a table (CSV, TSV, JSONL) of labels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from zoo.data import mixing
+from zoo.data.audit import Inventory
+from zoo.data.batch import Field
+from zoo.data.contents import Content
+from zoo.data.datasets import common, imagenet
+from zoo.data.datasets.common import SPLITS
+from zoo.data.errors import Option, UserError
+from zoo.data.fields import SettingError
+from zoo.data.formats import label_sets, label_tables
+from zoo.data.formats.class_names import read_classes
+from zoo.data.formats.label_sets import LabeledSet
+from zoo.data.formats.lists import LabeledPath, check_inside
+
+if TYPE_CHECKING:
+    from zoo.data.packs.prepared import PreparedSplit
+
+LAYOUT = """\
+  train.csv and val.csv, or, with data.val_fraction=0.2, one table; a row names an image below the folder, and its
+  classes in one column (`cat|dog`) or in a column of 0 and 1 for every class; JSONL has an object per line"""
+TABLES = tuple("{}" + suffix for suffix in label_tables.TABLES)
+describe = common.describe
+
+
+@dataclass(frozen=True)
+class Settings(imagenet.Settings):
+    """The `data:` section of a recipe on images with several classes each; keys as those of imagenet."""
+
+    task: ClassVar[str] = "multilabel"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.balance:
+            raise SettingError("balance", "an image may have several classes here, or none; leave it out")
+
+
+class MultiLabelSplit(imagenet.ImageSplit):
+    """One split. Fields as those of ImageSplit, but `label` float32 (classes,): 1 for each class of the image."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        samples: Sequence[LabeledSet],
+        classes: tuple[str, ...],
+        training: bool,
+        prepared: "PreparedSplit | None" = None,
+    ):
+        super().__init__(settings, [LabeledPath(sample.path, 0) for sample in samples], classes, training, prepared)
+        # Two arrays, because every worker process gets a copy and a million small objects are slow to pickle.
+        self.ends = np.cumsum([len(sample.labels) for sample in samples], dtype=np.int64)
+        self.labels = np.array([label for sample in samples for label in sample.labels], np.int64)
+
+    def labels_of(self, index: int) -> np.ndarray:
+        """Return the labels of a sample, sorted."""
+        return self.labels[self.ends[index - 1] if index else 0 : self.ends[index]]
+
+    def target(self, index: int) -> np.ndarray:
+        target = np.zeros(len(self.classes), np.float32)
+        target[self.labels_of(index)] = 1
+        return target
+
+    def item_label(self, index: int) -> str:
+        return "|".join(self.classes[label] for label in self.labels_of(index))
+
+    def inventory(self, deep: bool) -> Inventory:
+        counts = np.bincount(self.labels, minlength=len(self.classes))
+        of_classes = f"{counts.min()}/{np.median(counts):g}/{counts.max()} images per class: min/median/max"
+        return super().inventory(deep)._replace(labels=None, uncounted=of_classes if self.training else "")
+
+    def show(self, training: bool) -> None:
+        super().show(training)
+        label = Field("label", (len(self.classes),), "float32", missing=-1)
+        more = mixing.fields(self.settings, len(self.classes)) if training else ()
+        self.fields = (self.fields[0], label, *more)
+
+
+def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[MultiLabelSplit, MultiLabelSplit]:
+    """Open the training and the validation split; see imagenet.load."""
+    common.require_root(settings.root, "your images", LAYOUT, "resnet50_demo")
+    tables = {split: common.find_list(settings, split, TABLES) for split in splits}
+    is_divided = common.lacks_validation(settings, tables.get("val"))
+    if is_divided:
+        tables = {"train": common.find_list(settings, "train", TABLES)}
+    notes = list[str]()
+    given = {split: _require_table(settings, split, path) for split, path in tables.items()}
+    read = {split: label_sets.read(path, settings.root, notes) for split, path in given.items()}
+    for split, path in given.items():
+        check_inside(path, (row.path for row in read[split].rows), settings.allow_outside_root)
+    named = common.given_or_first(settings.root, "data.names", settings.names, imagenet.CLASS_FILES)
+    names = read_classes(named).names if named else label_sets.classes_of([*read.values()])
+    found = {split: label_sets.number(given[split], names, read[split]) for split in read}
+    if is_divided:
+        files = [(Content(f"{settings.root}/{sample.path}"),) for sample in found["train"]]
+        found = common.divide(settings, found["train"], files, _strata(found["train"]), notes)
+    train, val = (
+        MultiLabelSplit(settings, found.get(split, found["val"]), names, split == "train") for split in SPLITS
+    )
+    train.notes += (*notes, *(_without(train, val) if "train" in found else ()))
+    val.held_out = common.held_out(settings) if is_divided else ""
+    return train, val
+
+
+def _require_table(settings: Settings, split: str, path: str | None) -> str:
+    if path is None or not label_tables.is_table(path):
+        remedy = common.hold_out_remedy(settings) if split == "val" else ()
+        what = f"{path} is none" if path else f"there is none in {settings.root}"
+        raise UserError(
+            f"data.name=multilabel reads tables ({', '.join(label_tables.TABLES)}), and for {split} {what}; name one "
+            "with ",
+            Option(f"data.{split}_list", "FILE.csv"),
+            *remedy,
+        )
+    return path
+
+
+def _strata(samples: Sequence[LabeledSet]) -> list[int]:
+    """Return for each sample its rarest class, or -1: of each, `divide` holds a part out."""
+    counts = np.bincount([label for sample in samples for label in sample.labels], minlength=1)
+    return [min(sample.labels, key=lambda label: (counts[label], label), default=-1) for sample in samples]
+
+
+def _without(train: MultiLabelSplit, val: MultiLabelSplit) -> list[str]:
+    """Return notes on classes that no image of a split has."""
+    notes = []
+    for title, split in (("training", train), ("validation", val)):
+        counts = np.bincount(split.labels, minlength=len(split.classes))
+        if missing := [name for name, count in zip(split.classes, counts) if not count]:
+            first = ", ".join(missing[:3]) + (" ..." if len(missing) > 3 else "")
+            notes.append(f"warning: no {title} image has {len(missing)} of the {len(counts)} classes: {first}")
+    return notes
