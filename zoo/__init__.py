@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from zoo.api import (
         Classification,
         Face,
+        Labels,
         Loaded,
         Result,
         Run,
@@ -25,6 +26,7 @@ __all__ = [
     "Batches",
     "Classification",
     "Face",
+    "Labels",
     "Loaded",
     "Result",
     "Run",

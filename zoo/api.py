@@ -19,7 +19,7 @@ from zoo.models import Spec, initializers, load_model_class, load_spec, named, r
 from zoo.models.named import NamedModel
 from zoo.notebook import Result, Run, argument_names, override_pairs
 from zoo.predict.batches import Options, predict
-from zoo.predict.classify import Classification
+from zoo.predict.classify import Classification, Labels
 from zoo.predict.faces import Face
 from zoo.predict.predictors import Predictor
 from zoo.predict.results import Source, TrainedModel, count_frames, walk_inputs
@@ -39,6 +39,7 @@ __all__ = [
     "Batches",
     "Classification",
     "Face",
+    "Labels",
     "Loaded",
     "Result",
     "Run",
@@ -90,7 +91,7 @@ class Loaded:
             workers: processes that read files; 0: two threads.
 
         Returns:
-            A Classification, a Segmentation or a Face, or a list of them for a list or a folder.
+            A Classification, Labels, a Segmentation or a Face, or a list of them for a list or a folder.
 
         Raises:
             UserError: a file cannot be read, or an array is none of these.

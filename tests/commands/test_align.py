@@ -3,6 +3,7 @@
 import csv
 import math
 import shlex
+import shutil
 import zlib
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 from PIL import Image
 
+from tests.helpers import predicting
 from tests.helpers.cli import call_zoo
 from zoo.data.importing import faces
 
@@ -176,3 +178,38 @@ def test_a_face_at_the_template_is_cut_out_as_it_is():
     stripes[:, ::2] = 200
     face = faces.align(stripes, faces.TEMPLATE * 8 + 40).astype(int)
     assert abs(face - 100).max() <= 1
+
+
+def test_photos_are_cut_out_and_named_by_the_persons_of_an_album(tmp_path, detector, capsys):
+    """The rows are those of the aligned faces, in a model of initial weights."""
+    settings = {"data.num_classes": 5, "data.train_samples": 8, "data.val_samples": 10, "data.size": 112}
+    model = {"model.depth": 18, "model.width": 8, "model.embedding": 8, **settings}
+    weights = predicting.train(tmp_path / "run", "arcface_synthetic.yaml", model, 1)
+    for person, square in (("ann", (3, 4)), ("ben", (9, 8))):
+        photo(tmp_path / f"persons/{person}/1.png", square)
+        shutil.copytree(tmp_path / f"persons/{person}", tmp_path / "photos", dirs_exist_ok=True)
+        (tmp_path / "photos/1.png").rename(tmp_path / f"photos/{person}.png")
+    photo(tmp_path / "photos/nobody.png")
+    words = ["--weights", weights, "--detector", detector, "--search", tmp_path / "persons", "--csv"]
+    named = ["--threshold", 0.99999]
+    code, record, lines, errors = predicting.run_predict(capsys, tmp_path / "a", tmp_path / "photos", *words, *named)
+    assert code == 1 and "nobody.png: no face found" in errors
+    assert [row.get("person") for row in record["files"]] == ["ann", "ben", None] and "; ann; most similar: " in lines[
+        1
+    ]
+    with open(tmp_path / "a/predictions.csv", encoding="utf-8") as file:
+        assert [row["label"] for row in csv.DictReader(file)] == ["ann", "ben", ""]
+    assert call_zoo("data", "align", tmp_path / "persons", "--detector", detector, "--out", tmp_path / "cut") == 0
+    _, cut, _, _ = predicting.run_predict(capsys, tmp_path / "b", tmp_path / "cut", "--weights", weights)
+    for row, other in zip(record["files"], cut["files"]):
+        assert np.dot(row["embedding"], other["embedding"]) > 0.99  # but for the JPEG file
+    _, record, _, _ = predicting.run_predict(
+        capsys, tmp_path / "c", tmp_path / "photos/ann.png", *words, "--threshold", 1.5
+    )
+    assert record["files"][0]["person"] is None
+    for change, message in (
+        (["--detector", tmp_path / "photos/ann.png"], "is no YuNet that OpenCV can run"),
+        (["--detector", tmp_path / "none.onnx"], "none.onnx"),
+    ):
+        assert call_zoo("predict", tmp_path / "photos", "--weights", weights, *change) == 2
+        assert message in capsys.readouterr().err

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,15 +17,18 @@ from zoo.commands.options import add_override_argument
 from zoo.config.convert import plain
 from zoo.data import durable
 from zoo.data.errors import BadSample, UserError, printable
+from zoo.data.importing.faces import Detector
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import require_features
 from zoo.predict import batches, output
 from zoo.predict import stream as streaming
 from zoo.predict import stream_report as stream_options
 from zoo.predict.batches import AUTO_SAMPLES, Options
+from zoo.predict.faces import read_photo
 from zoo.predict.predictors import Predictor
 from zoo.predict.results import (
     DEFAULT_TOP,
+    Album,
     Input,
     Request,
     Row,
@@ -137,7 +141,23 @@ def parser() -> program.Parser:
         metavar="N",
         help=f"classes to list per file, or images found by --search; default {DEFAULT_TOP}, of a class map all",
     )
-    add("--search", metavar="FOLDER", help="for faces: find the most similar images in this folder and below")
+    add(
+        "--search",
+        metavar="FOLDER",
+        help="for faces: find the most similar images in this folder and below, and the person if each has a folder",
+    )
+    add(
+        "--detector",
+        metavar="FILE",
+        help="for faces: cut the largest one out of each photo by YuNet, as zoo data align",
+    )
+    add(
+        "--threshold",
+        type=float,
+        metavar="X",
+        help="cosine above which two faces are of one person, or probability above which an image has one of several "
+        "classes; default: what the evaluation of the checkpoint chose",
+    )
     add_override_argument(
         parser,
         "change one key of the checkpoint's recipe, such as -o data.eval_crops=3; repeatable",
@@ -162,7 +182,7 @@ def predict(arguments: argparse.Namespace) -> int:
     if part.parts > 1 and (stream or not arguments.out):
         raise UserError("--part: is for files, and needs --out, the folder that all parts share")
     found = trained.read(arguments.weights, arguments.framework, arguments.device, arguments.override, arguments.raw)
-    predictor = found.predictor
+    predictor = choose_predictor(found, arguments)
     album = find_album(found, arguments.search, arguments.top)
     check_explained(found, arguments)
     output.require_ours(arguments.out, may_go_on=not stream)
@@ -172,14 +192,14 @@ def predict(arguments: argparse.Namespace) -> int:
             print(averages_note(found.path))
         return found.load(scores=arguments.explain is not None)
 
-    request = Request(arguments.top, arguments.explain, labels_only=bool(stream))
+    request = Request(arguments.top, arguments.explain, threshold=arguments.threshold, labels_only=bool(stream))
     if stream:
         stream = stream.of_task(found.spec.TASK)
         is_causal = getattr(found.cfg.model, "shift_direction", None) == "causal"
         shapes = streaming.state_shapes(found.model, found.cfg) if is_causal else None
         model = load()
         if album:
-            request = request._replace(album=read_album(predictor, model, album, options))
+            request = request._replace(album=read_album(predictor, model, album, options, arguments))
         return predict_stream(model, shapes, found.dataset, stream, request, arguments)
     inputs = find_inputs(arguments.files, predictor.extensions, predictor.frame_template(found.cfg.data))
     if all(each.missing for each in inputs):
@@ -190,7 +210,7 @@ def predict(arguments: argparse.Namespace) -> int:
     out = make_folder(arguments.out, arguments.weights)  # made late: what fails before leaves none
     try:
         recipe = {key: plain(entry.value) for key, entry in found.resolved.items()}
-        wanted = {name: getattr(arguments, name) for name in ("top", "explain", "search")}
+        wanted = {name: getattr(arguments, name) for name in ("top", "explain", "search", "detector", "threshold")}
         head = {**recipe, **model.metadata, "sha256": files.sha256(found.file), **wanted}
         names = [each.name for each in inputs]
         chosen = part.of(len(inputs))
@@ -198,7 +218,7 @@ def predict(arguments: argparse.Namespace) -> int:
         if rows:
             print(f"{out} has the predictions of {len(rows)} of {len(names[chosen])} files; going on")
         if album:
-            request = request._replace(album=read_album(predictor, model, album, options))
+            request = request._replace(album=read_album(predictor, model, album, options, arguments))
         with rows_file:
             rows += predict_files(
                 predictor, model, inputs[: chosen.stop], request, options, rows_file, out, chosen.start + len(rows)
@@ -277,17 +297,39 @@ def predict_files(
     return rows
 
 
+def choose_predictor(found: Trained, arguments: argparse.Namespace) -> Predictor:
+    """Return the predictor of a model; one of faces may cut them out of photos. Raises UserError for its options."""
+    task = found.cfg.task.task
+    if arguments.threshold is not None and task not in ("face", "multilabel"):
+        raise UserError(f"--threshold: is for faces and several classes, and this model's task is {task}; leave it out")
+    if not arguments.detector:
+        return found.predictor
+    if task != "face":
+        raise UserError(f"--detector: is for models of faces, and this one's task is {task}; leave it out")
+    Detector(arguments.detector)  # raises UserError
+    return found.predictor._replace(read=partial(read_photo, arguments.detector))
+
+
 def read_album(
-    predictor: Predictor, model: TrainedModel, paths: Sequence[str], options: Options
-) -> tuple[list[str], np.ndarray]:
-    """Return the images of an album that have an embedding, and these; print the others."""
+    predictor: Predictor,
+    model: TrainedModel,
+    paths: Sequence[str],
+    options: Options,
+    arguments: argparse.Namespace,
+) -> Album:
+    """Read the images of an album that have an embedding; print the others."""
     print(f"searching {len(paths)} images ...", flush=True)
     found = dict(zip(paths, batches.predict(predictor, model, paths, options)))
     for path, result in found.items():
         if isinstance(result, BadSample):
             report(path, str(result))
     units = {path: result.embedding for path, result in found.items() if not isinstance(result, BadSample)}
-    return list(units), np.array(list(units.values()))
+    persons = [os.path.relpath(path, arguments.search).split(os.sep)[:-1] for path in units]
+    names = [folders[0] for folders in persons if folders] if all(persons) else []
+    limit = arguments.threshold
+    if limit is None and model.thresholds:
+        limit = 1 - sum(model.thresholds.values()) / len(model.thresholds) / 2
+    return Album(list(units), np.array(list(units.values())), names, limit)
 
 
 def report(path: str, reason: str) -> Row:

@@ -101,12 +101,18 @@ def describe(
     return _line(top), row
 
 
-def find_labels(model: TrainedModel, _source: Source, _sample: Sample, logits: np.ndarray) -> Labels:
-    """Return the classes of an image by its logits (V, K), as the metric computes them. Raises BadSample."""
+def find_labels(
+    model: TrainedModel, _source: Source, _sample: Sample, logits: np.ndarray, threshold: float | None = None
+) -> Labels:
+    """Return the classes of an image by its logits (V, K), as the metric computes them. Raises BadSample.
+
+    Args:
+        threshold: of all probabilities; None: that of each class.
+    """
     in_order = sigmoid(logits.astype(np.float64).mean(0))
     order, limits = np.argsort(-in_order, kind="stable"), model.thresholds
     names = tuple(model.class_names[label] for label in order)
-    present = (in_order[label] > limits.get(name, THRESHOLD) for name, label in zip(names, order))
+    present = (in_order[label] > (threshold or limits.get(name, THRESHOLD)) for name, label in zip(names, order))
     return Labels(names, in_order[order], tuple(name for name, is_there in zip(names, present) if is_there))
 
 
@@ -114,7 +120,7 @@ def describe_labels(
     model: TrainedModel, source: str, sample: Sample, logits: np.ndarray, request: Request, output: str
 ) -> tuple[str, Row]:
     """Return the line and the row of a file: its classes or, with a number of them, that many of the most probable."""
-    found = find_labels(model, source, sample, logits)
+    found = find_labels(model, source, sample, logits, request.threshold)
     shares = dict(zip(found.labels, map(float, found.probabilities)))
     top = [*shares.items()][: request.top] if request.top else [(name, shares[name]) for name in found.present]
     row: Row = {

@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Sequence
+from functools import cache
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.data import durable
 from zoo.data.errors import BadSample
-from zoo.data.formats import face_files
+from zoo.data.formats import face_files, images
+from zoo.data.importing.faces import Detector, align
 from zoo.predict.results import DEFAULT_TOP, Request, Row, Sample, Source, TrainedModel
 from zoo.predict.urls import local_path
 from zoo.tasks import face
@@ -42,6 +45,27 @@ def read(settings: Any, _seed: int, source: Source, _index: int) -> Sample:
     return Sample({"image": read_face(source, settings)[None]})
 
 
+@cache
+def _detector(path: str) -> tuple[Detector, Lock]:
+    return Detector(path), Lock()  # a detector holds the size of a photo: one thread at a time
+
+
+def read_photo(detector: str, settings: Any, seed: int, source: Source, index: int) -> Sample:
+    """Read the largest face of a photo, turned and scaled as zoo data align does. Raises BadSample.
+
+    Args:
+        detector: path of YuNet's weights.
+    """
+    if isinstance(source, str):
+        with local_path(source) as path:
+            encoded = images.read(path)
+            source = encoded.upright(images.decode_stored(encoded))
+    net, lock = _detector(detector)
+    with lock:
+        points = net.largest(source).points
+    return read(settings, seed, align(source, points), index)
+
+
 def face_result(_model: TrainedModel, _source: Source, _sample: Sample, views: np.ndarray) -> Face:
     """Return the embedding that an evaluation compares: the mirror image's is added, then the sum normalized.
 
@@ -67,9 +91,12 @@ def describe(
     unit, norm = face_result(model, source, sample, views)
     line, row = f"embedding of {len(unit)} numbers, length {norm:.4g}", {"embedding": unit.tolist(), "length": norm}
     if request.album is not None:
-        paths, units = request.album
+        paths, units, persons, limit = request.album
         cosines = units @ unit if paths else units
         ranking = np.argsort(-cosines, kind="stable")[: request.top or DEFAULT_TOP]
+        if persons and limit is not None:
+            row["person"] = persons[ranking[0]] if cosines[ranking[0]] > limit else None
+            line += f"; {row['person'] or 'nobody in the album'}"
         row["most_similar"] = [{"file": paths[index], "cosine": float(cosines[index])} for index in ranking]
         hits = ", ".join(f"{paths[index]} {cosines[index]:.4f}" for index in ranking)
         line += f"; most similar: {hits or 'nothing, as no image could be read'}"

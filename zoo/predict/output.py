@@ -166,5 +166,5 @@ def write_table(folder: str, rows: Sequence[Row]) -> None:
 def _table_row(row: Row) -> tuple[Any, ...]:
     ordered = row.get("predictions") or row.get("shares") or [dict.fromkeys(("label", "share"), "")]
     label, share = ordered[0].values()
-    label = "|".join(row["labels"]) if "labels" in row else label
+    label = "|".join(row["labels"]) if "labels" in row else row.get("person", label)
     return row["file"], label, share, row.get("error", "")

@@ -64,19 +64,35 @@ class Sample(NamedTuple):
         return self.size, *(array.shape for array in self.batch.values())
 
 
+class Album(NamedTuple):
+    """Images to search for faces.
+
+    Attributes:
+        units: their embeddings (n, d), of length 1.
+        persons: the folder of each in that of the album; () where some lie in none.
+        limit: cosine above which two faces are of one person; None if it is not known.
+    """
+
+    paths: Sequence[str]
+    units: np.ndarray
+    persons: Sequence[str] = ()
+    limit: float | None = None
+
+
 class Request(NamedTuple):
     """Wishes of a user for a file beside its prediction.
 
     Attributes:
         top: number of classes, or of images of the album, to list; None for the usual number.
         explain: name of the class to draw an explanation of; "" for the most probable one; None for no drawing.
-        album: paths of images to search for faces, and their embeddings (n, d) of length 1.
+        threshold: probability above which an image with several classes has one of them; None: that of each class.
         labels_only: write the label image of a scene alone.
     """
 
     top: int | None = None
     explain: str | None = None
-    album: tuple[Sequence[str], np.ndarray] | None = None
+    album: Album | None = None
+    threshold: float | None = None
     labels_only: bool = False
 
 
