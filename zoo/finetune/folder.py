@@ -57,7 +57,7 @@ def examine(root: str, task: str | None = None) -> Found:
         raise UserError(f"{root}: there is no such folder{similar_path(root)}")
     named, layout = (task, f"read as --task {task}") if task else _task_of(root)
     settings: dict[str, Any] = {"name": DATASETS[named], "root": sources.absolute(root)}
-    if named in ("classify", "multilabel"):
+    if named in ("classify", "multilabel", "clips"):
         listed = _tables(root).items()  # by whole paths: a name may be that of a file in the current folder
         settings |= {f"{split}_list": os.path.join(settings["root"], name) for split, name in listed}
     if named == "faces":
@@ -119,7 +119,11 @@ def _tables(root: str) -> dict[str, str]:
 
 def _task_of_classes(root: str) -> tuple[str, str]:
     if tables := _tables(root):
-        layout = f"images listed in {' and '.join(tables.values())}"
+        files = [name for _, names in walk(root) for name in names]
+        listed = f"listed in {' and '.join(tables.values())}"
+        if _ending(files, VIDEO_EXTENSIONS) and not _ending(files, images.EXTENSIONS):
+            return "clips", f"videos {listed}"
+        layout = f"images {listed}"
         several = any(label_sets.has_several(os.path.join(root, name)) for name in tables.values())
         return ("multilabel", f"{layout}, with any number of classes") if several else ("classify", layout)
     name = splits.class_split(root, "train") or ""

@@ -21,6 +21,7 @@ from zoo.predict.predictors import Predictor, find_predictor
 from zoo.predict.results import Request, Row, Sample, TrainedModel
 from zoo.predict.stream_report import Options, Report, Shown
 from zoo.predict.stream_sources import Captured, Frame, LatestFrame, Source, in_real_time, one_by_one, open_source
+from zoo.predict.timeline import Timeline
 from zoo.weights import files
 
 CLIP_SECONDS = {"kinetics": 10.0, "motion": motion.FRAMES / motion.RATE}  # of the training clips, by data set
@@ -195,7 +196,7 @@ def run(
     else:
         frames = one_by_one(source.frames, stopped)
     with open(os.path.join(out, ROWS_FILE), "x", encoding="utf-8", buffering=1) as rows:
-        progress = Report(rows)
+        progress = Report(rows, Timeline(out))
         seen = _predict(frames, predictor, request, every, out, progress, lambda: capture.dropped if capture else 0)
         try:
             _write_or_drain(seen, progress, options.annotate, rate, every, capture is not None)
@@ -213,7 +214,7 @@ def run(
             }
             with open(os.path.join(out, SUMMARY_FILE), "x", encoding="utf-8") as file:
                 file.write(json.dumps({**metadata, **summary}, indent=1) + "\n")
-            print(stream_report.describe(summary), flush=True)
+            print("\n".join([stream_report.describe(summary), *progress.timeline.close()]), flush=True)
 
 
 def _predict(

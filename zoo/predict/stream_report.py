@@ -20,6 +20,7 @@ from zoo.data.transforms.geometry import Size
 from zoo.data.transforms.pixels import resize
 from zoo.predict import overlay
 from zoo.predict.results import Row
+from zoo.predict.timeline import Timeline
 from zoo.weights import files
 
 TERMINAL_INTERVAL, FILE_INTERVAL = 0.1, 1.0  # seconds between live lines
@@ -136,9 +137,9 @@ class Report:
         caption, remark: texts of the last one, for a video.
     """
 
-    def __init__(self, rows: TextIO):
+    def __init__(self, rows: TextIO, timeline: Timeline):
         """Begin. rows: file that gets a line of JSON per prediction."""
-        self.rows = rows
+        self.rows, self.timeline = rows, timeline
         self.count = 0
         self.dropped = 0
         self.caption = ""
@@ -161,6 +162,7 @@ class Report:
         self.latencies.append(latency)
         timing = {"latency_ms": round(1e3 * latency, 3), "dropped": dropped}
         self.rows.write(json.dumps({"frame": number, "time": round(seconds, 6), **row, **timing}) + "\n")
+        self.timeline.add(seconds, row)
         ranked = row.get("predictions") or row.get("shares") or row.get("most_similar")
         self.caption = printable("{} {:.2f}".format(*ranked[0].values()) if ranked else line)
         self.remark = f"{1e3 * latency:.0f} ms  {self.rate(now):.1f}/s"

@@ -91,7 +91,7 @@ REFUSED = {
     "image,tags\n0.jpg,cat|dog,2\n": "row 2 has 3 cells for 2 columns",
     "image,a,b\n0.jpg,1,0\n1.jpg,-1,0\n2.jpg,1,1\n": "row 3: a is '-1', neither 0 nor 1; decide",
     "image,a,b\n0.jpg,4,7\n": "has no column of 0 and 1",
-    "image,tags\nx.jpg,cat\n": "none of its images, such as x.jpg, is below",
+    "image,tags\nx.jpg,cat\n": "none of its files, such as x.jpg, is below",
 }
 
 

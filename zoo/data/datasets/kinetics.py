@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -31,13 +31,14 @@ from zoo.data.fields import (
     Shares,
     Word,
 )
-from zoo.data.formats import frame_folders, video
-from zoo.data.formats.class_names import read_names
+from zoo.data.formats import frame_folders, label_tables, video
+from zoo.data.formats.class_names import ClassNames, read_names
 from zoo.data.formats.lists import (
     ANIMATIONS,
     FRAME_TEMPLATE,
     VIDEO_EXTENSIONS,
     LabeledPath,
+    Span,
     check_inside,
     check_same_labels,
     class_folders,
@@ -182,7 +183,10 @@ class ClipSplit(common.FileSplit):
         return Protocol(set_name(s, len(self.classes), OFFICIAL_SETS) + self.held_out, views)
 
     def name(self, index: int) -> str:
-        return self.clips[index].path
+        return self.clips[index].name
+
+    def path(self, index: int) -> str:
+        return os.path.join(self.settings.root, self.clips[index].path)
 
     def item_label(self, index: int) -> str:
         clip = self.clips[index]
@@ -237,7 +241,7 @@ class ClipSplit(common.FileSplit):
             return ""
         if clip.frames is not None:
             return frame_folders.difference(self.path(index), s.frame_template, s.first_frame, clip.frames)
-        damaged = video.compare_frames(self.path(index), self._pick(rng), s.min_frames, s.decoder)
+        damaged = video.compare_frames(self.path(index), self._pick(rng), s.min_frames, s.decoder, clip.span)
         return f"damaged, but it can be read: {damaged} frame(s)" if damaged else ""
 
     def inventory(self, deep: bool) -> Inventory:
@@ -245,6 +249,8 @@ class ClipSplit(common.FileSplit):
         labels = self._labels()
         if any(clip.frames is not None for clip in self.clips):
             return Inventory(len(self), self.name, self.classes, labels=labels)
+        if any(clip.span is not None for clip in self.clips):  # several are of one file
+            return Inventory(len(self), self.name, self.classes, self.file_size, labels=labels)
         return Inventory(len(self), self.name, self.classes, self.file_size, self.digest, labels)
 
     def _labels(self) -> np.ndarray:
@@ -323,12 +329,12 @@ class ClipSplit(common.FileSplit):
             return frame_folders.decode_images(self._read_images(index, pick))
         if self.prepared is None:
             with sources.local_path(self.local(self.path(index))) as path:
-                return self._decode(path, pick)
+                return self._decode(path, pick, clip.span)
         with self.prepared.open(index) as path:
-            return self._decode(path, pick)
+            return self._decode(path, pick, clip.span)
 
-    def _decode(self, path: str, pick: video.FrameSampler) -> list[np.ndarray]:
-        return video.read_frames(path, pick, self.settings.min_frames, self.settings.decoder)
+    def _decode(self, path: str, pick: video.FrameSampler, span: Span | None) -> list[np.ndarray]:
+        return video.read_frames(path, pick, self.settings.min_frames, self.settings.decoder, span)
 
     def _read_images(self, index: int, pick: video.FrameSampler) -> list[frame_folders.EncodedFrame]:
         s, clip = self.settings, self.clips[index]
@@ -372,7 +378,12 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
         folders = (common.class_root(settings, split) for split in lists)
         classes = tuple(sorted({name for folder in folders for name in class_folders(root, folder)}))
     notes: list[str] = []
-    found = {split: _find_clips(settings, split, path, classes, notes) for split, path in lists.items()}
+    tables = [path for path in lists.values() if path and label_tables.is_table(path)]
+    tabled, classes = _read_tables(settings, tables, classes, notes) if tables else ({}, classes)
+    found = {
+        split: tabled.get(path or "") or _find_clips(settings, split, path, classes, notes)
+        for split, path in lists.items()
+    }
     if "train" in found and not lists["train"]:
         from zoo.data.formats import layouts  # which lists do without
 
@@ -401,6 +412,20 @@ def _check_flip_pairs(settings: Settings, classes: Sequence[str]) -> None:
                 f"data.flip_pairs: ({a}, {b}) exceeds the {len(classes)} classes of {settings.root}; labels count "
                 "from 0"
             )
+
+
+def _read_tables(
+    settings: Settings, tables: Sequence[str], classes: tuple[str, ...], notes: list[str]
+) -> tuple[dict[str, list[LabeledPath]], tuple[str, ...]]:
+    """Return the clips of tables of labels, by path of the table, and the names of the classes; () for numbers."""
+    read = {path: label_tables.read_clips(path, settings.root, notes) for path in tables}
+    names = ClassNames(classes, classes) if classes else None
+    names, numbered = label_tables.number({path: rows for path, (rows, _) in read.items()}, names)
+    found: dict[str, list[LabeledPath]] = {}
+    for path, (_, spans) in read.items():
+        found[path] = [replace(clip, span=span) for clip, span in zip(numbered[path], spans)]
+        check_inside(path, (clip.path for clip in found[path]), settings.allow_outside_root)
+    return found, names.names if names else ()
 
 
 def _find_clips(

@@ -7,16 +7,17 @@ by label_sets.py.
 import csv
 import io
 import json
+import math
 import os
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from zoo.data import sources
 from zoo.data.errors import UserError, nearest, parsing
 from zoo.data.formats import images, regular
 from zoo.data.formats.class_names import ClassNames
-from zoo.data.formats.lists import LabeledPath, check_repeated, is_number, read_lines, walk
+from zoo.data.formats.lists import VIDEO_EXTENSIONS, LabeledPath, Span, check_repeated, is_number, read_lines, walk
 from zoo.data.formats.split_words import split_of
 
 TABLES = (".csv", ".tsv", ".jsonl")
@@ -26,7 +27,12 @@ IMAGES = (
 )  # names of a column, those that say it most clearly first
 LABELS = (
     *("label", "labels", "class", "class_name", "category", "target", "species", "breed", "diagnosis"),
-    *("tags", "tag", "classes", "categories", "finding labels", "attributes"),
+    *("tags", "tag", "classes", "categories", "finding labels", "attributes", "action"),
+)
+CLIPS = ("video", "clip", "video_path", *IMAGES, "video_id", "youtube_id")
+SPANS = (  # names of the columns of start and end, and their unit
+    ((("start", "start_time", "time_start", "t_start"), ("end", "end_time", "time_end", "t_end")), "s"),
+    ((("start_frame", "first_frame"), ("end_frame", "stop_frame", "last_frame")), "frames"),
 )
 JSON_LINE = 'a line is an object such as {"file_name": "a.jpg", "label": "cat"}, or with "labels": ["cat", "dog"]'
 Rows = list[tuple[str, str]]  # path of an image below the root, and its label as text
@@ -36,7 +42,7 @@ class Cells(NamedTuple):
     """A table of CSV or TSV.
 
     Attributes:
-        image: column that names the images.
+        image: column that names the images or videos.
         label: column that is named as those of labels are, or the only other one; None if there is none.
         rows: by number of the row in the file.
     """
@@ -64,7 +70,8 @@ def find(root: str) -> dict[str, str]:
 def read(path: str, root: str, notes: list[str] | None = None) -> Rows:
     """Read a table whose images lie below root, named by path, name or name without extension. Raises UserError."""
     files, rows = Files(root), dict[int, tuple[str, str]]()
-    for number, (image, label) in (_labels_of_json(path) if is_json(path) else _labels_of_cells(path)).items():
+    found = _labels_of_json(path) if is_json(path) else _labels_of_cells(path, read_cells(path))
+    for number, (image, label) in found.items():
         rows[number] = files.find(image, f"{path}: row {number}"), label
     check_repeated(path, rows.items(), notes)
     files.require_some(path)
@@ -91,27 +98,65 @@ def objects(path: str) -> dict[int, tuple[str, tuple[str, ...]]]:
     return found
 
 
-def read_cells(path: str) -> Cells:
-    """Read a CSV or TSV file, whose blank lines are left out. Raises UserError."""
+def read_clips(path: str, root: str, notes: list[str]) -> tuple[Rows, list[Span | None]]:
+    """Read a CSV or TSV table of videos below root, and of which part each row is, if it has columns for it."""
+    if is_json(path):
+        raise UserError(f"{path}: clips are listed in CSV or TSV; write it so")
+    table, files = read_cells(path, CLIPS), Files(root, VIDEO_EXTENSIONS)
+    rows, spans = dict[int, tuple[str, str]](), list[Span | None]()
+    columns, unit = _columns_of_spans(path, table.names)
+    for number, (name, label) in _labels_of_cells(path, table).items():
+        video, span = files.find(name, f"{path}: row {number}"), None
+        if columns:
+            cells = [table.rows[number][at].strip() for at in columns if at < len(table.rows[number])]
+            with parsing(f"{path}: row {number}: start and end", "they are numbers of seconds or frames"):
+                start, end = map(float, cells)
+            span = Span(start, end, unit)
+            if not 0 <= span.start < span.end < math.inf:
+                raise UserError(f"{path}: row {number}: {span} is no part of a video; the end lies behind the start")
+        rows[number] = video, label
+        spans.append(span)
+    check_repeated(path, ((at, (f"{row[0]} {span}", row[1])) for (at, row), span in zip(rows.items(), spans)), notes)
+    files.require_some(path)
+    return [*rows.values()], spans
+
+
+def _columns_of_spans(path: str, names: Sequence[str]) -> tuple[tuple[int, ...], Literal["s", "frames"]]:
+    lower = [name.lower() for name in names]
+    for pair, unit in SPANS:
+        found = tuple(next((lower.index(name) for name in each if name in lower), -1) for each in pair)
+        if max(found) >= 0 and min(found) < 0:
+            raise UserError(f"{path}: has a column {names[max(found)]}, but not both of {pair[0][0]} and {pair[1][0]}")
+        if min(found) >= 0:
+            return found, "frames" if unit == "frames" else "s"
+    return (), "s"
+
+
+def read_cells(path: str, columns: Sequence[str] = IMAGES) -> Cells:
+    """Read a CSV or TSV file, whose blank lines are left out. Raises UserError.
+
+    Args:
+        columns: names of the column of images or videos.
+    """
     with parsing(f"{path}: cannot be read", "it should be a CSV file in UTF-8 with a header"):
         text = regular.read(path).decode("utf-8-sig")
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         table = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if any(map(str.strip, row))]
-    if table and len(table[0]) == 2 and table[0][0].strip().lower().endswith(images.EXTENSIONS):  # without a header
+    media = (*images.EXTENSIONS, *VIDEO_EXTENSIONS)
+    if table and len(table[0]) == 2 and table[0][0].strip().lower().endswith(media):  # without a header
         return Cells(("image", "label"), 0, 1, dict(enumerate(table, 1)))
     if len(table) < 2:
         raise UserError(f"{path}: has no row behind its header")
     names = tuple(cell.strip() for cell in table[0])
     lower, others = [name.lower() for name in names], range(len(names))
-    image = next((lower.index(name) for name in IMAGES if name in lower), None)
+    image = next((lower.index(name) for name in columns if name in lower), None)
     if image is None:
-        raise UserError(f"{path}: which of its columns ({', '.join(names)}) names the images? rename it to image")
+        raise UserError(f"{path}: which of its columns ({', '.join(names)}) names the files? rename it to {columns[0]}")
     label = next((lower.index(name) for name in LABELS if name in lower), 1 - image if len(others) == 2 else None)
     return Cells(names, image, label, dict(enumerate(table[1:], 2)))
 
 
-def _labels_of_cells(path: str) -> dict[int, tuple[str, str]]:
-    table = read_cells(path)
+def _labels_of_cells(path: str, table: Cells) -> dict[int, tuple[str, str]]:
     image, label, found = table.image, table.label, {}
     if label is None:
         raise UserError(
@@ -138,15 +183,15 @@ def _labels_of_json(path: str) -> dict[int, tuple[str, str]]:
 
 
 class Files:
-    """Images below a folder, by their path, their name, and their name without extension."""
+    """Images or videos below a folder, by their path, their name, and their name without extension."""
 
-    def __init__(self, root: str):
+    def __init__(self, root: str, extensions: tuple[str, ...] = images.EXTENSIONS):
         folders = ((os.path.relpath(folder, root), names) for folder, names in walk(root))
         paths = [
             os.path.normpath(os.path.join(folder, name))
             for folder, names in folders
             for name in names
-            if name.lower().endswith(images.EXTENSIONS)
+            if name.lower().endswith(extensions)
         ]
         self.root, self.paths, self.named = root, set(paths), defaultdict[str, list[str]](list)
         self.found, self.missing = 0, ""
@@ -168,7 +213,7 @@ class Files:
     def require_some(self, path: str) -> None:
         """Raise UserError if none of the images that a table names has been found."""
         if not self.found:
-            raise UserError(f"{path}: none of its images, such as {self.missing}, is below {self.root}")
+            raise UserError(f"{path}: none of its files, such as {self.missing}, is below {self.root}")
 
 
 def number(

@@ -1,11 +1,13 @@
 """Lists of samples: text files with a path and a label per line, or one folder per class."""
 
 import io
+import math
 import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from zoo.data import sources
 from zoo.data.errors import Option, UserError, parsing, similar_name
@@ -30,13 +32,35 @@ MAX_QUOTED = 200  # characters of a malformed line in a message
 FREE_LINES, BYTES_PER_LINE = 500_000, 24  # limit of a list's lines: the first, and one more per so many bytes
 
 
+class Span(NamedTuple):
+    """A part of a video, from `start` on and before `end`, in seconds or in frames."""
+
+    start: float
+    end: float
+    unit: Literal["s", "frames"] = "s"
+
+    def __str__(self) -> str:
+        return f"{self.start:g}-{self.end:g}{'' if self.unit == 'frames' else ' s'}"
+
+    def frames(self, count: int, rate: float) -> tuple[int, int]:
+        """Return the first frame and the one behind the last of a video of `count` frames, `rate` per second."""
+        factor = rate if self.unit == "s" else 1.0
+        first, end = (math.ceil(round(each * factor, 3)) for each in (self.start, self.end))
+        return min(first, count), min(end, count)
+
+
 @dataclass(frozen=True, slots=True)
 class LabeledPath:
-    """A labeled file, or a labeled folder of `frames` numbered images. path is relative to the data set's root."""
+    """A labeled file, a part of one, or a labeled folder of `frames` numbered images, relative to the set's root."""
 
     path: str
     label: int
     frames: int | None = None
+    span: Span | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path if self.span is None else f"{self.path} {self.span}"
 
 
 def read_list(path: str, suffix: str = "", folders: bool = True, notes: list[str] | None = None) -> list[LabeledPath]:

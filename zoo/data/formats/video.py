@@ -31,6 +31,7 @@ from zoo.data.formats.keyframes import (
     read_index,
     rgb_converter,
 )
+from zoo.data.formats.lists import Span
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -61,12 +62,15 @@ MAX_BOXES, FREE_FRAMES, BYTES_PER_FRAME = 1_000_000, 1_000_000, 4
 
 
 @stages.stage(stages.DECODE)
-def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, decoder: str = "pyav") -> list[np.ndarray]:
+def read_frames(
+    path: str, sample_frames: FrameSampler, min_frames: int = 1, decoder: str = "pyav", span: Span | None = None
+) -> list[np.ndarray]:
     """Decode frames of a video file. Raises BadSample.
 
     Args:
         sample_frames: called with the number of frames, returns the indices of the frames to decode.
         decoder: "decord" reads the videos by it that it reads rightly, "pyav" none.
+        span: part of the video that is taken for the whole; its seconds are frames by the mean frame rate.
 
     Returns:
         uint8 RGB (H, W, 3), upright, for each of the flattened indices.
@@ -77,11 +81,12 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, dec
             stream = video_stream(container)
             size = stream.codec_context.width, stream.codec_context.height
             stream.codec_context.options |= {"err_detect": "explode"}  # what is damaged is decoded from the start
+            rate = float(stream.average_rate or 0)
 
             @cache
             def indices(count: int) -> list[int]:
                 """Draw the frames once for each number of frames."""
-                numbers = sample_indices(sample_frames, count, min_frames)
+                numbers = _indices_within(span, rate, sample_frames, count, min_frames)
                 regular.check_clip(*size, len(set(numbers)))
                 return numbers
 
@@ -89,7 +94,9 @@ def read_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, dec
         return _decode_from_start(path, indices) if frames is None else frames
 
 
-def compare_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, decoder: str = "pyav") -> int:
+def compare_frames(
+    path: str, sample_frames: FrameSampler, min_frames: int = 1, decoder: str = "pyav", span: Span | None = None
+) -> int:
     """Read frames as `read_frames` does, and compare them with those of a decoding from the first frame on.
 
     Returns:
@@ -99,9 +106,11 @@ def compare_frames(path: str, sample_frames: FrameSampler, min_frames: int = 1, 
         BadSample: they cannot be read, or differ.
     """
     sample = cache(sample_frames)
-    frames = read_frames(path, sample, min_frames, decoder)
+    frames = read_frames(path, sample, min_frames, decoder, span)
     with parsing(NOT_DECODED, kind=BadSample):
-        exact = _decode_from_start(path, lambda count: sample_indices(sample, count, min_frames))
+        with open_container(path) as container:
+            rate = float(video_stream(container).average_rate or 0)
+        exact = _decode_from_start(path, lambda count: _indices_within(span, rate, sample, count, min_frames))
         if not all(map(np.array_equal, frames, exact)):
             raise BadSample("decoding from a keyframe gives other frames than decoding from the first frame on")
         return sum(frame.is_corrupt for frame in decode_all(path))
@@ -112,6 +121,18 @@ def sample_indices(sample_frames: FrameSampler, count: int, min_frames: int) -> 
     if count < min_frames:
         raise BadSample(f"too short: {count} frame(s), data.min_frames is {min_frames}")
     return [int(index) for index in sample_frames(count).ravel()]
+
+
+def _indices_within(
+    span: Span | None, rate: float, sample_frames: FrameSampler, count: int, min_frames: int
+) -> list[int]:
+    """Return what sample_indices returns for a part of `count` frames, None for all, as indices of the video."""
+    if span is None:
+        return sample_indices(sample_frames, count, min_frames)
+    if not rate and span.unit == "s":
+        raise BadSample(f"has no frame rate, so it is not known where {span} begins; give start_frame and end_frame")
+    first, end = span.frames(count, rate)
+    return [first + index for index in sample_indices(sample_frames, end - first, min_frames)]
 
 
 def open_container(path: str, options: dict[str, str] | None = None) -> "InputContainer":
