@@ -93,5 +93,6 @@ def draw(table: str, path: str) -> None:
         strip[:, left : max(right, left + 1)] = color_of[label]
     shares = np.array([max(seconds[name] / (end - begin), 1e-9) for name in names])
     strip = overlay.attach_caption(strip, f"{begin:.1f} s", f"{end:.1f} s")
-    legend = overlay.Legend(*strip.shape[:2], names, colors, range(min(len(names), SHOWN)))
+    height, width = strip.shape[:2]
+    legend = overlay.Legend(height, width, names, colors, range(min(len(names), SHOWN)))
     overlay.write_image(path, legend.attach(strip, shares))
