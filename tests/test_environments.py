@@ -144,4 +144,7 @@ def test_make_names_the_pythons(tmp_path):
 
 
 def test_ci_runs_the_fast_tests_without_avx_512_too():
-    assert "ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 PYTEST_ADDOPTS=tests/zoo make test\n" in (ROOT / ".ci/run").read_text()
+    assert (
+        "ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 PYTEST_ADDOPTS=tests/zoo make test\n"
+        in (ROOT / ".ci/run").read_text()
+    )

@@ -204,7 +204,7 @@ def test_photos_are_cut_out_and_named_by_the_persons_of_an_album(tmp_path, detec
     for row, other in zip(record["files"], cut["files"]):
         assert np.dot(row["embedding"], other["embedding"]) > 0.99  # but for the JPEG file
     _, record, _, _ = predicting.run_predict(
-        capsys, tmp_path / "c", tmp_path / "photos/ann.png", *words, "--threshold", 1.5
+        capsys, tmp_path / "c", tmp_path / "photos/ann.png", *words, "--threshold", 1
     )
     assert record["files"][0]["person"] is None
     for change, message in (

@@ -300,8 +300,13 @@ def predict_files(
 def choose_predictor(found: Trained, arguments: argparse.Namespace) -> Predictor:
     """Return the predictor of a model; one of faces may cut them out of photos. Raises UserError for its options."""
     task = found.cfg.task.task
-    if arguments.threshold is not None and task not in ("face", "multilabel"):
+    threshold = arguments.threshold
+    if threshold is not None and task not in ("face", "multilabel"):
         raise UserError(f"--threshold: is for faces and several classes, and this model's task is {task}; leave it out")
+    if threshold is not None and not (-1 if task == "face" else 0) <= threshold <= 1:
+        raise UserError(f"--threshold {threshold}: a cosine is from -1 to 1, a probability from 0 to 1")
+    if arguments.detector and arguments.stream:
+        raise UserError("--detector: is for files, and frames of a stream must be aligned faces; leave it out")
     if not arguments.detector:
         return found.predictor
     if task != "face":
@@ -326,9 +331,13 @@ def read_album(
     units = {path: result.embedding for path, result in found.items() if not isinstance(result, BadSample)}
     persons = [os.path.relpath(path, arguments.search).split(os.sep)[:-1] for path in units]
     names = [folders[0] for folders in persons if folders] if all(persons) else []
+    if any(persons) and not names:
+        print("no person is named, since images lie in the album itself; put each into a folder", flush=True)
     limit = arguments.threshold
     if limit is None and model.thresholds:
         limit = 1 - sum(model.thresholds.values()) / len(model.thresholds) / 2
+    if names and limit is None:
+        print("no person is named, since no evaluation has chosen a threshold; give one with --threshold", flush=True)
     return Album(list(units), np.array(list(units.values())), names, limit)
 
 
@@ -346,7 +355,7 @@ def find_album(found: Trained, folder: str | None, top: int | None) -> list[str]
             raise UserError("--top: for faces, the number of images that --search lists; give a folder with --search")
         return []
     if not is_face:
-        raise UserError(f"--search: is for models of faces, and this one's task is {found.spec.TASK}; leave it out")
+        raise UserError(f"--search: is for models of faces, and this one's task is {found.cfg.task.task}; leave it out")
     paths = list(walk_inputs(folder, extensions, None))
     if not paths:
         raise UserError(f"--search: {folder} is no folder with images (files ending in {', '.join(extensions)})")

@@ -139,6 +139,11 @@ class Relabeled:
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         return self._relabel(self.split.plan(index, rng))
 
+    def target(self, index: int) -> np.ndarray:
+        """Return the label of a sample, of a split that has it without reading the sample."""
+        label: np.ndarray = self._relabel({"label": self.split.target(index)})["label"]
+        return label
+
     def _relabel(self, sample: Any) -> Any:
         label = sample["label"]
         if label.ndim == 1:

@@ -105,7 +105,7 @@ def describe(source: Trained, shape: Sequence[int], with_preprocessing: bool, **
     recorded = read_recipe(source.path)[1]
     of_the_run: loader.Entries = {key: recorded[key] for key in ("framework", "device") if key in recorded}
     recipe = loader.render({**source.resolved, **of_the_run})
-    limits = {"thresholds": source.thresholds} if source.cfg.task.task == "multilabel" else {}
+    limits = {"thresholds": source.thresholds} if source.thresholds else {}
     colors = masks.class_colors(source.class_names).tolist() if source.spec.TASK == "segment" else []
     try:
         values: dict[str, Any] = dict(

@@ -112,7 +112,8 @@ def find_labels(
     in_order = sigmoid(logits.astype(np.float64).mean(0))
     order, limits = np.argsort(-in_order, kind="stable"), model.thresholds
     names = tuple(model.class_names[label] for label in order)
-    present = (in_order[label] > (threshold or limits.get(name, THRESHOLD)) for name, label in zip(names, order))
+    given = {name: limits.get(name, THRESHOLD) if threshold is None else threshold for name in names}
+    present = (in_order[label] > given[name] for name, label in zip(names, order))
     return Labels(names, in_order[order], tuple(name for name, is_there in zip(names, present) if is_there))
 
 

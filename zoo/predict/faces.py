@@ -50,7 +50,7 @@ def _detector(path: str) -> tuple[Detector, Lock]:
     return Detector(path), Lock()  # a detector holds the size of a photo: one thread at a time
 
 
-def read_photo(detector: str, settings: Any, seed: int, source: Source, index: int) -> Sample:
+def read_photo(detector: str, settings: Any, _seed: int, source: Source, _index: int) -> Sample:
     """Read the largest face of a photo, turned and scaled as zoo data align does. Raises BadSample.
 
     Args:
@@ -63,7 +63,7 @@ def read_photo(detector: str, settings: Any, seed: int, source: Source, index: i
     net, lock = _detector(detector)
     with lock:
         points = net.largest(source).points
-    return read(settings, seed, align(source, points), index)
+    return Sample({"image": face_files.fit(align(source, points), settings.size, True)[None]})
 
 
 def face_result(_model: TrainedModel, _source: Source, _sample: Sample, views: np.ndarray) -> Face:

@@ -1,6 +1,6 @@
 """Classification of images with any number of classes each: mean average precision, F1 and the thresholds for it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class Metric:
 
     def __init__(self, dataset: Dataset, settings: Any = None):
         self.views, self.classes = dataset.views, dataset.classes
+        self.target: Callable[[int], np.ndarray] | None = getattr(dataset, "target", None)
         shape = len(dataset), len(self.classes)
         self.state: dict[str, np.ndarray] = {
             "logits": np.zeros(shape, np.float32),
@@ -35,10 +36,13 @@ class Metric:
             "seen": np.zeros(shape[0], np.int8),
             "loss": np.zeros(()),
             "samples": np.zeros((), np.int64),
+            "readable": np.zeros((), np.int64),
         }
 
     def update(self, outputs: np.ndarray, batch: Batch) -> None:
-        """Add a batch; the logits of a sample's views are averaged. An unreadable sample counts, and nothing else.
+        """Add a batch; the logits of a sample's views are averaged.
+
+        An unreadable sample has no loss, and misses its classes: its logits are below all others.
 
         Args:
             batch: with `label` (rows, K), 1 for the classes of a sample, -1 of an unreadable one; `index` (rows,), of
@@ -52,10 +56,15 @@ class Metric:
             losses = np.logaddexp(0, logits) - targets * logits
         self.state["logits"][rows], self.state["targets"][rows], self.state["seen"][rows] = logits, targets, 1
         self.state["loss"] += losses.mean(1).sum()
+        self.state["readable"] += readable.sum()
         self.state["samples"] += valid.sum()
+        if self.target:
+            rows = batch["index"][valid & ~readable]
+            self.state["logits"][rows], self.state["seen"][rows] = -np.inf, 1
+            self.state["targets"][rows] = [self.target(row) for row in rows] or 0
 
     def result(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Return the metrics of the readable samples.
+        """Return the metrics of all samples; of the readable ones where a split does not know the others' targets.
 
         Returns:
             `map`, the mean of the average precisions of all classes that a sample has; `f1`, the mean of their F1 for
@@ -76,7 +85,7 @@ class Metric:
             "map": _mean(precisions.values()),
             "f1": _mean(halves),
             "f1_best": _mean(best),
-            "loss": float(state["loss"]) / max(int(seen.sum()), 1),
+            "loss": float(state["loss"]) / max(float(state["readable"]), 1),
             "samples": int(state["samples"]),
             "class_ap": precisions,
             "thresholds": thresholds,
@@ -104,7 +113,7 @@ def best_threshold(scores: np.ndarray, targets: np.ndarray) -> tuple[float, floa
     values, right, passed = _passing(scores, targets)
     found = 2 * right / (passed + targets.sum())
     at = int(found.argmax())
-    following = values[at + 1] if at + 1 < len(values) else values[at] - 1
+    following = values[at + 1] if at + 1 < len(values) and np.isfinite(values[at + 1]) else values[at] - 1
     return float((values[at] + following) / 2), float(found[at])
 
 
@@ -117,5 +126,5 @@ def _passing(scores: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.nd
     """Return the different scores from the highest on, and how many targets and samples each lets pass."""
     scores = np.where(np.isnan(scores), -np.inf, scores)
     order = np.argsort(-scores, kind="stable")
-    last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)  # of samples with equal scores
+    last = np.append(np.flatnonzero(scores[order][1:] != scores[order][:-1]), len(scores) - 1)  # of equal scores
     return scores[order][last], np.cumsum(targets[order])[last], last + 1

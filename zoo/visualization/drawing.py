@@ -22,6 +22,7 @@ KINDS = (  # title, whether the person is the same, whether the most similar pai
     ("different persons, least alike", False, False),
     ("different persons, most alike", False, True),
 )
+NAMED = 5  # classes of a sample that has several
 
 
 class Tile(NamedTuple):
@@ -84,9 +85,14 @@ def class_tile(evaluation: Evaluation, prediction: Prediction, frames_shown: int
 def _label_text(classes: Sequence, predicted: np.ndarray, target: np.ndarray) -> tuple[str, bool]:
     """Return the classes above a probability of 0.5, those missed, those that are wrong; and whether all are right."""
     parts = {"": predicted & target, "missed: ": target & ~predicted, "wrong: ": predicted & ~target}
-    named = {title: ", ".join(_name(classes, k) for k in np.flatnonzero(has)) for title, has in parts.items()}
+    named = {title: _names(classes, np.flatnonzero(has)) for title, has in parts.items()}
     texts = [title + names for title, names in named.items() if names]
     return "; ".join(texts) or "none", bool((predicted == target).all())
+
+
+def _names(classes: Sequence, labels: np.ndarray) -> str:
+    more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
+    return ", ".join(_name(classes, label) for label in labels[:NAMED]) + more
 
 
 def _unreadable(name: str) -> Tile:

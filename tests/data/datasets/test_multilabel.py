@@ -11,6 +11,7 @@ from zoo.data.datasets import multilabel
 from zoo.data.errors import UserError
 from zoo.data.stream import open_evaluation, open_training
 from zoo.finetune import folder
+from zoo.tasks.multilabel import Metric
 
 SETS = [("cat", "dog"), ("dog",), (), ("cat",), ("bird", "cat", "dog"), ("bird",)]
 NAMES = ("bird", "cat", "dog")
@@ -77,7 +78,7 @@ def test_numbers_names_and_both_splits(tmp_path):
     assert any("no training image has" in note and "fox" in note for note in train.notes)
     (tmp_path / "val.csv").write_text("image,tags\n0.jpg,Dog\n")
     with pytest.raises(
-        UserError, match="val.csv: train/0.jpg has the class Dog, which is none of the 4; did you mean dog"
+        UserError, match="val.csv: row 2: 0.jpg has the class Dog, which is none of the 4; did you mean dog"
     ):
         load(tmp_path, *WRITTEN["bars"], val_fraction=None, val_list="val.csv")
     (tmp_path / "val.csv").write_text("image,tags\n0.jpg,dog|cat\n")
@@ -87,16 +88,20 @@ def test_numbers_names_and_both_splits(tmp_path):
 
 REFUSED = {
     "image,tags\n0.jpg,\n": "no image has a class",
-    "image,tags\n0.jpg,cat|dog\n0.jpg,cat\n": "has label .* here and .* in line 2",
+    "image,a,b\n0.jpg,1,0\n0.jpg,1,1\n": "0.jpg has label a, b here and a in line 2; remove one",
+    "image,a,b\n0.jpg,-1,0\n1.jpg,-1,0\n2.jpg,1,1\n": "row 2: a is '-1', neither 0 nor 1; decide",
+    "image,label\n0.jpg,1|900000\n": "labels are 2 numbers up to 900000, which count classes from 0; name",
     "image,tags\n0.jpg,cat|dog,2\n": "row 2 has 3 cells for 2 columns",
     "image,a,b\n0.jpg,1,0\n1.jpg,-1,0\n2.jpg,1,1\n": "row 3: a is '-1', neither 0 nor 1; decide",
-    "image,a,b\n0.jpg,4,7\n": "has no column of 0 and 1",
+    "image,a,b\n0.jpg,4,7\n": r"which of its columns \(image, a, b\) are classes. each needs",
+    "image,tags\ntest/0.jpg,cat\n": "none of its files, such as test/0.jpg, is below",
     "image,tags\nx.jpg,cat\n": "none of its files, such as x.jpg, is below",
 }
 
 
 @pytest.mark.parametrize("text, message", REFUSED.items())
 def test_what_is_refused(text, message, tmp_path):
+    drawn.photo(tmp_path / "test", "other.jpg")
     with pytest.raises(UserError, match=message):
         load(tmp_path, "a.csv", text)
 
@@ -119,3 +124,78 @@ def test_an_evaluation_has_the_labels_of_the_model(tmp_path):
     (batch, _), *_ = open_evaluation(moved, 1, len(val))
     expected = [[float(name in val.item_label(n).split("|")) for name in moved.classes] for n in range(len(val))]
     assert batch["label"].tolist() == expected and moved.fields[1].shape == (4,)
+
+
+TRAIN, VAL = "train.csv", "val.csv"
+
+
+def load_both(root, train, val, **keys):
+    (root / VAL).write_text(val)
+    return load(root, TRAIN, train, val_fraction=None, val_list=VAL, **keys)
+
+
+def test_classes_are_decided_over_all_tables(tmp_path):
+    """Which character divides them, and which columns they are; a column may be named as those of labels are."""
+    train, val = load_both(tmp_path, "id,tags\n0,cat|New York\n1,cat\n", "id,tags\n2,New York\n")
+    assert train.classes == ("New York", "cat") and val.labels_of(0).tolist() == [0]
+    assert any("classes of an image are divided by '|'" in note for note in train.notes)
+    train, val = load_both(tmp_path, "id,age,target,dog\n0,31,1,0\n1,32,0,1\n", "dog,target,id\n1,0,2\n")
+    assert train.classes == ("target", "dog") and val.labels_of(0).tolist() == [1]
+    assert any("are the classes: target, dog; not read: age" in note for note in train.notes)
+    with pytest.raises(UserError, match="val.csv: dog, a class of the other table, is no column of 0 and 1 here"):
+        load_both(tmp_path, "id,cat,dog\n0,1,0\n", "id,cat,bird\n0,1,0\n")
+    (tmp_path / VAL).unlink()
+    assert load(tmp_path, "a.csv", "id,cat\n0,1\n1,0\n2,1\n")[0].classes == ("cat",)
+    (tmp_path / "classes.txt").write_text("cat, big\ndog\n")
+    train, _ = load(tmp_path, "a.csv", 'id,tags\n0,"cat, big"\n1,"dog"\n2,"dog;cat, big"\n')
+    assert train.classes == ("cat, big", "dog")
+
+
+def test_numbers_are_names_or_labels_of_all_classes(tmp_path):
+    (tmp_path / "classes.txt").write_text("1\n2\n3\n")
+    with pytest.raises(UserError, match="row 2: 0.jpg has the class 4, which is none of the 3"):
+        load(tmp_path, "a.csv", "image,tags\n0.jpg,1|4\n")
+    train, val = load(tmp_path, "a.csv", "image,tags\n0.jpg,0|1\n1.jpg,2\n2.jpg,2\n")
+    assert sorted([*train.labels, *val.labels]) == [0, 1, 2, 2] and train.classes == ("1", "2", "3")
+
+
+def test_a_row_for_each_class_of_an_image(tmp_path):
+    text = "file,label\n" + "".join(f"{name},{label}\n" for name, labels in ROWS for label in labels)
+    (tmp_path / "a.csv").write_text(text)
+    assert folder.label_sets.has_several(str(tmp_path / "a.csv"))
+    splits = load(tmp_path, "a.csv", text)
+    found = {split.name(n): split.item_label(n) for split in splits for n in range(len(split))}
+    assert found == {f"train/{name}": "|".join(labels) for name, labels in ROWS if labels}
+
+
+@pytest.mark.parametrize("labels", ["[0, 1, 1]", "true", '["a", ""]', "{}", "[null]"])
+def test_objects_whose_labels_are_none(labels, tmp_path):
+    with pytest.raises(UserError, match="a.jsonl:1: cannot be read .*; a line is an object"):
+        load(tmp_path, "a.jsonl", f'{{"file_name": "0.jpg", "labels": {labels}}}\n')
+    rest = '{"file_name": "1.jpg", "label": null}\n{"file_name": "2.jpg", "label": ""}\n'
+    splits = load(tmp_path, "a.jsonl", '{"file_name": "0.jpg", "label": "a|b"}\n' + rest)
+    assert splits[0].classes == ("a|b",) and sum(len(split.labels) for split in splits) == 1
+
+
+def test_rare_classes_are_held_out_together(tmp_path):
+    """Every image has a tag of its own: the fraction is held out all the same."""
+    drawn.photo(tmp_path / "train", *(f"{number}.jpg" for number in range(40)))
+    rows = "".join(f"{number},own{number}|{'ab'[number % 2]}\n" for number in range(40))
+    (tmp_path / "a.csv").write_text(f"id,tags\n{rows}")
+    settings = multilabel.Settings(root=str(tmp_path), train_list="a.csv", val_fraction=0.25, size=16, cache=None)
+    train, val = multilabel.load(settings)
+    shared = [label for label, name in enumerate(train.classes) if name in "ab"]
+    assert len(val) == 10 and [np.sum(val.labels == label) for label in shared] == [5, 5]
+
+
+def test_an_unreadable_image_misses_its_classes(tmp_path):
+    _, val = load(tmp_path, *WRITTEN["bars"], val_fraction=0.5, eval_bad="wrong")
+    index = next(n for n in range(len(val)) if len(val.labels_of(n)))
+    (tmp_path / val.name(index)).write_bytes(b"no image")
+    metric = Metric(val)
+    ((batch, unreadable),) = open_evaluation(val, 1, len(val))
+    metric.update(np.where(batch["label"] > 0, 5.0, -5.0), batch)
+    found = metric.result(metric.state)
+    assert len(unreadable) == 1 and found["samples"] == len(val) and found["f1"] < 1
+    lost = [val.classes[label] for label in val.labels_of(index)]
+    assert {name for name, value in found["class_ap"].items() if value < 1} <= {*lost} and found["loss"] < 0.01

@@ -76,5 +76,8 @@ def test_views_ranks_padding_and_unreadable_samples():
 def test_classes_that_no_sample_has_are_left_out_and_a_score_that_is_no_number_comes_last():
     found = evaluate([[1.0, 5.0], [np.nan, 6.0], [0.0, 7.0]], [[1, 0], [1, 0], [0, 0]])
     assert found["class_ap"] == {"c0": pytest.approx((1 + 2 / 3) / 2)} and np.isnan(found["loss"])
+    for scores in (np.full((4, 1), np.nan), np.full((4, 1), np.inf)):  # in any order
+        same = [evaluate(scores, targets)["class_ap"]["c0"] for targets in ([[1], [1], [0], [0]], [[0], [0], [1], [1]])]
+        assert same == [0.5, 0.5]
     nothing = evaluate([[1.0]], [[0]])
     assert nothing["map"] == nothing["f1"] == nothing["f1_best"] == 0 and nothing["thresholds"] == {}

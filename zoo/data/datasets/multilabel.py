@@ -85,20 +85,18 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[MultiLabel
     """Open the training and the validation split; see imagenet.load."""
     common.require_root(settings.root, "your images", LAYOUT, "resnet50_demo")
     tables = {split: common.find_list(settings, split, TABLES) for split in splits}
-    is_divided = common.lacks_validation(settings, tables.get("val"))
+    is_divided = settings.val_fraction is not None and "train" in tables and tables.get("val") is None
     if is_divided:
-        tables = {"train": common.find_list(settings, "train", TABLES)}
-    notes = list[str]()
-    given = {split: _require_table(settings, split, path) for split, path in tables.items()}
-    read = {split: label_sets.read(path, settings.root, notes) for split, path in given.items()}
-    for split, path in given.items():
-        check_inside(path, (row.path for row in read[split].rows), settings.allow_outside_root)
+        del tables["val"]
+    given, notes = {split: _require_table(settings, split, path) for split, path in tables.items()}, list[str]()
     named = common.given_or_first(settings.root, "data.names", settings.names, imagenet.CLASS_FILES)
-    names = read_classes(named).names if named else label_sets.classes_of([*read.values()])
-    found = {split: label_sets.number(given[split], names, read[split]) for split in read}
+    names, found = label_sets.read(given, settings.root, read_classes(named).names if named else (), notes)
+    for split, path in given.items():
+        check_inside(path, (sample.path for sample in found[split]), settings.allow_outside_root)
     if is_divided:
         files = [(Content(f"{settings.root}/{sample.path}"),) for sample in found["train"]]
-        found = common.divide(settings, found["train"], files, _strata(found["train"]), notes)
+        strata = _strata(found["train"], settings.val_fraction or 0)
+        found = common.divide(settings, found["train"], files, strata, notes)
     train, val = (
         MultiLabelSplit(settings, found.get(split, found["val"]), names, split == "train") for split in SPLITS
     )
@@ -120,10 +118,14 @@ def _require_table(settings: Settings, split: str, path: str | None) -> str:
     return path
 
 
-def _strata(samples: Sequence[LabeledSet]) -> list[int]:
-    """Return for each sample its rarest class, or -1: of each, `divide` holds a part out."""
+def _strata(samples: Sequence[LabeledSet], fraction: float) -> list[int]:
+    """Return for each sample a class of which `divide` holds a part out: its rarest one that two of them have there.
+
+    It is -1 for samples without such a class, which are divided together.
+    """
     counts = np.bincount([label for sample in samples for label in sample.labels], minlength=1)
-    return [min(sample.labels, key=lambda label: (counts[label], label), default=-1) for sample in samples]
+    enough = [[label for label in sample.labels if counts[label] * fraction >= 2] for sample in samples]
+    return [min(labels, key=lambda label: (counts[label], label), default=-1) for labels in enough]
 
 
 def _without(train: MultiLabelSplit, val: MultiLabelSplit) -> list[str]:

@@ -1,49 +1,64 @@
 """Tables of labels in which an image has any number of classes, none included; files as those of label_tables.py.
 
-CSV and TSV name the classes of an image in one column (`cat|dog`), or have a column of 0 and 1 for each class.
+CSV and TSV name the classes of an image in one column (`cat|dog`, or a row for each), or have a column of 0 and 1 for
+each class.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from zoo.data.errors import UserError, nearest
 from zoo.data.formats import label_tables
-from zoo.data.formats.label_tables import Cells, Files
-from zoo.data.formats.lists import MAX_CLASSES, check_repeated, is_number
+from zoo.data.formats.label_tables import LABELS, Cells, Files
+from zoo.data.formats.lists import check_repeated, is_number
 
-SEPARATORS = ("|", ";", ",")  # of the classes in a cell, the first that a table has; else blanks
-YES_OR_NO = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
+SEPARATORS = ("|", ";", ",", " ")  # of the classes in a cell: the first that any table of a data set has
+YES_OR_NO = {"1": True, "1.0": True, "true": True, "yes": True, "0": False, "0.0": False, "false": False, "no": False}
+UNCERTAIN = ("-1", "-1.0")
+MAX_UNUSED = 1000  # numbers without an image, beyond ten for each that has one: these are no labels
 Found = dict[int, tuple[str, tuple[str, ...]]]  # image and sorted names of its classes, by row
 
 
 class LabeledSet(NamedTuple):
-    """An image, by its path below the root, and what it shows: names of classes, or their labels, sorted."""
+    """An image, by its path below the root, and its labels, sorted."""
 
     path: str
-    labels: tuple
+    labels: tuple[int, ...]
 
 
-class Sets(NamedTuple):
-    """A table. columns: the classes that have a column, in their order, else ()."""
+def read(
+    tables: Mapping[str, str], root: str, known: tuple[str, ...], notes: list[str]
+) -> tuple[tuple[str, ...], dict[str, list[LabeledSet]]]:
+    """Read the tables of a data set, whose images lie below root; they are found as by label_tables.read.
 
-    rows: list[LabeledSet]
+    Args:
+        tables: paths by split.
+        known: names of the classes; () to take those of the tables, in the order of their columns or sorted.
+
+    Returns:
+        The names of the classes, and the samples by split.
+    """
+    cells = {path: label_tables.read_cells(path) for path in tables.values() if not label_tables.is_json(path)}
     columns: tuple[str, ...] = ()
-
-
-def read(path: str, root: str, notes: list[str]) -> Sets:
-    """Read a table whose images lie below root; they are found as by label_tables.read. Raises UserError."""
-    columns: tuple[str, ...] = ()
-    if label_tables.is_json(path):
-        found = label_tables.objects(path)
-    else:
-        found, columns = _read_cells(path, notes)
-    files = Files(root)
-    rows = [LabeledSet(files.find(name, f"{path}: row {number}"), labels) for number, (name, labels) in found.items()]
-    check_repeated(path, zip(found, rows), notes)
-    files.require_some(path)
-    if not any(row.labels for row in rows):
-        raise UserError(f"{path}: no image has a class")
-    return Sets(rows, columns)
+    for path, table in cells.items():
+        own = tuple(table.names[at] for at in _columns_of_classes(table)) if _has_columns(table) else ()
+        columns = columns or _checked(path, table, own, notes)
+        if missing := [name for name in columns if own and name not in own]:
+            raise UserError(f"{path}: {missing[0]}, a class of the other table, is no column of 0 and 1 here")
+    separator = _separator([text for table in cells.values() if not _has_columns(table) for text in _texts(table)])
+    found = {}
+    for path in tables.values():
+        if path not in cells:
+            found[path] = label_tables.objects(path)
+        elif _has_columns(cells[path]):
+            found[path] = _read_columns(path, cells[path], columns)
+        else:
+            found[path] = _read_cells(path, cells[path], separator, known)
+    several = any(len(labels) > 1 for path in cells for _, labels in found[path].values())
+    if several and not columns:
+        notes.append(f"classes of an image are divided by {'blanks' if separator == ' ' else repr(separator)}")
+    classes = known or columns or _classes_of(found)
+    return classes, {split: _located(path, root, found[path], classes, notes) for split, path in tables.items()}
 
 
 def has_several(path: str) -> bool:
@@ -51,85 +66,125 @@ def has_several(path: str) -> bool:
     if label_tables.is_json(path):
         return any(len(labels) != 1 for _, labels in label_tables.objects(path).values())
     table = label_tables.read_cells(path)
-    if table.label is None:
+    if table.label is None or _has_columns(table):
         return len(_columns_of_classes(table)) > 1
-    column = [row[table.label].strip() if table.label < len(row) else "" for row in table.rows.values()]
-    return not all(column) or any(separator in cell for cell in column for separator in SEPARATORS)
+    texts, files = _texts(table), [row[table.image] for row in table.rows.values()]
+    is_divided = any(separator in text for text in texts for separator in SEPARATORS[:-1])
+    return is_divided or not all(texts) or len({*zip(files, texts)}) > len({*files})
 
 
-def classes_of(tables: Sequence[Sets]) -> tuple[str, ...]:
-    """Return the names of all classes: in the order of the columns, else sorted; numbers are labels."""
-    names = {name for table in tables for row in table.rows for name in row.labels}
-    if columns := next((table.columns for table in tables if table.columns), ()):
-        return columns
-    if all(map(is_number, names)) and (count := max(map(int, names)) + 1) <= MAX_CLASSES:
-        return tuple(map(str, range(count)))
-    return tuple(sorted(names))
-
-
-def number(path: str, classes: Sequence[str], table: Sets) -> list[LabeledSet]:
-    """Return the rows of a table with labels in place of names. Raises UserError for a name that is no class."""
-    labels = {name: label for label, name in enumerate(classes)}
-    numbered = []
-    for row in table.rows:
-        for name in row.labels:
-            if name not in labels and not (is_number(name) and int(name) < len(classes)):
-                near = nearest(name, labels)
-                raise UserError(
-                    f"{path}: {row.path} has the class {name}, which is none of the {len(classes)}"
-                    + f"; did you mean {near}?" * bool(near)
-                )
-        own = {labels[name] if name in labels else int(name) for name in row.labels}
-        numbered.append(LabeledSet(row.path, tuple(sorted(own))))
-    return numbered
-
-
-def _read_cells(path: str, notes: list[str]) -> tuple[Found, tuple[str, ...]]:
-    """Return the images, and the classes that have a column."""
-    table = label_tables.read_cells(path)
-    for number, row in table.rows.items():
-        if len(row) != len(table.names) or not row[table.image].strip():
-            raise UserError(f"{path}: row {number} has {len(row)} cells for {len(table.names)} columns, or no image")
+def _has_columns(table: Cells) -> bool:
+    """Return whether classes have columns; a column of 0 and 1 that is named as labels are may be that of a class."""
+    columns = _columns_of_classes(table)
     if table.label is None:
-        return _read_columns(path, table, notes)
-    texts = [row[table.label].strip().strip("[]") for row in table.rows.values()]
-    separator = next((each for each in SEPARATORS if any(each in text for text in texts)), None)
-    if separator is None and any(" " in text for text in texts):
-        notes.append(f"{path}: blanks divide the classes of an image; if names have blanks, put a | between classes")
-    found: Found = {}
-    for (number, row), text in zip(table.rows.items(), texts):
-        labels = {part.strip().strip("'\"") for part in text.split(separator)} - {""}
-        found[number] = row[table.image].strip(), tuple(sorted(labels))
-    return found, ()
-
-
-def _read_columns(path: str, table: Cells, notes: list[str]) -> tuple[Found, tuple[str, ...]]:
-    """As _read_cells, of a table with a column for every class."""
-    names, columns = table.names, _columns_of_classes(table)
-    classes = tuple(names[at] for at in columns)
-    if not classes or len(set(classes)) < len(classes):
-        raise UserError(f"{path}: has no column of 0 and 1 for each class, or two of one name: {', '.join(names)}")
-    found: Found = {}
-    for number, row in table.rows.items():
-        for at in columns:
-            if row[at].strip().lower() not in YES_OR_NO:
-                raise UserError(
-                    f"{path}: row {number}: {names[at]} is {row[at].strip()!r}, neither 0 nor 1; decide what it counts "
-                    "as, or remove the column if it is no class"
-                )
-        labels = (names[at] for at in columns if YES_OR_NO[row[at].strip().lower()])
-        found[number] = row[table.image].strip(), tuple(sorted(labels))
-    unread = [name for at, name in enumerate(names) if at not in (table.image, *columns)]
-    notes.append(
-        f"{path}: {len(classes)} columns of 0 and 1 are the classes" + f"; not read: {', '.join(unread)}" * bool(unread)
-    )
-    return found, classes
+        return True
+    is_named = table.names[table.label].lower() in LABELS
+    return table.label in columns and (len(columns) > 1 or not is_named)
 
 
 def _columns_of_classes(table: Cells) -> list[int]:
-    """Return the columns in which most rows have a 0 or 1."""
-    counts = [0] * len(table.names)
+    """Return the columns in which most rows have a 0 or 1, or a number that stands for neither."""
+    counts, certain = [0] * len(table.names), [0] * len(table.names)
     for row in table.rows.values():
         for at, cell in enumerate(row[: len(counts)]):
-            counts[at] += cell.strip().lower() in YES_OR_NO
-    return [at for at, count in enumerate(counts) if at != table.image and 2 * count > len(table.rows)]
+            text = cell.strip().lower()
+            certain[at] += text in YES_OR_NO
+            counts[at] += text in YES_OR_NO or text in UNCERTAIN
+    return [at for at, count in enumerate(counts) if at != table.image and certain[at] and 2 * count > len(table.rows)]
+
+
+def _checked(path: str, table: Cells, columns: tuple[str, ...], notes: list[str]) -> tuple[str, ...]:
+    """Return the classes that have a column in a table, and say which these are."""
+    if not _has_columns(table):
+        return ()
+    if not columns or len(set(columns)) < len(columns):
+        raise UserError(
+            f"{path}: which of its columns ({', '.join(table.names)}) are classes? each needs a name of its own, and 0 "
+            "or 1 in every row; or name the classes of an image in a column `labels`"
+        )
+    unread = [name for at, name in enumerate(table.names) if at != table.image and name not in columns]
+    rest = f"; not read: {', '.join(unread)}" if unread else ""
+    notes.append(f"{path}: columns of 0 and 1 are the classes: {', '.join(columns)}{rest}")
+    return columns
+
+
+def _texts(table: Cells) -> list[str]:
+    label = table.label or 0
+    return [row[label].strip().strip("[](){}").strip() if label < len(row) else "" for row in table.rows.values()]
+
+
+def _separator(texts: Sequence[str]) -> str:
+    return next((each for each in SEPARATORS if any(each in text for text in texts)), SEPARATORS[0])
+
+
+def _check_width(path: str, number: int, row: Sequence[str], table: Cells) -> str:
+    """Return the image of a row."""
+    if len(row) != len(table.names) or not row[table.image].strip():
+        raise UserError(f"{path}: row {number} has {len(row)} cells for {len(table.names)} columns, or no image")
+    return row[table.image].strip()
+
+
+def _read_cells(path: str, table: Cells, separator: str, known: Sequence[str]) -> Found:
+    found: Found = {}
+    first: dict[str, int] = {}
+    for (number, row), text in zip(table.rows.items(), _texts(table)):
+        image = _check_width(path, number, row, table)
+        parts = [text] if text in known else text.split(None if separator == " " else separator)
+        labels = {part.strip().strip("'\"") for part in parts} - {""}
+        at = first.setdefault(image, number)  # a table may have a row for each class of an image
+        found[at] = image, tuple(sorted(labels | {*(found[at][1] if at in found else ())}))
+    return found
+
+
+def _read_columns(path: str, table: Cells, classes: Sequence[str]) -> Found:
+    found: Found = {}
+    places = [table.names.index(name) for name in classes]
+    for number, row in table.rows.items():
+        image = _check_width(path, number, row, table)
+        for name, at in zip(classes, places):
+            if row[at].strip().lower() not in YES_OR_NO:
+                raise UserError(
+                    f"{path}: row {number}: {name} is {row[at].strip()!r}, neither 0 nor 1; decide what it counts as, "
+                    "or remove the column if it is no class"
+                )
+        labels = (name for name, at in zip(classes, places) if YES_OR_NO[row[at].strip().lower()])
+        found[number] = image, tuple(sorted(labels))
+    return found
+
+
+def _classes_of(found: Mapping[str, Found]) -> tuple[str, ...]:
+    names = {name for rows in found.values() for _, labels in rows.values() for name in labels}
+    if not names or not all(map(is_number, names)):
+        return tuple(sorted(names))
+    count = max(map(int, names)) + 1
+    if count > MAX_UNUSED + 10 * len(names):
+        raise UserError(
+            f"{', '.join(found)}: labels are {len(names)} numbers up to {count - 1}, which count classes from 0; name "
+            "the classes instead"
+        )
+    return tuple(map(str, range(count)))
+
+
+def _located(path: str, root: str, found: Found, classes: Sequence[str], notes: list[str]) -> list[LabeledSet]:
+    """Return the samples of a table, with labels in place of names. Raises UserError for a name that is no class."""
+    labels = {name: label for label, name in enumerate(classes)}
+    names = {name for _, own in found.values() for name in own}
+    if names - labels.keys() and all(is_number(name) and int(name) < len(classes) for name in names):
+        labels = {name: int(name) for name in names}
+    files, rows = Files(root), dict[int, LabeledSet]()
+    for number, (image, own) in found.items():
+        if unknown := [name for name in own if name not in labels]:
+            near = nearest(unknown[0], labels)
+            raise UserError(
+                f"{path}: row {number}: {image} has the class {unknown[0]}, which is none of the {len(classes)}"
+                + f"; did you mean {near}?" * bool(near)
+            )
+        rows[number] = LabeledSet(
+            files.find(image, f"{path}: row {number}"), tuple(sorted(labels[name] for name in own))
+        )
+    if not names:
+        raise UserError(f"{path}: no image has a class")
+    shown = ((number, (row.path, ", ".join(classes[label] for label in row.labels))) for number, row in rows.items())
+    check_repeated(path, shown, notes)
+    files.require_some(path)
+    return [*rows.values()]

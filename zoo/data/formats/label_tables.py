@@ -89,10 +89,12 @@ def objects(path: str) -> dict[int, tuple[str, tuple[str, ...]]]:
         with parsing(f"{path}:{number}: cannot be read", JSON_LINE):
             row = {key.lower(): value for key, value in json.loads(line).items()}
             image, label = (next((row[name] for name in names if name in row), None) for names in (IMAGES, LABELS))
-            labels = label if isinstance(label, list) else [label]
-            if not isinstance(image, str) or not all(isinstance(each, str | int) for each in labels):
+            if not isinstance(image, str) or not {*LABELS} & {*row}:
                 raise ValueError("it lacks the image or its label")
-        found[number] = image, tuple(sorted({str(each) for each in labels}))
+            labels = label if isinstance(label, list) else [] if label in (None, "") else [label]
+            if not all(type(each) in (str, int) and each != "" for each in labels) or len({*labels}) < len(labels):
+                raise ValueError("labels are names, or numbers from 0, of classes, each once")
+        found[number] = image, tuple(sorted(str(each) for each in labels))
     if not found:
         raise UserError(f"{path}: is empty; {JSON_LINE}")
     return found
@@ -194,6 +196,7 @@ class Files:
             if name.lower().endswith(extensions)
         ]
         self.root, self.paths, self.named = root, set(paths), defaultdict[str, list[str]](list)
+        self.folders = {os.path.dirname(path) for path in paths} - {""}
         self.found, self.missing = 0, ""
         for path in paths:
             name = os.path.basename(path)
@@ -203,7 +206,8 @@ class Files:
     def find(self, name: str, where: str) -> str:
         """Return the path of the image that a table names; that which it gives, if there is none."""
         path = os.path.normpath(name.replace("\\", "/"))
-        found = [path] if path in self.paths else self.named.get(os.path.basename(path), [])
+        is_elsewhere = os.path.dirname(path) not in self.folders  # what lies in a folder of these files has its path
+        found = [path] if path in self.paths else self.named.get(os.path.basename(path), []) if is_elsewhere else []
         if len(found) > 1:
             raise UserError(f"{where}: {name} may be {found[0]} or {found[1]}; write paths below data.root")
         self.found += len(found)
