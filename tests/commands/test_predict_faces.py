@@ -113,7 +113,8 @@ def test_a_search_lists_the_most_similar_images(portrait_model, batch, tmp_path,
             capsys, tmp_path / f"out{top}", *asked, "--weights", weights, "--search", root, "--batch", batch, *words
         )
         assert (code, errors) == (0, "") and lines[0] == f"searching {len(known)} images ..."
-        for path, row, line in zip(asked, record["files"], lines[1:], strict=True):
+        assert lines[1].startswith("no person is named, since no evaluation has chosen a threshold")
+        for path, row, line in zip(asked, record["files"], lines[2:], strict=True):
             cosines = {other: float(known[path] @ known[other]) for other in known}
             best = sorted(cosines.values(), reverse=True)[:top]
             hits = row["most_similar"]

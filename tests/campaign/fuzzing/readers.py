@@ -151,8 +151,7 @@ def read_lists(folder: Path) -> None:
         list(source.items())
 
     def read_sets(name: str) -> None:
-        table = label_sets.read(str(folder / name), str(folder), [])
-        label_sets.number(name, label_sets.classes_of([table]), table)
+        label_sets.read({"train": str(folder / name)}, str(folder), (), [])
 
     names = "classes.json" if (folder / "classes.json").exists() else "classes.txt"
     _try_all(

@@ -119,12 +119,12 @@ def _require_table(settings: Settings, split: str, path: str | None) -> str:
 
 
 def _strata(samples: Sequence[LabeledSet], fraction: float) -> list[int]:
-    """Return for each sample a class of which `divide` holds a part out: its rarest one that two of them have there.
+    """Return for each sample a class of which `divide` holds a part out: its rarest one of which that is an image.
 
     It is -1 for samples without such a class, which are divided together.
     """
     counts = np.bincount([label for sample in samples for label in sample.labels], minlength=1)
-    enough = [[label for label in sample.labels if counts[label] * fraction >= 2] for sample in samples]
+    enough = [[label for label in sample.labels if counts[label] * fraction >= 1] for sample in samples]
     return [min(labels, key=lambda label: (counts[label], label), default=-1) for labels in enough]
 
 

@@ -195,19 +195,19 @@ class Files:
             for name in names
             if name.lower().endswith(extensions)
         ]
-        self.root, self.paths, self.named = root, set(paths), defaultdict[str, list[str]](list)
+        self.root, self.named, self.at = root, defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
         self.folders = {os.path.dirname(path) for path in paths} - {""}
         self.found, self.missing = 0, ""
         for path in paths:
-            name = os.path.basename(path)
-            for key in {name, os.path.splitext(name)[0]}:
-                self.named[key].append(path)
+            for key in {path, os.path.splitext(path)[0]}:
+                self.at[key].append(path)
+                self.named[os.path.basename(key)].append(path)
 
     def find(self, name: str, where: str) -> str:
         """Return the path of the image that a table names; that which it gives, if there is none."""
         path = os.path.normpath(name.replace("\\", "/"))
         is_elsewhere = os.path.dirname(path) not in self.folders  # what lies in a folder of these files has its path
-        found = [path] if path in self.paths else self.named.get(os.path.basename(path), []) if is_elsewhere else []
+        found = self.at.get(path) or (self.named.get(os.path.basename(path), []) if is_elsewhere else [])
         if len(found) > 1:
             raise UserError(f"{where}: {name} may be {found[0]} or {found[1]}; write paths below data.root")
         self.found += len(found)
