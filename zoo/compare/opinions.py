@@ -23,6 +23,7 @@ from zoo.run.evaluation import evaluate
 from zoo.run.job import Job
 from zoo.tasks.face import HEAD_WEIGHT
 from zoo.trainer import load_backend, numpy_ops
+from zoo.trainer.objectives import find_objective
 from zoo.trainer.protocol import DeviceBatch, Trainer
 
 LOSS_TOLERANCE = {True: 1e-9, False: 1e-5}  # relative, of a loss, by whether it is in fp64; in 16 bits it is in fp32
@@ -166,6 +167,10 @@ def of_recipe(job: Job, cfg: Config) -> list[Opinion]:
         places = (f"zoo/models/{job.model}/spec.py", "zoo/run/job.py")
         found += [Opinion(what, places) for what in _groups(job, cfg)]
     found += [Opinion(what, ("zoo/run/dataset.py", "zoo/data/order.py")) for what in _class_weights(job, cfg)]
+    if has_loss(job):
+        found += [
+            Opinion(what, ("zoo/trainer/objectives.py",)) for what in of_precision(job.loss, job.arch.num_classes)
+        ]
     if job.loss.task in METRICS:
         places = (f"zoo/tasks/{job.loss.task}.py", "zoo/run/evaluation.py")
         found += [Opinion(what, places) for what in of_metric(job.task, cfg.task, job.group)]
@@ -219,6 +224,26 @@ def _class_weights(job: Job, cfg: Config) -> list[str]:
 
 def _some(numbers: Sequence[float]) -> str:
     return ", ".join(f"{number:.4g}" for number in numbers[:4]) + (" ..." if len(numbers) > 4 else "")
+
+
+def of_precision(loss: Any, classes: int) -> list[str]:
+    """Compare the loss of outputs in fp16 with that of the same numbers in fp32, in which both are computed."""
+    rng, shape = np.random.default_rng(0), (6, classes, 5, 7) if loss.task == "segment" else (6, classes)
+    labels = {
+        "classify": rng.integers(0, classes, 6),
+        "multilabel": rng.integers(0, 2, shape).astype(np.float32),
+        "segment": rng.integers(0, classes, (6, 5, 7)).astype(np.uint8),
+    }
+    if loss.task not in labels:  # the objective of faces is a framework's own
+        return []
+    objective = find_objective(loss.task)(numpy_ops, loss, None, np.float32, np.float64)
+    for heads in (1, 2) if loss.task == "segment" else (0,):
+        outputs = [rng.standard_normal(shape).astype(np.float16) for _ in range(max(heads, 1))]
+        wide = [each.astype(np.float32) for each in outputs]
+        totals = [objective.total(each if heads else each[0], labels[loss.task]) for each in (outputs, wide)]
+        if totals[0] != totals[1]:
+            return ["the loss of outputs in 16 bits is not computed in fp32"]
+    return []
 
 
 def of_metric(task: Any, settings: Any, group: Group) -> list[str]:

@@ -26,7 +26,7 @@ from zoo.optim import load_settings, schedules
 from zoo.run import dataset, schedule
 from zoo.run.job import param_groups
 from zoo.tasks import classify, load_task
-from zoo.trainer import numpy_ops
+from zoo.trainer import numpy_ops, objectives
 from zoo.trainer.objectives import Classification
 from zoo.trainer.pixels import resize_bilinear
 from zoo.trainer.plan import Mode, ParamGroup, Plan
@@ -240,6 +240,32 @@ def test_class_weights_are_balanced():
         job.loss = replace(used, class_weights=tuple(counting_all.tolist()))
         (what,) = opinions._class_weights(job, SimpleNamespace(task=given))
         assert what.startswith("the class weights are 2.5, 10, ") or balance
+
+
+LEFT_IN_16_BITS = {
+    "Classification": lambda self, output, target: self.loss.total(self.ops, output, target),
+    "Segmentation": lambda self, outputs, labels: self.loss.total(self.ops, outputs[0], labels),
+}
+OBJECTIVE_OF = {"classify": "Classification", "multilabel": "Classification", "segment": "Segmentation"}
+
+
+@pytest.mark.parametrize("task, name", [(task, name) for task in OBJECTIVE_OF for name in LOSSES[task]])
+def test_losses_of_outputs_in_16_bits_are_in_fp32(task, name, monkeypatch):
+    loss, objective = load_loss(task, name)(), OBJECTIVE_OF[task]
+    assert opinions.of_precision(loss, 5) == []
+    monkeypatch.setattr(getattr(objectives, objective), "total", LEFT_IN_16_BITS[objective])
+    assert opinions.of_precision(loss, 5) == ["the loss of outputs in 16 bits is not computed in fp32"]
+
+
+def test_a_slip_in_the_loss_of_auxiliary_outputs(monkeypatch):
+    total = objectives.Segmentation.total
+
+    def slip(self, outputs, labels):
+        right = total(self, outputs[:1], labels)
+        return right + sum(self.loss.aux_weight * self.aux_loss.total(self.ops, each, labels) for each in outputs[1:])
+
+    monkeypatch.setattr(objectives.Segmentation, "total", slip)
+    assert len(opinions.of_precision(load_loss("segment", "cross_entropy")(), 5)) == 1
 
 
 # Metrics

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh
 
 from zoo.data import host
@@ -143,6 +144,8 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
     else:
         devices = jax.local_devices(backend=platform)
         devices = devices if device.endswith(":all") else [devices[selected.index]]
+    if launch.size > 1:  # connects them: in the first update, XLA would wait 30 s for one that compiles for longer
+        process_allgather(np.zeros(1))
     return World(launch.rank, launch.size, Mesh(np.array(devices).reshape(launch.size, -1), (AXIS, DEVICES)))
 
 
