@@ -151,7 +151,7 @@ def assemble(
 
 def _check_task(wanted: str, model: str, name: str, train_set: Any, val_set: Any) -> None:
     labels = {field.name: field.shape for field in train_set.fields}["label"]
-    task = "face" if hasattr(val_set, "sets") else ("classify", "multilabel", "segment")[len(labels)]
+    task = "face" if hasattr(val_set, "sets") else ("classify", "multilabel", "segment")[min(len(labels), 2)]
     if wanted in tasks.OWN and task != wanted:
         raise UserError(
             f"data.name: {name} has samples for the task {task}, but {model} is a model for the task {wanted}; "
