@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +27,6 @@ from zoo.data.packs.prepared import PreparedSplit
 from zoo.data.transforms.geometry import Geometry
 from zoo.logs import journal
 from zoo.weights import checkpoints, files, recorded
-
-TABLES = ("labels.csv", "labels.jsonl")
 
 
 class Reader(NamedTuple):
@@ -150,21 +147,30 @@ def read_lists(folder: Path) -> None:
         source = face_files.read_list(str(folder), str(folder / "faces.txt"))
         list(source.items())
 
-    def read_sets(name: str) -> None:
-        label_sets.read({"train": str(folder / name)}, str(folder), (), [])
-
     names = "classes.json" if (folder / "classes.json").exists() else "classes.txt"
     _try_all(
         (
-            *(partial(read_sets, name) for name in TABLES),
-            *(partial(label_tables.read, str(folder / name), str(folder)) for name in TABLES),
-            *(partial(label_sets.has_several, str(folder / name)) for name in TABLES),
             lambda: read_samples(True),
             lambda: read_samples(False),
             read_faces,
             lambda: verification.open_sets(str(folder), ["pairs.txt"]),
             lambda: class_names.read_classes(str(folder / names)),
             lambda: class_names.read_names(str(folder / "classes.txt")),
+        )
+    )
+
+
+def read_label_tables(folder: Path) -> None:
+    """Read a table as one of labels, of sets of labels, and of parts of videos."""
+    root = str(folder)
+    tables = [str(each) for each in folder.iterdir() if label_tables.is_table(each.name)]
+    path = tables[0] if tables else str(folder / "a.csv")
+    _try_all(
+        (
+            lambda: label_tables.read(path, root),
+            lambda: label_sets.read({"train": path}, root, (), []),
+            lambda: label_sets.has_several(path),
+            lambda: label_tables.read_clips(path, root, []),
         )
     )
 
@@ -268,6 +274,7 @@ READERS: Mapping[str, Reader] = {
     "masks": Reader(seeds.masks, lambda folder: masks.read_labels(str(folder / "a.png"), masks.class_indices(3)), True),
     "videos": Reader(seeds.videos, read_video, True),
     "lists": Reader(seeds.lists, read_lists),
+    "label tables": Reader(seeds.label_tables, read_label_tables),
     "annotations": Reader(seeds.annotations, read_annotations),
     "archives": Reader(seeds.archives, read_archive),
     "labels": Reader(seeds.labels, read_labels),

@@ -242,7 +242,6 @@ def lists() -> list[Files]:
     ]
     documents = [imagenet, ["a", "b", "c"], {"a": 0, "b": 1, "c": 2}, {"0": "a", "1": "b", "2": "c"}]
     classes = [*names, *(json.dumps(document).encode() for document in documents)]
-    tables = b"id,tags\nname_0001,a|b\nname_0002,\n", b"id,x,y\nname_0001,1,0\nname_0002,0,1\n"
     return [
         {
             "train.list": (clip_list, frame_list, "\ufeffa.jpg 1\r\n".encode())[number % 3],
@@ -250,11 +249,20 @@ def lists() -> list[Files]:
             **dict.fromkeys(("name/name_0001.jpg", "name/name_0002.jpg", "other/other_0001.jpg"), b""),
             "pairs.txt": lfw if number % 2 else b"name/name_0001.jpg name/name_0002.jpg 1\n" * 10,
             "classes.json" if number > 2 else "classes.txt": content,
-            "labels.csv": tables[number % 2],
-            "labels.jsonl": b'{"file_name": "name/name_0001.jpg", "labels": ["a", "b"]}\n',
         }
         for number, content in enumerate(classes)
     ]
+
+
+def label_tables() -> list[Files]:
+    """Tables of labels of images and videos, in all their forms."""
+    tables = {
+        "a.csv": (b"id,tags\n1,a|b\n2,\n", b"id,x,y,age\n1,1,0,30\n2,0,1,31\n", b"file,label\n1.jpg,cat\n2.jpg,dog\n"),
+        "b.tsv": (b"video\tstart\tend\tlabel\na\t0\t1.5\tx\na\t2\t3\ty\n", b"1.jpg\tcat\n2.jpg\tdog\n"),
+        "c.jsonl": (b'{"file_name": "1.jpg", "labels": ["a", "b"]}\n{"file_name": "2.jpg", "label": 1}\n',),
+    }
+    files = dict.fromkeys(("1.jpg", "2.jpg", "a.mp4"), b"")
+    return [{**files, name: content} for name, contents in tables.items() for content in contents]
 
 
 def annotations() -> list[Files]:

@@ -68,7 +68,7 @@ def has_several(path: str) -> bool:
     table = label_tables.read_cells(path)
     if table.label is None or _has_columns(table):
         return len(_columns_of_classes(table)) > 1
-    texts, files = _texts(table), [row[table.image] for row in table.rows.values()]
+    texts, files = _texts(table), ["".join(row[table.image : table.image + 1]) for row in table.rows.values()]
     is_divided = any(separator in text for text in texts for separator in SEPARATORS[:-1])
     return is_divided or not all(texts) or len({*zip(files, texts)}) > len({*files})
 
