@@ -1,5 +1,6 @@
 """The JSON Schema of recipes, by which editors complete keys and check values: zoo train --schema."""
 
+import re
 import typing
 from dataclasses import MISSING, fields
 from types import UnionType
@@ -8,7 +9,7 @@ from typing import Any
 from zoo.commands.keys import BASE, NAMING, Owner, names_of, owners
 from zoo.config.convert import plain
 from zoo.config.schema import DEFAULT_NAMES, Duration, GroupRule
-from zoo.data.augment import catalog
+from zoo.data.augment import ALBUMENTATIONS, catalog
 from zoo.data.augment.steps import Steps
 from zoo.data.fields import OneOf, Range, meanings
 
@@ -111,8 +112,9 @@ def _value(hint: Any) -> Schema:
     if hint is GroupRule:
         return {**_settings(GroupRule), "required": ["match"], "minProperties": 2}
     if hint is Steps:
-        options = {"type": "object", "minProperties": 1, "maxProperties": 1, "propertyNames": {"enum": [*catalog()]}}
-        return {"type": "array", "items": {"anyOf": [{"enum": [*catalog()]}, options]}}
+        name = {"anyOf": [{"enum": [*catalog()]}, {"type": "string", "pattern": f"^{re.escape(ALBUMENTATIONS)}"}]}
+        options = {"type": "object", "minProperties": 1, "maxProperties": 1, "propertyNames": name}
+        return {"type": "array", "items": {"anyOf": [name, options]}}
     return SCALARS.get(hint, {})
 
 

@@ -47,6 +47,7 @@ EXTRAS = {  # package -> the extra that installs it
     "huggingface_hub": "hub",
     "fsspec": "remote",
     "pyarrow": "tables",
+    "albumentations": "augment",
     "shtab": "completion",
 }
 PADDLE_WHEELS = (("linux", "x86_64"), ("darwin", "arm64"))

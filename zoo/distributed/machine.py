@@ -30,6 +30,7 @@ PACKAGES = {  # library -> distributions that provide it
     "cykooz-resizer": ("cykooz-resizer",),
     "nvimgcodec": ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12"),
     "decord": ("decord", "decord2", "eva-decord"),
+    "albumentations": ("albumentations", "albumentationsx"),
     "dali": ("nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-dali-cuda110"),
 }
 

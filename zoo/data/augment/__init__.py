@@ -15,6 +15,7 @@ a module.
 """
 
 import importlib
+import inspect
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from zoo.data import plugins
 from zoo.data.errors import UserError
 
 GROUP = "zoo.augmentations"
+ALBUMENTATIONS = "albumentations."  # in front of the name of one of its classes
 ALL = ("image", "clip", "scene", "face")
 Pixels = Callable[[np.ndarray], np.ndarray]
 
@@ -66,7 +68,7 @@ class Augmentation(NamedTuple):
 
     @property
     def is_crop(self) -> bool:
-        return self.function.__code__.co_varnames[0] == "size"
+        return next(iter(inspect.signature(self.function).parameters)) == "size"
 
 
 @cache
@@ -85,6 +87,10 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Augmentation:
+    if name.startswith(ALBUMENTATIONS):
+        from zoo.data.augment import albumentations
+
+        return albumentations.find(name)
     if name in catalog():
         return catalog()[name]
     module = plugins.load("augmentation", GROUP, {}, name, "KINDS", name)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zoo.data.augment import Augmentation, Drawn, Target, catalog, find, names
+from zoo.data.augment import ALBUMENTATIONS, Augmentation, Drawn, Target, albumentations, catalog, find, names
 from zoo.data.errors import known_names
 from zoo.data.fields import Range, SettingError
 from zoo.data.transforms.geometry import RESIZER, Geometry, Size
@@ -172,10 +172,13 @@ def _parse_step(item: Any) -> Step:
             f"expected a name, or a name with its options such as {{rand_augment: {{n: 2}}}}, got {item!r}"
         )
     ((name, given),) = item.items()
-    if name not in names():
+    is_theirs = str(name).startswith(ALBUMENTATIONS)
+    if not is_theirs and name not in names():
         raise ValueError(f"there is no augmentation {name!r}{known_names(str(name), names())}")
     if not isinstance(given or {}, dict):
         raise ValueError(f"{name}: expected options such as {{p: 0.5}}, got {given!r}")
+    if is_theirs:
+        return Step(name, albumentations.parse(name, given or {}))
     function = find(name).function
     hints = typing.get_type_hints(function, include_extras=True)
     options = [key for key, parameter in inspect.signature(function).parameters.items() if parameter.kind is KEYWORD]

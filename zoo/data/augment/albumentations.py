@@ -1,0 +1,121 @@
+"""Transforms of albumentations as augmentations, by the names of their classes: `albumentations.CLAHE`.
+
+A draw is a seed. The transform draws its own numbers from it, the same for every frame of a clip and for the mask of a
+scene. Each thread has transforms of its own, since they keep their generator.
+"""
+
+import inspect
+import os
+import re
+import threading
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from zoo.data import extras
+from zoo.data.augment import ALBUMENTATIONS, ALL, Augmentation, Drawn, Target
+from zoo.data.batch import IGNORE_INDEX
+from zoo.data.errors import UserError, known_names, similar_name
+
+MOVED = ("image", "clip", "scene")  # kinds of samples whose pixels may move
+SEEDS = 2**32
+Options = tuple[tuple[str, Any], ...]
+_of_thread = threading.local()
+
+
+def parse(name: str, given: dict[str, Any]) -> Options:
+    """Return the options of a transform.
+
+    Raises:
+        ValueError: the transform or an option is none, or cannot be used here.
+    """
+    options = tuple(sorted((key, _hashable(name, key, value)) for key, value in given.items()))
+    known = [*inspect.signature(_class(name)).parameters]
+    for key in given:
+        if key not in known:  # albumentations warns
+            raise ValueError(f"{name}: {key}: unknown option{known_names(str(key), known)}")
+    try:
+        transform = _build(name, options)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        reason = re.sub(r"\[type=.*|For further information.*|^.* validation errors? for .*", "", str(error), flags=re.M)
+        raise ValueError(f"{name}: {' '.join(reason.split()) or type(error).__name__}") from None
+    needed = [each for each in transform.targets_as_params if each != "image"]
+    if needed:
+        raise ValueError(f"{name}: it needs {', '.join(needed)}, which a sample has not")
+    return options
+
+
+def find(name: str) -> Augmentation:
+    moves = not issubclass(_class(name), _library().ImageOnlyTransform)
+    return Augmentation(partial(_draw, name, moves), MOVED if moves else ALL)
+
+
+def _draw(name: str, moves: bool, target: Target, rng: np.random.Generator, /, **options: Any) -> Drawn:
+    key, seed = (name, tuple(options.items())), int(rng.integers(SEEDS))
+    return Drawn(partial(_on_image, key, seed), partial(_on_label, key, seed) if moves else None)
+
+
+def _on_image(key: tuple[str, Options], seed: int, image: np.ndarray) -> np.ndarray:
+    return _applied(key, seed, "image", image=image)
+
+
+def _on_label(key: tuple[str, Options], seed: int, label: np.ndarray) -> np.ndarray:
+    image = np.zeros((*label.shape, 3), np.uint8)  # it has no part in what is drawn
+    return _applied(key, seed, "mask", image=image, mask=label)
+
+
+def _applied(key: tuple[str, Options], seed: int, part: str, **sample: np.ndarray) -> np.ndarray:
+    """Return a part of a sample after the transform. Raises UserError if that fails or changes its size or type."""
+    name, before = key[0], sample[part]
+    try:
+        after = _transform(key, seed)(**sample)[part]
+    except Exception as error:
+        size = " x ".join(map(str, before.shape))
+        raise UserError(f"data.augment: {name} fails on {size}: {type(error).__name__}: {error}") from error
+    if after.shape != before.shape or after.dtype != before.dtype:
+        had, has = (f"{x.dtype} {' x '.join(map(str, x.shape))}" for x in (before, after))
+        raise UserError(f"data.augment: {name} turns {had} into {has}; a transform has to keep size and type")
+    return np.ascontiguousarray(after)
+
+
+def _transform(key: tuple[str, Options], seed: int) -> Any:
+    """Return a transform of this thread that draws from a seed."""
+    transforms = vars(_of_thread)
+    if key not in transforms:
+        transforms[key] = _build(*key)
+    transforms[key].set_random_seed(seed)
+    return transforms[key]
+
+
+def _build(name: str, options: Options) -> Any:
+    transform = _class(name)(**dict(options))
+    if "fill_mask" not in dict(options) and getattr(transform, "fill_mask", None) is not None:
+        transform.fill_mask = IGNORE_INDEX
+    return transform
+
+
+def _class(name: str) -> Any:
+    library, word = _library(), name.removeprefix(ALBUMENTATIONS)
+    found = getattr(library, word, None)
+    if isinstance(found, type) and issubclass(found, library.BasicTransform):
+        return found
+    known = [each for each, value in vars(library).items() if isinstance(value, type) and each != word]
+    raise ValueError(f"albumentations {library.__version__} has no transform {word!r}{similar_name(word, known)}")
+
+
+@cache
+def _library() -> Any:
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else it asks PyPI for its newest version when imported
+    extras.require("albumentations")
+    import albumentations
+
+    return albumentations
+
+
+def _hashable(name: str, key: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_hashable(name, key, item) for item in value)
+    if isinstance(value, dict):
+        raise ValueError(f"{name}: {key}: must be a number, a text or a list, got {value!r}")
+    return value
