@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,8 @@ from tests.helpers.paths import CONFIGS
 from tests.helpers.training import TINY
 from zoo.commands import sweep, train
 from zoo.config import loader
+from zoo.data import host
+from zoo.distributed import machine
 
 pytest.importorskip("scipy.stats")  # whose first import starts a process, which a stand-in would take for a run
 RECIPE = str(CONFIGS / "tsm_demo.yaml")
@@ -26,12 +29,18 @@ class FakeTraining:
     Attributes:
         started: (optim.lr, train.batch, seed) of the runs so far.
         failing: runs that end with an error, before their last evaluation.
+        environments: of the runs so far.
+        together: a barrier at which runs wait for others.
     """
 
     def __init__(self):
-        self.started, self.failing = [], set()
+        self.started, self.failing, self.environments = [], set(), []
+        self.together = None
 
-    def __call__(self, command, stdout, **_):
+    def __call__(self, command, stdout, env, **_):
+        if self.together:
+            self.together.wait(60)
+        self.environments.append(env)
         assert command[0] == sys.executable and command[2] == "train"
         request = train.read(train.parse(list(command[3:])))
         config = request.config
@@ -106,6 +115,26 @@ def test_only_what_is_missing_is_run(run, training, tmp_path):
     assert training.started == [(0.01, 4, 1), (0.03, 4, 1), (0.01, 4, 2), (0.03, 4, 2)]
 
 
+def test_runs_at_once_have_devices_of_their_own(run, training, tmp_path, monkeypatch):
+    files = tmp_path / "dev"
+    files.mkdir()
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "null"):
+        (files / name).touch()
+    monkeypatch.setattr(machine, "DEV", files)
+    monkeypatch.setattr(host, "cores", lambda: range(8))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    training.together = threading.Barrier(2)  # of which each run waits for another one
+    assert run("-p", "optim.lr=0.01,0.03", "--seeds", "2", "-j", "2") == 0
+    assert sorted(training.started) == [(lr, 4, seed) for lr in (0.01, 0.03) for seed in (1, 2)]
+    assert {each["CUDA_VISIBLE_DEVICES"] for each in training.environments} == {"0", "1"}
+    assert {each["OMP_NUM_THREADS"] for each in training.environments} == {"4"}
+    assert [row[:2] for row in rows(tmp_path / "out")] == [[f"optim.lr={lr}", "2 of 2"] for lr in (0.03, 0.01)]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    devices = [each["CUDA_VISIBLE_DEVICES"] for each in sweep.shares(3)]
+    assert devices == ["5", "7", "5"] and sweep.shares(3)[0]["OMP_NUM_THREADS"] == "3" and sweep.shares(1) == [{}]
+
+
 def test_a_failed_run_is_named_and_the_others_go_on(run, training, capsys, tmp_path):
     training.failing = {(0.01, 4, 1), (0.01, 4, 2), (0.03, 4, 1)}
     assert run("-p", "optim.lr=0.01,0.03", "--seeds", "2") == 1
@@ -130,6 +159,7 @@ def test_a_failed_run_is_named_and_the_others_go_on(run, training, capsys, tmp_p
         (["-p", "optim.lr=1", "-p", "optim.lr=2"], "-p optim.lr=2: optim.lr is given twice"),
         (["-p", "seed=1,2"], "seed: this program chooses it"),
         (["-p", "optim.lr=1", "--seeds", "0"], "--seeds: must be at least 1"),
+        (["-p", "optim.lr=1", "-j", "0"], "--jobs: must be at least 1"),
         (["-p", "optim.lr=0.1..0.2"], "-p optim.lr: a range needs --trials N"),
         (["-p", "optim.lr=0.2..0.1", "--trials", "2"], "-p optim.lr=0.2..0.1: expected KEY=LOW..HIGH"),
         (["-p", "optim.lr=-1..0.1", "--trials", "2"], "-p optim.lr: "),

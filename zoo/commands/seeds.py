@@ -3,7 +3,8 @@
 import argparse
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from zoo import program
 from zoo.commands.compare import select_frameworks, with_same_loader
@@ -88,8 +89,15 @@ def run_study(arguments: argparse.Namespace) -> None:
         print(f"\nthe tables are in {path}, the runs beside it")
 
 
-def finish_run(arguments: argparse.Namespace, out: str, framework: str, seed: int, target: float | None) -> Result:
-    """Start or continue a run, unless it is complete, and return its result."""
+def finish_run(
+    arguments: argparse.Namespace,
+    out: str,
+    framework: str,
+    seed: int,
+    target: float | None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Result:
+    """Start or continue a run, unless it is complete, with some more variables, and return its result."""
     folder = os.path.join(out, f"{framework}-{seed}")
     if is_run(folder):
         check_same_recipe(arguments, folder, framework, seed)
@@ -100,7 +108,8 @@ def finish_run(arguments: argparse.Namespace, out: str, framework: str, seed: in
     log = f"{folder}.log"
     with open(log, "a", encoding="utf-8", opener=durable.regular) as file:
         command = train_command(arguments, folder, framework, seed)
-        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+        environment = {**os.environ, **variables}
+        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, check=False).returncode
     result = seed_tables.read_result(folder, framework, seed, target)
     if code or not result:
         with open(log, encoding="utf-8", errors="replace") as file:

@@ -5,11 +5,13 @@ import importlib
 import importlib.util
 import itertools
 import os
+import queue
 import re
 import shlex
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,16 +19,19 @@ import numpy as np
 from zoo import program
 from zoo.commands import options, seeds
 from zoo.compare import seed_tables
-from zoo.data import durable, extras
+from zoo.data import durable, extras, host
 from zoo.data.errors import UserError, printable
+from zoo.distributed import machine
+from zoo.distributed.environment import THREADS
 from zoo.run.folder import exclusive
 from zoo.run.request import Request
 from zoo.table import csv_text, latex, table
 from zoo.tasks import load_task
 
 EPILOG = """\
-Each run is one of train.py in a process of its own, one after the other, in a folder of --out. The same command
-continues a sweep that was interrupted: runs that are complete are left as they are, others go on where they stopped.
+Each run is one of train.py in a process of its own, in a folder of --out. With -j, several run at once: each on a GPU
+or NPU of its own as far as there are so many, with its part of the cores. The same command continues a sweep that was
+interrupted: runs that are complete are left as they are, others go on where they stopped.
 The table, best first, has the highest metric of any evaluation of a run: its mean over the seeds, and the 95 %%
 interval of that mean by Student's t. It is in <out>/sweep.md, .csv and .tex; with matplotlib, sweep.png shows it.
 
@@ -41,6 +46,7 @@ examples
 
 Exit codes: 0 done, 1 some runs failed, 2 an error to fix on your side."""
 CHOSEN_KEYS = ("seed", "out")  # that this program sets
+VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "davinci": "ASCEND_RT_VISIBLE_DEVICES"}  # device file -> variable
 SEPARATOR = re.compile(r",(?![^\[]*\])")  # of values, which may be lists in brackets
 RANGE = re.compile(r"([-+\d].*?)\.\.([-+.\d].*)")  # LOW..HIGH, unlike ../FOLDER
 UNUSUAL = re.compile(r"[^\w.=,+-]")  # in the name of a folder
@@ -74,6 +80,8 @@ def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     if arguments.seeds < 1:
         raise UserError("--seeds: must be at least 1")
+    if arguments.jobs < 1:
+        raise UserError("--jobs: must be at least 1")
     if arguments.trials < 0:
         raise UserError("--trials: must be at least 1")
     if arguments.seeds > 1:
@@ -97,7 +105,7 @@ def main(argv: list[str]) -> int:
         if arguments.trials:
             rows = search(arguments, choices, first.config.seed, out, metric)
         else:
-            rows = [run_setting(arguments, setting, request, out, metric) for setting, request in requests.items()]
+            rows = run_settings(arguments, requests, out, metric)
         report(rows, arguments.seeds, f"{first.recipe}: {metric}", out)
     return int(any(len(row.best) < arguments.seeds for row in rows))
 
@@ -116,6 +124,7 @@ def parser() -> program.Parser:
     )
     add("-n", "--seeds", type=int, default=1, metavar="N", help="number of seeds, counted from the recipe's; default 1")
     add("--trials", type=int, default=0, metavar="N", help="settings that Optuna chooses; default: all combinations")
+    add("-j", "--jobs", type=int, default=1, metavar="N", help="runs at once, each on a GPU of its own; default 1")
     add("--out", metavar="DIR", help="folder of the runs and the table; default runs/sweep-<recipe>")
     add("--dry-run", action="store_true", help="print the commands of the runs, of --trials those of ends of ranges")
     return parser
@@ -187,7 +196,7 @@ def search(arguments: argparse.Namespace, choices: Choices, seed: int, out: str,
             study.ask(space)
         trial = study.trials[number]
         setting = tuple(f"{key}={_short(trial.params[key])}" for key in choices)
-        rows.append(run_setting(arguments, setting, request_of(arguments, setting), out, metric))
+        rows += run_settings(arguments, {setting: request_of(arguments, setting)}, out, metric)
         if not trial.state.is_finished():
             failed = not rows[-1].best
             study.tell(number, None if failed else rows[-1].mean, optuna.trial.TrialState.FAIL if failed else None)
@@ -237,19 +246,50 @@ def seeds_of(arguments: argparse.Namespace, request: Request) -> range:
     return range(request.config.seed, request.config.seed + arguments.seeds)
 
 
-def run_setting(arguments: argparse.Namespace, setting: Setting, request: Request, out: str, metric: str) -> Row:
-    """Start or continue the runs of a setting that are not complete; those that fail are told and left out."""
-    name, best, config = " ".join(setting), [], request.config
-    for seed in seeds_of(arguments, request):
+def run_settings(
+    arguments: argparse.Namespace, requests: Mapping[Setting, Request], out: str, metric: str
+) -> list[Row]:
+    """Start or continue the runs that are not complete, --jobs at once; those that fail are told and left out."""
+    free: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
+    for share in shares(arguments.jobs):
+        free.put(share)
+
+    def best_of(setting: Setting, seed: int) -> float | None:
+        share, name, config = free.get(), " ".join(setting), requests[setting].config
         try:
             settled, folder = with_setting(arguments, setting), folder_of(out, setting)
-            result = seeds.finish_run(settled, folder, config.framework, seed, config.target)
+            best = seeds.finish_run(settled, folder, config.framework, seed, config.target, share).best
         except UserError as error:
             print(printable(f"error: {name}: {error}"), file=sys.stderr, flush=True)
-            continue
-        print(f"{name}, seed {seed}: best {metric} {result.best:.4f}", flush=True)
-        best.append(result.best)
-    return Row(name, best)
+            return None
+        finally:
+            free.put(share)
+        print(f"{name}, seed {seed}: best {metric} {best:.4f}", flush=True)
+        return best
+
+    runs = [(setting, seed) for setting, request in requests.items() for seed in seeds_of(arguments, request)]
+    pool = ThreadPoolExecutor(arguments.jobs)
+    try:
+        found = list(pool.map(best_of, *zip(*runs)))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    best: dict[Setting, list[float]] = {setting: [] for setting in requests}
+    for (setting, _), metric_of_run in zip(runs, found):
+        best[setting] += [] if metric_of_run is None else [metric_of_run]
+    return [Row(" ".join(setting), each) for setting, each in best.items()]
+
+
+def shares(jobs: int) -> list[dict[str, str]]:
+    """Return variables for each of several runs at once: a GPU or NPU, and its part of the cores."""
+    if jobs == 1:
+        return [{}]
+    every: dict[str, list[str]] = {name: os.environ.get(name, "").split(",") for name in VISIBLE.values()}
+    for kind, name in VISIBLE.items():
+        if every[name] == [""]:
+            every[name] = sorted(path.name.removeprefix(kind) for path in machine.DEV.glob(f"{kind}[0-9]*"))
+    threads = os.environ.get(THREADS) or str(max(1, len(host.cores()) // jobs))
+    devices = [{name: each[job % len(each)] for name, each in every.items() if each} for job in range(jobs)]
+    return [{THREADS: threads, **device} for device in devices]
 
 
 def report(rows: Sequence[Row], runs: int, title: str, out: str) -> None:

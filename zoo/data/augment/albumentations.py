@@ -21,7 +21,16 @@ from zoo.data.errors import UserError, known_names, similar_name
 MOVED = ("image", "clip", "scene")  # kinds of samples whose pixels may move
 SEEDS = 2**32
 Options = tuple[tuple[str, Any], ...]
-_of_thread = threading.local()
+
+
+class Transforms(threading.local):
+    """The transforms of a thread by name and options."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, Options], Any] = {}
+
+
+_of_thread = Transforms()
 
 
 def parse(name: str, given: dict[str, Any]) -> Options:
@@ -38,7 +47,9 @@ def parse(name: str, given: dict[str, Any]) -> Options:
     try:
         transform = _build(name, options)
     except (TypeError, ValueError, NotImplementedError) as error:
-        reason = re.sub(r"\[type=.*|For further information.*|^.* validation errors? for .*", "", str(error), flags=re.M)
+        reason = re.sub(
+            r"\[type=.*|For further information.*|^.* validation errors? for .*", "", str(error), flags=re.M
+        )
         raise ValueError(f"{name}: {' '.join(reason.split()) or type(error).__name__}") from None
     needed = [each for each in transform.targets_as_params if each != "image"]
     if needed:
@@ -81,7 +92,7 @@ def _applied(key: tuple[str, Options], seed: int, part: str, **sample: np.ndarra
 
 def _transform(key: tuple[str, Options], seed: int) -> Any:
     """Return a transform of this thread that draws from a seed."""
-    transforms = vars(_of_thread)
+    transforms = _of_thread.known
     if key not in transforms:
         transforms[key] = _build(*key)
     transforms[key].set_random_seed(seed)
