@@ -15,6 +15,7 @@ COMMANDS = {
     "train": ("zoo.commands.train", "train a recipe"),
     "finetune": ("zoo.commands.finetune", "train on a folder of your own files, with a recipe that suits them"),
     "sweep": ("zoo.commands.sweep", "train with every combination of some values, and compare them"),
+    "find-lr": ("zoo.commands.find_lr", "try growing learning rates, and suggest one"),
     "evaluate": ("zoo.commands.evaluate", "evaluate a checkpoint or an exported model"),
     "predict": ("zoo.commands.predict", "classes, class maps or embeddings of your own files"),
     "export": ("zoo.commands.export", "write a checkpoint as an ONNX file, compared with the framework"),

@@ -377,13 +377,13 @@ def request(arguments: argparse.Namespace, framework: str | None = None) -> Requ
     )
 
 
-def new_folder(out: str | None, config: str) -> str:
-    """Create the folder for the results: --out, or runs/compare-<recipe>, -2, -3 ..."""
+def new_folder(out: str | None, config: str, prefix: str = "compare") -> str:
+    """Create the folder for the results: --out, or runs/<prefix>-<recipe>, -2, -3 ..."""
     if out and os.path.lexists(out):
         raise UserError(f"--out: {out} exists already and is not overwritten; choose another folder")
     name = os.path.splitext(os.path.basename(config))[0]
     try:
-        return durable.new_folder([out] if out else numbered(os.path.join("runs", f"compare-{name}")))
+        return durable.new_folder([out] if out else numbered(os.path.join("runs", f"{prefix}-{name}")))
     except OSError as error:
         raise UserError(f"--out {error.filename or out}: cannot be made: {error.strerror}") from None
 
