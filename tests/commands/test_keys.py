@@ -38,7 +38,7 @@ def test_a_key_has_its_meaning_range_and_default(capsys):
         "data.augment": "a list of augmentations or null",
         "upstream": "the keys of a section or null",
         "optim.schedule": "constant, cosine, exponential, linear, one_cycle, poly or step",
-        "optim.name": "sgd, sgd_nesterov, adamw, lars or lamb",
+        "optim.name": "sgd, sgd_nesterov, adamw, lars, lamb or muon",
     }.items():
         assert values in {known.values for known in keys.catalog(keys.owners()) if known.name == key}, key
 
@@ -49,7 +49,7 @@ def test_a_key_of_several_owners_has_each_meaning_once(capsys):
         "  default  0.1",
         "  with     optim.name: sgd, sgd_nesterov",
         "  default  0.001",
-        "  with     optim.name: adamw",
+        "  with     optim.name: adamw, muon",
         "  default  0.3",
         "  with     optim.name: lars",
         "  default  0.0025",

@@ -30,6 +30,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("optim.name=lars", "optim.lr=0.3", "model.decay=all_but_bn", "optim.clip_norm=1"),
         ("task.loss=binary_cross_entropy", "optim.name=sgd_nesterov"),
         ("model.depth=50", "model.zero_gamma=true"),
+        ("optim.name=muon", "optim.lr=0.01"),
         ("train.checkpoint_activations=true", "data.size=64"),
     ),
     "deeplabv3plus": (

@@ -75,7 +75,10 @@ def main(argv: list[str]) -> int:
     shown = rows[:: max(1, len(rows) // ROWS)]
     print("\n".join(table([(f"{row.lr:.2e}", f"{row.loss:.4f}", f"{row.smoothed:.4f}") for row in shown], Row._fields)))
     if extras.is_installed("matplotlib"):
-        plot(rows, best, os.path.join(out, "lr.png"))
+        from zoo.commands import charts
+
+        rates, losses, means = ([row[place] for row in rows] for place in range(len(Row._fields)))
+        charts.plot_rates(rates, losses, means, best, os.path.join(out, "lr.png"))
     print(f"all {len(rows)} updates are in {out}")
     if best is None:
         print("the loss does not fall at these rates within so few updates: raise --steps, or change --low and --high")
@@ -136,22 +139,3 @@ def suggestion(rows: Sequence[Row]) -> float | None:
     first, lowest = rows[0].smoothed, min(row.smoothed for row in rows)
     half = (first + lowest) / 2
     return next(row.lr for row in rows if row.smoothed <= half) if lowest <= (1 - FALL) * first else None
-
-
-def plot(rows: Sequence[Row], best: float | None, path: str) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    rates = [row.lr for row in rows]
-    axes.semilogx(rates, [row.loss for row in rows], color="#bbbbbb", label="loss")
-    axes.semilogx(rates, [row.smoothed for row in rows], color="#0077bb", label="smoothed")
-    if best is not None:
-        axes.axvline(best, color="#cc3311", linestyle="--", label=f"suggested: {best:.2g}")
-    first, lowest = rows[0].smoothed, min(row.smoothed for row in rows)
-    axes.set_ylim(lowest - (first - lowest) / 2, first + max(first - lowest, FALL * abs(first)))  # not the divergence
-    axes.set_xlabel("optim.lr")
-    axes.set_ylabel("loss")
-    axes.legend()
-    with open(path, "wb", opener=durable.fresh) as file:
-        figure.savefig(file, format="png", dpi=120)

@@ -9,7 +9,8 @@ from typing import Any
 from zoo.commands.keys import BASE, NAMING, Owner, names_of, owners
 from zoo.config.convert import plain
 from zoo.config.schema import DEFAULT_NAMES, Duration, GroupRule
-from zoo.data.augment import ALBUMENTATIONS, catalog
+from zoo.data.augment import catalog
+from zoo.data.augment.albumentations import PREFIX
 from zoo.data.augment.steps import Steps
 from zoo.data.fields import OneOf, Range, meanings
 
@@ -112,7 +113,7 @@ def _value(hint: Any) -> Schema:
     if hint is GroupRule:
         return {**_settings(GroupRule), "required": ["match"], "minProperties": 2}
     if hint is Steps:
-        name = {"anyOf": [{"enum": [*catalog()]}, {"type": "string", "pattern": f"^{re.escape(ALBUMENTATIONS)}"}]}
+        name = {"anyOf": [{"enum": [*catalog()]}, {"type": "string", "pattern": f"^{re.escape(PREFIX)}"}]}
         options = {"type": "object", "minProperties": 1, "maxProperties": 1, "propertyNames": name}
         return {"type": "array", "items": {"anyOf": [name, options]}}
     return SCALARS.get(hint, {})

@@ -305,27 +305,12 @@ def report(rows: Sequence[Row], runs: int, title: str, out: str) -> None:
         with open(os.path.join(out, f"sweep.{name}"), "w", encoding="utf-8", opener=durable.fresh) as file:
             file.write(content)
     if done and importlib.util.find_spec("matplotlib"):
-        plot(done, title, os.path.join(out, "sweep.png"))
+        from zoo.commands import charts
+
+        bars = [charts.Bar(row.setting, row.mean, row.half_width or 0.0, row.best) for row in done]
+        label = f"{title}, best of a run: mean and {seed_tables.CONFIDENCE:.0%} interval"
+        charts.plot_settings(bars, label, os.path.join(out, "sweep.png"))
     print(f"the table is in {os.path.join(out, 'sweep.md')}, the runs beside it")
-
-
-def plot(rows: Sequence[Row], title: str, path: str) -> None:
-    """Draw the mean of each setting with its interval, and a dot per run."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({"text.parse_math": False}):  # values may contain dollars
-        figure = Figure(figsize=(7, 1 + 0.35 * len(rows)), layout="constrained")
-        axes, places = figure.subplots(), range(len(rows))
-        widths = [row.half_width or 0.0 for row in rows]
-        axes.errorbar([row.mean for row in rows], places, xerr=widths, fmt="o", capsize=4, color="#0077bb")
-        for place, row in zip(places, rows):
-            axes.plot(row.best, [place] * len(row.best), ".", color="#888888")
-        axes.set_yticks(places, [row.setting for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlabel(f"{title}, best of a run: mean and {seed_tables.CONFIDENCE:.0%} interval")
-        with open(path, "wb", opener=durable.fresh) as file:
-            figure.savefig(file, format="png", dpi=120)
 
 
 def _numbers(row: Row) -> list[str | None]:

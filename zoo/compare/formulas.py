@@ -94,7 +94,7 @@ def check(
         keys = [slot_key(slot, name) for slot in plan.optimizer.slots]
         new_slots = [np.asarray(after[key], np.float64) for key in keys if key in after]
         results = (np.asarray(after[name], np.float64) - weight, *new_slots)
-        sum_rounding = precision * math.sqrt(weight.size) if has_norms and weight.ndim > 1 else 0.0
+        sum_rounding = precision * plan.optimizer.sum_rounding(weight)
         found.update(_deviation(plan.optimizer, name, inputs, results, precision, clip_rounding + sum_rounding))
     return found
 

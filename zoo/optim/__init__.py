@@ -19,6 +19,7 @@ OPTIMIZERS = {  # by name: the module, which is imported by the runs that use it
     "adamw": "zoo.optim.adamw",
     "lars": "zoo.optim.lars",
     "lamb": "zoo.optim.lamb",
+    "muon": "zoo.optim.muon",
 }
 
 

@@ -37,6 +37,10 @@ class Settings(Optim):
                 "min_lr", f"the schedule {self.schedule} has none; set it to 0, or choose another optim.schedule"
             )
 
+    def sum_rounding(self, weight: Any) -> float:
+        """Return the relative rounding of an update by sums over the whole parameter, in units of the last bit."""
+        return weight.size**0.5 if self.uses_norms and weight.ndim > 1 else 0.0
+
     def direction(
         self, math: "Math", weight: Any, gradient: Any, slots: tuple[Any, ...], decay: float, applied: Any
     ) -> tuple[Any, tuple[Any, ...]]:
@@ -52,6 +56,9 @@ class Settings(Optim):
         raise NotImplementedError
 
 
+ROUNDING = 1.5 * 2.0**36  # fp64 numbers there are multiples of 2**-16
+
+
 @dataclass(frozen=True)
 class Math:
     """Operations of a framework for the update of a parameter.
@@ -59,11 +66,13 @@ class Math:
     Attributes:
         ranks: among which the rows of the parameter are divided.
         rounds: round numbers that frameworks compute differently, sums and powers, to fp32, as in an exact run.
+        channels_last: whether the output channels of a filter are its last axis, not its first one.
     """
 
     ops: Any
     ranks: int = 1
     rounds: bool = False
+    channels_last: bool = False
 
     def number(self, value: float, like: Any) -> Any:
         """Return a hyper-parameter as an operand."""
@@ -90,6 +99,23 @@ class Math:
     def has_trust(self, weight: Any) -> bool:
         """Return whether layer-wise rates adapt to the norm of a parameter: not to biases and normalizations."""
         return weight.ndim > 1
+
+    def is_filter(self, weight: Any) -> bool:
+        """Return whether a parameter is that of a convolution."""
+        return weight.ndim > 2
+
+    def of_matrix(self, function: Any, x: Any) -> Any:
+        """Return function(self, x) of a filter as a matrix, a row per output channel, as a filter again."""
+        shape = x.shape
+        matrix = x.reshape((-1, shape[-1]) if self.channels_last else (shape[0], -1))
+        return function(self, matrix).reshape(shape)
+
+    def rounded_elements(self, x: Any) -> Any:
+        """Return a tensor of about 1 that frameworks compute differently; in an exact run, multiples of 2**-16."""
+        if not self.rounds:
+            return x
+        c = self.number(ROUNDING, x)
+        return (x + c) - c
 
     def trust(self, x: Any, y: Any, ratio: Any) -> Any:
         """Return a ratio of two norms, or 1 if one of them is 0; ()."""

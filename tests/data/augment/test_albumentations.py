@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.data.loaders.sets import scene_set
-from zoo.data.augment import ALBUMENTATIONS, ALL, Target
+from zoo.data.augment import ALL, Target
+from zoo.data.augment.albumentations import PREFIX
 from zoo.data.augment.steps import Step, Steps, check, on_frames
 from zoo.data.batch import IGNORE_INDEX
 from zoo.data.errors import UserError
@@ -28,7 +29,7 @@ TRANSFORMS = [
 
 def step_of(transform: dict) -> Step:
     ((name, options),) = transform.items()
-    (step,) = Steps.parse([{ALBUMENTATIONS + name: options}]).steps
+    (step,) = Steps.parse([{PREFIX + name: options}]).steps
     return step
 
 

@@ -106,7 +106,7 @@ def test_a_learning_rate_that_was_chosen_for_another_optimizer_is_refused(tmp_pa
 
 def test_every_optimizer_has_a_learning_rate_of_its_own(tmp_path):
     rates = {name: merged(tmp_path, SMALL, [f"optim.name={name}"]) for name in optim.OPTIMIZERS}
-    assert rates == {"sgd": 0.1, "sgd_nesterov": 0.1, "adamw": 0.001, "lars": 0.3, "lamb": 0.0025}
+    assert rates == {"sgd": 0.1, "sgd_nesterov": 0.1, "adamw": 0.001, "lars": 0.3, "lamb": 0.0025, "muon": 0.001}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_every_optimizer_has_a_learning_rate_of_its_own(tmp_path):
         ("optim.schedule=cosin", "-o optim.schedule: there is no 'cosin'; there are: constant, cosine"),
         (
             "optim.name=adam",
-            "-o optim.name: there is no optimizer 'adam'; there are: adamw, lamb, lars, sgd, sgd_nesterov",
+            "-o optim.name: there is no optimizer 'adam'; there are: adamw, lamb, lars, muon, sgd, sgd_nesterov",
         ),
         ("optim.pct_start=1", "-o optim.pct_start: must be above 0"),
         ("optim.final_div_factor=0.5", "-o optim.final_div_factor: must be at least 1"),

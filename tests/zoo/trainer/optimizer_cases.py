@@ -77,7 +77,7 @@ def assert_close(array, expected, rtol, name):
 def settings(name):
     """Return an optimizer whose eps counts beside the small gradients here."""
     kind = optim.load_settings(name)
-    return kind(eps=1e-3) if name in ("adamw", "lamb") else kind()
+    return kind(eps=1e-3) if name in ("adamw", "lamb", "muon") else kind()
 
 
 def case_updates_in_fp32(backend):

@@ -61,7 +61,24 @@ def lamb(
     return step, slots
 
 
-DIRECTIONS = {"sgd": sgd, "sgd_nesterov": sgd_nesterov, "lars": lars, "adamw": adamw, "lamb": lamb}
+def muon(
+    spec: Any, weight: Array, gradient: Array, slots: Slots, decay: float, applied: int, rounded: Rounding
+) -> Direction:
+    if weight.ndim < 3:
+        return adamw(spec, weight, gradient, slots, decay, applied, rounded)
+    mean = spec.momentum * slots[0] + (1 - spec.momentum) * gradient
+    matrix = (spec.momentum * mean + (1 - spec.momentum) * gradient).reshape(len(weight), -1)
+    left, values, right = np.linalg.svd(matrix / (np.linalg.norm(matrix) + 1e-7), full_matrices=False)
+    for _ in range(5):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    orthogonal = (left * values) @ right
+    if rounded is not _identity:  # as an exact run does it
+        orthogonal = np.rint(orthogonal * 2**16) / 2**16
+    step = 0.2 * np.sqrt(max(matrix.shape)) * orthogonal.reshape(weight.shape)
+    return step + decay * weight, (mean, slots[1])
+
+
+DIRECTIONS = {"sgd": sgd, "sgd_nesterov": sgd_nesterov, "lars": lars, "adamw": adamw, "lamb": lamb, "muon": muon}
 
 
 def direction(

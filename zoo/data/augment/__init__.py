@@ -27,7 +27,6 @@ from zoo.data import plugins
 from zoo.data.errors import UserError
 
 GROUP = "zoo.augmentations"
-ALBUMENTATIONS = "albumentations."  # in front of the name of one of its classes
 ALL = ("image", "clip", "scene", "face")
 Pixels = Callable[[np.ndarray], np.ndarray]
 
@@ -87,10 +86,6 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Augmentation:
-    if name.startswith(ALBUMENTATIONS):
-        from zoo.data.augment import albumentations
-
-        return albumentations.find(name)
     if name in catalog():
         return catalog()[name]
     module = plugins.load("augmentation", GROUP, {}, name, "KINDS", name)

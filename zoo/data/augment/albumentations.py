@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from zoo.data import extras
-from zoo.data.augment import ALBUMENTATIONS, ALL, Augmentation, Drawn, Target
+from zoo.data.augment import ALL, Augmentation, Drawn, Target
 from zoo.data.batch import IGNORE_INDEX
 from zoo.data.errors import UserError, known_names, similar_name
 
+PREFIX = "albumentations."
 MOVED = ("image", "clip", "scene")  # kinds of samples whose pixels may move
 SEEDS = 2**32
 Options = tuple[tuple[str, Any], ...]
@@ -107,7 +108,7 @@ def _build(name: str, options: Options) -> Any:
 
 
 def _class(name: str) -> Any:
-    library, word = _library(), name.removeprefix(ALBUMENTATIONS)
+    library, word = _library(), name.removeprefix(PREFIX)
     found = getattr(library, word, None)
     if isinstance(found, type) and issubclass(found, library.BasicTransform):
         return found

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zoo.data.augment import ALBUMENTATIONS, Augmentation, Drawn, Target, albumentations, catalog, find, names
+from zoo.data.augment import Augmentation, Drawn, Target, albumentations, catalog, find, names
 from zoo.data.errors import known_names
 from zoo.data.fields import Range, SettingError
 from zoo.data.transforms.geometry import RESIZER, Geometry, Size
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
     @property
     def augmentation(self) -> Augmentation:
-        return find(self.name)
+        return albumentations.find(self.name) if _is_of_albumentations(self.name) else find(self.name)
 
     def __str__(self) -> str:
         return self.name + (f"({', '.join(f'{key}={value}' for key, value in self.options)})" if self.options else "")
@@ -172,12 +172,11 @@ def _parse_step(item: Any) -> Step:
             f"expected a name, or a name with its options such as {{rand_augment: {{n: 2}}}}, got {item!r}"
         )
     ((name, given),) = item.items()
-    is_theirs = str(name).startswith(ALBUMENTATIONS)
-    if not is_theirs and name not in names():
+    if not _is_of_albumentations(name) and name not in names():
         raise ValueError(f"there is no augmentation {name!r}{known_names(str(name), names())}")
     if not isinstance(given or {}, dict):
         raise ValueError(f"{name}: expected options such as {{p: 0.5}}, got {given!r}")
-    if is_theirs:
+    if _is_of_albumentations(name):
         return Step(name, albumentations.parse(name, given or {}))
     function = find(name).function
     hints = typing.get_type_hints(function, include_extras=True)
@@ -192,6 +191,10 @@ def _parse_step(item: Any) -> Step:
         except ValueError as error:
             raise ValueError(f"{name}: {key}: {error}") from None
     return Step(name, tuple(sorted(converted)))
+
+
+def _is_of_albumentations(name: Any) -> bool:
+    return str(name).startswith(albumentations.PREFIX)
 
 
 def _convert(value: Any, hint: Any) -> Any:

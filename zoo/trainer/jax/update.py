@@ -147,7 +147,8 @@ class Update:
         weights, slots = dict(now.weights), dict(now.slots)
         for name, gradient in gradients.items():
             rows = index if name in self.objective.shards else None
-            math = Math(ops, self.ranks if name in self.objective.shards else 1, self.plan.mode.rounds_gradients)
+            ranks = self.ranks if name in self.objective.shards else 1
+            math = Math(ops, ranks, self.plan.mode.rounds_gradients, channels_last=True)
             gradient = gradient * math.rounded(1 / divisors[name])
             old = rows_of(now.weights[name], rows), *(rows_of(slot, rows) for slot in now.slots[name])
             lr_scale, decay = plan.param_group(name)

@@ -105,14 +105,24 @@ class JoinedMath(Math):
     """Operations on parameters that are joined in one vector.
 
     Attributes:
-        are_matrices: whether they have more than one dimension.
+        dimensions: of each of them; more than 3 count as 3.
+        rows: length of the first axis of each of them.
     """
 
     sizes: tuple[int, ...] = ()
-    are_matrices: bool = False
+    dimensions: int = 1
+    rows: tuple[int, ...] = ()
 
     def has_trust(self, weight: torch.Tensor) -> bool:
-        return self.are_matrices
+        return self.dimensions > 1
+
+    def is_filter(self, weight: torch.Tensor) -> bool:
+        return self.dimensions > 2
+
+    def of_matrix(self, function: Any, x: torch.Tensor) -> torch.Tensor:
+        whole = Math(ops, self.ranks, self.rounds)
+        matrices = (part.view(rows, -1) for part, rows in zip(x.split(self.sizes), self.rows))
+        return torch.cat([function(whole, matrix).reshape(-1) for matrix in matrices])
 
     def norm(self, x: torch.Tensor) -> torch.Tensor:
         """Return the L2 norm of each parameter, of sharded ones over all ranks; (n,)."""
@@ -173,8 +183,8 @@ class Optimizer:
             name: tuple(torch.zeros_like(tensor) for _ in plan.optimizer.slots) for name, tensor in weights.items()
         }
 
-        def numbers(name: str) -> tuple[float, float, bool]:
-            return *plan.param_group(name), own[name].dim() > 1
+        def numbers(name: str) -> tuple[float, float, int]:
+            return *plan.param_group(name), min(own[name].dim(), 3)
 
         self.groups = [(key, list(names)) for key, names in groupby(sorted(own, key=numbers), numbers)]
 
@@ -254,8 +264,9 @@ class Optimizer:
             ops,
             self.world.size if group.is_shard else 1,
             self.plan.mode.rounds_gradients,
-            tuple(weight.numel() for weight in group.weights),
-            group.weights[0].dim() > 1,
+            sizes=tuple(weight.numel() for weight in group.weights),
+            dimensions=min(group.weights[0].dim(), 3),
+            rows=tuple(weight.shape[0] for weight in group.weights),
         )
         if not is_fp64:  # in place, as fused kernels do
             torch._foreach_div_(group.gradients, torch.where(finite, group.divisor, 1))

@@ -40,7 +40,7 @@ class Net(nn.Module):
 
 def train(formats, mode, name):
     kind = optim.load_settings(name)
-    settings = kind(eps=1e-3) if name in ("adamw", "lamb") else kind()
+    settings = kind(eps=1e-3) if name in ("adamw", "lamb", "muon") else kind()
     group = ParamGroup(1.0, DECAY)
     plan = Plan((IMAGE, LABEL), (), lambda name: group, mode, optimizer=settings, clip_norm=0.5, ema=Ema(0.9))
     trainer = adapter.Trainer(Net, formats, classify.Settings(), plan, adapter.WORLD)
