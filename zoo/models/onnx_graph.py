@@ -31,6 +31,7 @@ class Graph(Nodes):
             strides=[stride] * axes,
             dilations=[dilation] * axes,
             group=groups,
+            kernel_shape=self.shape(tensors[0])[2:],  # which ONNX does not need, but OpenCV 4 does
             pads=_pads(padding, axes),
         )
 

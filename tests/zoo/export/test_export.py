@@ -106,6 +106,20 @@ def test_an_image_classifier_with_preprocessing_gives_probabilities(checkpoint, 
     np.testing.assert_allclose(outputs["whole"], powers / powers.sum(1, keepdims=True), rtol=1e-4)
 
 
+@pytest.mark.parametrize("model", ["resnet50", "arcface"])
+def test_opencv_4_reads_files_of_images_and_faces(checkpoint, tmp_path, model):
+    """Measured with 4.11: 4e-6; OpenCV 5 reads all."""
+    cv2 = pytest.importorskip("cv2")
+    path = str(tmp_path / "model.onnx")
+    assert run(checkpoint(model), "--out", path) == 0
+    session, metadata = read(path)
+    sizes = [2 if isinstance(size, str) else size for size in session.get_inputs()[0].shape]
+    x = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    net, expected = cv2.dnn.readNetFromONNX(path), session.run(None, {metadata.input.name: x})[0]
+    net.setInput(x)
+    assert np.abs(net.forward() - expected).max() <= 2e-5 * np.abs(expected).max()
+
+
 def test_a_segmentation_model_takes_any_size(checkpoint, tmp_path):
     assert run(checkpoint("deeplabv3plus"), "--out", tmp_path / "plain.onnx") == 0
     assert run(checkpoint("deeplabv3plus"), "--out", tmp_path / "whole.onnx", "--with-preprocessing") == 0
