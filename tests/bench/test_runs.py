@@ -4,6 +4,8 @@ import json
 
 from tests.helpers.cli import call_zoo
 from tests.helpers.report_runs import training_events, write
+from zoo.bench.commands import runs
+from zoo.bench.report.runs import Point
 
 
 def test_runs_of_equal_protocols_are_listed_together_and_the_best_comes_first(tmp_path, monkeypatch, capsys):
@@ -32,3 +34,21 @@ def test_runs_of_equal_protocols_are_listed_together_and_the_best_comes_first(tm
     header, *_, note = capsys.readouterr().out.splitlines()
     assert len(header) <= 60 and header.split() == ["run", "metric", "best", "steps", "time", "state"]
     assert note == "not shown in 60 columns: recipe, framework, began, protocol"
+
+
+def test_curves_in_the_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "runs/a", training_events((0.2, 0.6, 0.9)))
+    write(tmp_path / "runs/empty", [])
+    assert call_zoo("runs", "--plot") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("runs/a ") and "top1  0.2000 ▁▅█ 0.9000" in line for line in lines)
+
+
+def test_a_curve():
+    points = [Point(None, None, value) for value in (8.0, 6.0, 4.0, 2.0, 1.0)]
+    assert runs.curve(points) == "8.0000 █▆▄▂▁ 1.0000"
+    assert runs.curve(points[:1]) == "8.0000 ▁ 8.0000" and runs.curve([]) == ""
+    assert runs.curve([*points[:2], Point(None, None, float("nan"))]) == "8.0000 █▁? nan"
+    many = runs.curve([Point(None, None, float(number)) for number in range(1000)]).split()
+    assert many[0] == "0.0000" and len(many[1]) == 24 and list(many[1]) == sorted(many[1]) and many[2] == "999.0000"

@@ -1,12 +1,15 @@
 """List runs and compare them: one line each; those with the same protocol side by side, the best first."""
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from zoo import program
 from zoo.bench.commands.report import read
-from zoo.bench.report.runs import Run, natural
+from zoo.bench.report.runs import Point, Run, natural
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.logs.lines import duration
 from zoo.table import table, terminal_width
@@ -17,6 +20,8 @@ PRINTED = {
     "began": lambda began: time.strftime("%Y-%m-%d %H:%M", time.localtime(began)),
 }
 
+BARS = "▁▂▃▄▅▆▇█"
+CURVE = 24  # bars of a curve, at most
 SPARED = ("recipe", "framework", "began", "protocol", "time", "steps", "metric")  # columns, in this order
 
 
@@ -24,17 +29,36 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code: 0, or 2 where a folder holds no run."""
     arguments = parser().parse_args(argv)
     require_new(arguments.json, "--json")
-    rows = [_row(run) for run in sorted(read(arguments.paths, None, None), key=_order)]
+    runs = sorted(read(arguments.paths, None, None), key=_order)
+    rows = [_row(run) for run in runs]
     cells = [[PRINTED[key](value) if key in PRINTED and value else value for key, value in row.items()] for row in rows]
-    print_report(_lines(cells, list(rows[0])), {"runs": rows}, arguments.json)
+    lines = _lines(cells, list(rows[0]))
+    if arguments.plot:
+        curves = [(run.path, curve(run.losses), run.metric or "", curve(run.metrics)) for run in runs]
+        lines += ["", *table(curves, ("run", "training loss", "", "main metric"))]
+    print_report(lines, {"runs": rows}, arguments.json)
     return 0
 
 
 def parser() -> program.Parser:
     parser = program.parser(__doc__, "Default: the runs below runs/.")
     parser.add_argument("paths", nargs="*", default=["runs"], metavar="FOLDER", help="of a run, or above runs")
+    parser.add_argument("--plot", action="store_true", help="also draw the loss and the main metric of each run")
     add_json_argument(parser)
     return parser
+
+
+def curve(points: Sequence[Point]) -> str:
+    """Return the first and the last value, with bars between them: of all values, or of means over equal parts."""
+    values = np.array([point.value for point in points])
+    if not len(values):
+        return ""
+    parts = [float(part.mean()) for part in np.array_split(values, min(CURVE, len(values)))]
+    finite = [part for part in parts if math.isfinite(part)]
+    low, span = min(finite, default=0.0), (max(finite, default=0.0) - min(finite, default=0.0)) or 1.0
+    heights = [round((part - low) / span * (len(BARS) - 1)) if math.isfinite(part) else None for part in parts]
+    bars = "".join("?" if height is None else BARS[height] for height in heights)
+    return f"{values[0]:.4f} {bars} {values[-1]:.4f}"
 
 
 def _lines(cells: Sequence[Sequence[Any]], titles: Sequence[str]) -> list[str]:
