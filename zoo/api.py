@@ -148,7 +148,9 @@ class Loaded:
             return [*inside]
         if hasattr(source, "getexif"):  # an image of Pillow; faces and scenes are read as they are stored
             try:
-                source = images.from_pillow(source, upright=self._load().metadata["task"] in ("classify", "multilabel"))
+                facts = self._load()
+                upright = facts.metadata["task"] in ("classify", "multilabel")
+                source = images.from_pillow(source, upright, getattr(facts.cfg.data, "levels", None))
             except BadSample as error:
                 raise UserError(f"predict: an image of Pillow {error}") from None
         names = {3: "(H, W, 3)", 4: "(n, H, W, 3)"}

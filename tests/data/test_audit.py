@@ -364,7 +364,7 @@ def test_images_of_which_a_part_is_lost_are_warned_of(tmp_path):
     found = examine("image", tmp_path).warnings
     assert found == [
         "training images, 2 of 5 that were looked at: train/cars/train0.jpg: its 16-bit levels become 0 to 15 of 255: "
-        "scale them over 8 bits"
+        "set data.levels, or scale them over 8 bits"
     ]
     assert not examine("image", tmp_path, deep=True).warnings  # zoo data check names each
     layouts.scenes(tmp_path / "scenes")

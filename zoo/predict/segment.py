@@ -34,7 +34,7 @@ def read(settings: Any, _seed: int, source: Source, _index: int) -> Sample:
         return Sample({})
     if isinstance(source, str):
         with local_path(source) as path:
-            return scaled(settings, segmentation.read_image(path))
+            return scaled(settings, segmentation.read_image(path, settings.levels))
     return scaled(settings, source)
 
 

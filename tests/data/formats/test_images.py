@@ -356,10 +356,10 @@ MANY = [Image.fromarray(noisy(seed=seed)) for seed in range(1, 3)]
 @pytest.mark.parametrize(
     "content, expected",
     [
-        (encoded_by_pillow(LEVELS, "PNG"), "its 16-bit levels become 0 to 8 of 255: scale them over 8 bits"),
+        (encoded_by_pillow(LEVELS, "PNG"), "its 16-bit levels become 0 to 8 of 255: set data.levels, or scale them"),
         (
             encoded_by_pillow(LEVELS + 30000, "TIFF"),
-            "its 16-bit levels become 117 to 126 of 255: scale them over 8 bits",
+            "its 16-bit levels become 117 to 126 of 255: set data.levels, or scale them over 8 bits",
         ),
         (cv2.imencode(".png", np.dstack([LEVELS] * 3))[1].tobytes(), "its 16-bit levels become 0 to 8 of 255"),
         (b"P5\n48 48\n65535\n" + LEVELS.astype(">u2").tobytes(), "its 16-bit levels become 0 to 8 of 255"),
@@ -395,10 +395,32 @@ def test_images_of_pillow_have_the_pixels_of_their_files(kind, upright, orientat
         assert np.array_equal(images.from_pillow(Image.open(io.BytesIO(content)), upright), expected)
 
 
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PGM"])
+def test_levels_become_black_and_white(kind):
+    """By the rule of three, rounded; those outside are black and white."""
+    if kind == "PGM":
+        content = b"P5\n48 48\n65535\n" + LEVELS.astype(">u2").tobytes()
+    else:
+        content = encoded_by_pillow(LEVELS, kind)
+    encoded = images.parse(content)._replace(levels=(500.0, 1500.0))
+    expected = np.rint(np.clip((LEVELS.astype(float) - 500) * 0.255, 0, 255))
+    assert np.array_equal(images.decode_stored(encoded), np.dstack([expected] * 3)) and not images.remark(encoded)
+    assert np.array_equal(images.from_pillow(Image.open(io.BytesIO(content)), True, encoded.levels)[..., 0], expected)
+
+
+def test_levels_of_other_files():
+    values = np.linspace(-2, 2, 24 * 24, dtype=np.float32).reshape(24, 24)
+    values[0, 0] = np.nan
+    gray = images.decode_stored(images.parse(encoded_by_pillow(values, "TIFF"))._replace(levels=(-1.0, 1.0)))[..., 0]
+    assert np.array_equal(gray.ravel()[1:], np.rint(np.clip((values.ravel()[1:].astype(float) + 1) * 127.5, 0, 255)))
+    eight = images.parse(encoded_by_pillow(noisy()[..., 0], "PNG"))
+    assert np.array_equal(images.decode_stored(eight._replace(levels=(0.0, 9.0))), images.decode_stored(eight))
+
+
 def test_an_image_of_pillow_without_a_known_range_is_refused():
     for image in (Image.fromarray(np.full((4, 4), 0.5, np.float32)), Image.fromarray(np.full((4, 4), 70000, np.int32))):
         with pytest.raises(
-            BadSample, match=f"mode {image.mode}, signed or of 32 bits, have no known range; write 8 bits"
+            BadSample, match=f"mode {image.mode}, signed or of 32 bits, have no known range; set data.levels, or"
         ):
             images.from_pillow(image, True)
 

@@ -1,6 +1,7 @@
 """Parts that data sets share: a split of files, the root folder, lists, the record of the set, its protocol id."""
 
 import copy
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,8 @@ from zoo.data import cache, contents, order, record, sources
 from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.contents import Content
 from zoo.data.errors import Option, Part, UserError, similar_path
-from zoo.data.formats import regular
+from zoo.data.fields import SettingError
+from zoo.data.formats import images, regular
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.splits import class_split
 from zoo.data.packs import manifest
@@ -31,6 +33,17 @@ MEDIA = {
     "face": "faces",
 }  # that are prepared
 PROBED_PATHS = 20  # paths of a list that are checked before a run
+
+
+def check_levels(levels: images.Levels) -> None:
+    """Raise SettingError unless the levels that become black and white ascend."""
+    if levels and not -math.inf < levels[0] < levels[1] < math.inf:
+        raise SettingError("levels", f"the first must be below the second, got {list(levels)}")
+
+
+def levels_text(levels: images.Levels) -> str:
+    """Return the part of a protocol id for data.levels, by which the same files have other pixels."""
+    return f"#{levels[0]:g}-{levels[1]:g}" if levels else ""
 
 
 class FileSplit:
@@ -56,6 +69,12 @@ class FileSplit:
     def __init__(
         self, settings: Any, classes: Sequence, standard: Steps, training: bool, prepared: "PreparedSplit | None"
     ):
+        if prepared and getattr(settings, "levels", None):
+            raise UserError(
+                f"{settings.root}: a prepared set may have 8 bits by now, to which data.levels does not apply; train "
+                "from the files, or leave it out: ",
+                Option("data.levels", None),
+            )
         self.settings, self.classes, self.prepared = settings, classes, prepared
         self.local, self.pipeline = cache.open_cache(settings), Pipeline(settings, standard)
         self.notes += self.pipeline.notes if training else ()

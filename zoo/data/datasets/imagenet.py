@@ -110,6 +110,10 @@ class Settings(LoaderSettings):
     eval_resize: Annotated[
         int | None, Doc("Shorter side before the center crop, in pixels; null: 256 for 224, in proportion.")
     ] = None
+    levels: Annotated[
+        tuple[float, float] | None,
+        Doc("Levels that become black and white, of gray images of more than 8 bits; null: all that 16 bits have."),
+    ] = None
     mean: Annotated[Means, Doc("Mean of red, green and blue for the normalization, of pixels from 0 to 1.")] = (
         IMAGENET_MEAN
     )
@@ -120,6 +124,7 @@ class Settings(LoaderSettings):
     def __post_init__(self):
         super().__post_init__()
         steps.check(self.augment, "image", self.flip)
+        common.check_levels(self.levels)
         if self.reduce and not self.antialias:
             raise SettingError(
                 "reduce", "averages pixels as antialias=true does; set reduce=false with antialias=false"
@@ -169,7 +174,7 @@ class ImageSplit(common.FileSplit):
         """The evaluation: side of the center crop, and shorter side before it."""
         s = self.settings
         name = set_name(s, len(self.classes), OFFICIAL_SETS) + self.held_out
-        return Protocol(name, f"{s.eval_crop}-of-{s.short_side}")
+        return Protocol(name, f"{s.eval_crop}-of-{s.short_side}{common.levels_text(s.levels)}")
 
     def name(self, index: int) -> str:
         return os.fsdecode(bytes(self.paths[index]))
@@ -224,7 +229,7 @@ class ImageSplit(common.FileSplit):
     def _read(self, index: int) -> images.EncodedImage:
         if self.prepared:
             return images.parse(self.prepared.content(index))
-        return images.read(self.local(self.path(index)))
+        return images.read(self.local(self.path(index)), self.settings.levels)
 
     def _draw(self, size: Size, rng: np.random.Generator) -> tuple[Geometry, list[Drawn]]:
         """Draw the geometry of an image whose upright size is given, and what else happens to its pixels.

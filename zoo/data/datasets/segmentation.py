@@ -19,7 +19,7 @@ from zoo.data.augment.steps import Pipeline, Steps, on_image, on_label, standard
 from zoo.data.batch import IGNORE_INDEX, IMAGENET_MEAN, IMAGENET_STD, Field
 from zoo.data.contents import Content
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
-from zoo.data.datasets.common import FileSplit, Protocol, set_name
+from zoo.data.datasets.common import FileSplit, Protocol, check_levels, levels_text, set_name
 from zoo.data.errors import BadSample, UserError
 from zoo.data.extras import cv2
 from zoo.data.fields import Count, Deviations, Doc, Factors, FilePath, Means, Range, SettingError, Sides, Word
@@ -63,6 +63,10 @@ class SegmentationSettings(LoaderSettings):
         Steps | None, Doc("Augmentations in place of flip and photometric (docs/data.md); null: these.")
     ] = None
     eval_scales: Annotated[Factors, Doc("Scales at which every image is evaluated.")] = (1.0,)
+    levels: Annotated[
+        tuple[float, float] | None,
+        Doc("Levels that become black and white, of gray images of more than 8 bits; null: all that 16 bits have."),
+    ] = None
     mean: Annotated[Means, Doc("Mean of red, green and blue for the normalization, of pixels from 0 to 1.")] = (
         IMAGENET_MEAN
     )
@@ -79,6 +83,7 @@ class SegmentationSettings(LoaderSettings):
         if not 0 < len({f"{scale:g}" for scale in self.eval_scales}) == len(self.eval_scales):
             raise SettingError("eval_scales", "must be one or more factors, none of them twice")
         steps.check(self.augment, "scene", self.flip)
+        check_levels(self.levels)
         mixing.refuse(self, "a scene has a label for every pixel, and cannot be mixed")
 
     @property
@@ -127,7 +132,7 @@ class SegmentationSplit(FileSplit):
         official = {len(masks.TRAIN_CLASSES): "cityscapes"} if self.classes == masks.TRAIN_CLASSES else {}
         size = "full" if s.base_size is None else "x".join(map(str, s.base_size))
         scales = "" if s.eval_scales == (1.0,) else "*" + ",".join(f"{scale:g}" for scale in sorted(s.eval_scales))
-        return Protocol(set_name(s, len(self.classes), official) + self.held_out, size + scales)
+        return Protocol(set_name(s, len(self.classes), official) + self.held_out, size + scales + levels_text(s.levels))
 
     def name(self, index: int) -> str:
         return os.fsdecode(bytes(self.images[index]))
@@ -220,7 +225,7 @@ class SegmentationSplit(FileSplit):
     def _read(self, index: int) -> tuple[images.EncodedImage, str | BinaryIO]:
         if self.prepared:
             return images.parse(self.prepared.content(index)), self._mask(index)
-        return images.read(self.local(self.path(index))), self._mask(index)
+        return images.read(self.local(self.path(index)), self.settings.levels), self._mask(index)
 
     def _mask(self, index: int) -> str | BinaryIO:
         return io.BytesIO(self.prepared.mask(index)) if self.prepared else self.local(self.mask_path(index))
@@ -254,12 +259,12 @@ class SegmentationSplit(FileSplit):
         return fields + (Field("label", size, "uint8", missing=IGNORE_INDEX),)
 
 
-def read_image(path: str) -> np.ndarray:
+def read_image(path: str, levels: images.Levels = None) -> np.ndarray:
     """Read an image as it is stored, uint8 RGB (H, W, 3). Raises BadSample.
 
     The EXIF orientation is ignored: masks have none, so applying it would rotate the image against its mask.
     """
-    return images.decode_stored(images.read(path))
+    return images.decode_stored(images.read(path, levels))
 
 
 def fit_size(size: Sequence[int], base: tuple[int, int] | None, scale: float) -> tuple[int, int]:

@@ -56,6 +56,9 @@ FLAGS = {  # by the number that both sides of a JPEG image are divided by
 }
 
 
+Levels = tuple[float, float] | None
+
+
 class EncodedImage(NamedTuple):
     """An image whose header has been read and whose pixels have not.
 
@@ -63,6 +66,7 @@ class EncodedImage(NamedTuple):
         is_jpeg: whether it can be decoded at a fraction of its size.
         for_opencv: whether it is an ordinary file, which all decoders read alike.
         orientation: UPRIGHT, or a value of ORIENTATIONS.
+        levels: of an image of more than 8 bits, those that become 0 and 255; None: all that 16 bits have.
     """
 
     content: bytes
@@ -70,6 +74,7 @@ class EncodedImage(NamedTuple):
     is_jpeg: bool
     for_opencv: bool
     orientation: tuple[bool, bool, bool] = UPRIGHT
+    levels: Levels = None
 
     @property
     def is_ordinary(self) -> bool:
@@ -103,9 +108,9 @@ class EncodedImage(NamedTuple):
         return np.ascontiguousarray(pixels.transpose(1, 0, 2) if swap else pixels)
 
 
-def read(path: str) -> EncodedImage:
+def read(path: str, levels: Levels = None) -> EncodedImage:
     """Read a file into memory, and the header and orientation of its image. Raises BadSample."""
-    return parse(read_content(path))
+    return parse(read_content(path))._replace(levels=levels)
 
 
 def parse(content: bytes) -> EncodedImage:
@@ -200,7 +205,7 @@ def jpeg_scale(encoded: EncodedImage, geometry: Geometry) -> int:
     return max(scale for scale in FLAGS if scale <= factor)
 
 
-def from_pillow(image: "Image.Image", upright: bool) -> np.ndarray:
+def from_pillow(image: "Image.Image", upright: bool, levels: Levels = None) -> np.ndarray:
     """Return an image of Pillow as its file is decoded, uint8 RGB (H, W, 3); upright: turned as its EXIF says.
 
     Raises:
@@ -208,7 +213,7 @@ def from_pillow(image: "Image.Image", upright: bool) -> np.ndarray:
     """
     with parsing(NOT_DECODED, kind=BadSample):
         orientation, is_turned = _orientation(image), image.format == "TIFF"  # Pillow turns this one itself
-        pixels = np.array(to_rgb(image))
+        pixels = np.array(to_rgb(image, levels))
         if is_turned == upright:
             return pixels
         read = EncodedImage(b"", image.size, False, False, orientation)
@@ -250,10 +255,11 @@ def remark(encoded: EncodedImage) -> str:
             bands = image.tag_v2[headers.BANDS]  # type: ignore[attr-defined]
             found.append(f"it has {bands} bands, of which the first {len(image.mode)} are read")
         if ";16" in form or image.mode == "I":
-            levels = np.asarray(to_rgb(image))
-            low, high = int(levels.min()), int(levels.max())
+            pixels = np.asarray(to_rgb(image, encoded.levels))
+            low, high = int(pixels.min()), int(pixels.max())
             if high < DARK or high - low < NARROW:
-                found.append(f"its 16-bit levels become {low} to {high} of 255: scale them over 8 bits")
+                remedy = "set data.levels, or " if image.mode.startswith("I") else ""
+                found.append(f"its 16-bit levels become {low} to {high} of 255: {remedy}scale them over 8 bits")
         if (pages := _count_pages(image)) > 1:
             found.append(f"it has {pages} pages or frames, of which the first is read")
     return "; ".join(found)
@@ -293,7 +299,7 @@ def decode_pixels(encoded: EncodedImage, scale: int = 1) -> tuple[np.ndarray, fl
         return pixels, scale
     image = headers.open_header(encoded.content)
     factor, turned = _draft_jpeg(image, scale), image.format == "TIFF"
-    pixels = np.asarray(to_rgb(image))
+    pixels = np.asarray(to_rgb(image, encoded.levels))
     return encoded.as_stored(pixels) if turned else pixels, factor
 
 
@@ -316,14 +322,22 @@ def open_image(file: str | BinaryIO, share: regular.Share | None = None) -> Iter
         yield image
 
 
-def to_rgb(image: "Image.Image") -> "Image.Image":
+def to_rgb(image: "Image.Image", levels: Levels = None) -> "Image.Image":
     """Convert an image of any mode to 8-bit RGB. Raises ValueError for pixels of unknown range."""
+    if levels and image.mode.startswith(("I", "F")):
+        low, high = levels
+        scaled = np.nan_to_num((np.asarray(image, np.float64) - low) * (255 / (high - low)))
+        gray = np.rint(scaled.clip(0, 255)).astype(np.uint8)
+        is_negative = getattr(image, "tag_v2", {}).get(PHOTOMETRIC) == WHITE_IS_ZERO
+        image = Image.fromarray(~gray if is_negative else gray)
     if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PPM"):  # convert() would clip them
         tags = getattr(image, "tag_v2", {})  # of TIFF, whose samples may have 12 bits, or zero for white
-        levels = (np.asarray(image, np.uint16) >> tags.get(headers.BITS, (16,))[0] - 8).astype(np.uint8)
-        image = Image.fromarray(~levels if tags.get(PHOTOMETRIC) == WHITE_IS_ZERO else levels)
+        gray = (np.asarray(image, np.uint16) >> tags.get(headers.BITS, (16,))[0] - 8).astype(np.uint8)
+        image = Image.fromarray(~gray if tags.get(PHOTOMETRIC) == WHITE_IS_ZERO else gray)
     if image.mode in ("I", "F"):
-        raise ValueError(f"pixels of mode {image.mode}, signed or of 32 bits, have no known range; write 8 bits")
+        raise ValueError(
+            f"pixels of mode {image.mode}, signed or of 32 bits, have no known range; set data.levels, or write 8 bits"
+        )
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
