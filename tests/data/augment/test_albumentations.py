@@ -103,6 +103,12 @@ def test_what_cannot_be_used_is_refused(value, message):
         Steps.parse([value])
 
 
+def test_mirrors_are_refused_where_a_mirror_image_has_another_class():
+    check(Steps.parse(["albumentations.HorizontalFlip"]), "clip", flip=True)
+    with pytest.raises(ValueError, match="albumentations.HorizontalFlip mirrors, which data.flip=false rules out"):
+        check(Steps.parse(["albumentations.HorizontalFlip"]), "clip", flip=False)
+
+
 def test_faces_are_not_moved():
     check(Steps.parse(["albumentations.CLAHE"]), "face", flip=True)
     with pytest.raises(ValueError, match="Affine is not for kind face"):

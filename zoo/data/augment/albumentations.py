@@ -20,6 +20,7 @@ from zoo.data.errors import UserError, known_names, similar_name
 
 PREFIX = "albumentations."
 MOVED = ("image", "clip", "scene")  # kinds of samples whose pixels may move
+MIRRORS = tuple(PREFIX + name for name in ("HorizontalFlip", "D4", "SquareSymmetry", "Transpose"))
 SEEDS = 2**32
 Options = tuple[tuple[str, Any], ...]
 

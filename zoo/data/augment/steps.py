@@ -84,10 +84,9 @@ def check(steps: Steps | None, kind: str, flip: bool) -> None:
         if kind not in step.augmentation.kinds:
             suitable = [name for name, known in catalog().items() if kind in known.kinds]
             raise SettingError("augment", f"{step.name} is not for kind {kind}; there are: {', '.join(suitable)}")
-        if step.name == "horizontal_flip" and not flip:
+        if step.name in ("horizontal_flip", *albumentations.MIRRORS) and not flip:
             raise SettingError(
-                "augment",
-                "horizontal_flip mirrors, which data.flip=false rules out; leave it out, or set data.flip=true",
+                "augment", f"{step.name} mirrors, which data.flip=false rules out; leave it out, or set data.flip=true"
             )
 
 
