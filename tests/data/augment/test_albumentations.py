@@ -11,6 +11,7 @@ from zoo.data.augment import ALL, Target
 from zoo.data.augment.albumentations import PREFIX
 from zoo.data.augment.steps import Step, Steps, check, on_frames
 from zoo.data.batch import IGNORE_INDEX
+from zoo.data.datasets import kinetics
 from zoo.data.errors import UserError
 
 library = pytest.importorskip("albumentations")
@@ -107,6 +108,8 @@ def test_mirrors_are_refused_where_a_mirror_image_has_another_class():
     check(Steps.parse(["albumentations.HorizontalFlip"]), "clip", flip=True)
     with pytest.raises(ValueError, match="albumentations.HorizontalFlip mirrors, which data.flip=false rules out"):
         check(Steps.parse(["albumentations.HorizontalFlip"]), "clip", flip=False)
+    with pytest.raises(ValueError, match="data.flip_pairs swaps labels for horizontal_flip"):
+        kinetics.Settings(augment=Steps.parse(["albumentations.HorizontalFlip"]), flip_pairs=((0, 1),))
 
 
 def test_faces_are_not_moved():

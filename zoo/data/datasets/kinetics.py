@@ -11,6 +11,7 @@ import numpy as np
 from zoo.data import extras, mixing, sources
 from zoo.data.audit import Inventory
 from zoo.data.augment import Drawn, Target, steps
+from zoo.data.augment.albumentations import MIRRORS
 from zoo.data.augment.steps import Steps, on_frames, standard
 from zoo.data.batch import IMAGENET_MEAN, IMAGENET_STD, LABEL, Field
 from zoo.data.contents import Content, sampled_frames
@@ -135,6 +136,9 @@ class Settings(LoaderSettings):
     def __post_init__(self):
         super().__post_init__()
         steps.check(self.augment, "clip", self.flip)
+        mirrors = [step.name for step in (self.augment.steps if self.augment else ()) if step.name in MIRRORS]
+        if self.flip_pairs and mirrors:
+            raise SettingError("augment", f"{mirrors[0]}: data.flip_pairs swaps labels for horizontal_flip; take that")
         if not self.scales:
             raise SettingError("scales", "the multi-scale crop needs at least one scale")
         if "dense" in self.sampling + self.eval_sampling and self.segments > clips.DENSE_SPAN:
