@@ -18,7 +18,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
     "tsm": (
         (),
         (*ADAMW, "train.ema=0.9"),
-        ("model.causal=true",),
+        ("model.shift_direction=causal",),
         ("model.partial_bn=true", "optim.name=lars", "optim.lr=0.02"),
         ("model.temporal_pool=true", "data.mixup=0.2"),
         ("model.depth=50", "model.non_local=true", "data.size=32"),

@@ -10,7 +10,7 @@ from zoo.compare import opinions, proof
 from zoo.compare.findings import Finding, opinion_findings, optimizer_findings
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
-from zoo.parity.differences import Records, distance, events
+from zoo.parity.differences import Event, Records, distance, events
 from zoo.parity.record import Record, empty
 from zoo.run import checkpoint, resume
 from zoo.run.job import Job
@@ -20,6 +20,7 @@ COUNT = 2  # processes
 UPDATES = 2
 MICRO_BATCHES = 2  # of an update, at least: gradients are reduced once
 TOLERANCE = {"fp64": 1e-8, "fp32": 1e-3}  # of the largest value of a kind: between two frameworks
+AFTER_GRADIENT = ("change", "optimizer", "ema")  # parts of an update that an optimizer makes of a gradient
 MEAN_TOLERANCE = 1e-6  # relative: of a mean over ranks
 
 
@@ -143,7 +144,10 @@ def _differences(records: Records) -> list[Finding]:
         largest = max(float(np.abs(records[title].get(key)).max(initial=0)) for title, key in event.keys.items())
         scales[kind] = max(scales.get(kind, 0.0), largest)
     precision = max((each.precision for each in records.values()), key=TOLERANCE.__getitem__)
+    noise = _noise(records, order, scales, TOLERANCE[precision])
     for event in order:
+        if event.name in noise and event.part in AFTER_GRADIENT:
+            continue
         scale, (first, *others) = scales[event.stage, event.part], event.keys
         apart = [each for each in others if not distance(records, event, first, each) <= TOLERANCE[precision] * scale]
         if apart:
@@ -155,6 +159,22 @@ def _differences(records: Records) -> list[Finding]:
             places = [place for title in suspects for place in _places(records[title])]
             return [Finding(suspects, what, tuple(dict.fromkeys(places)), "")]
     return []
+
+
+def _noise(
+    records: Records, order: Sequence[Event], scales: Mapping[tuple[str, str], float], tolerance: float
+) -> set[str]:
+    """Return the parameters whose gradient is 0 but for rounding, such as a bias before a normalization.
+
+    Optimizers that divide by its size, such as AdamW, make updates of it that say nothing.
+    """
+    largest: dict[str, float] = {}
+    for event in order:
+        if event.part == "gradient":
+            values = [np.abs(records[title].get(key)).max(initial=0) for title, key in event.keys.items()]
+            relative = float(max(values)) / (scales[event.stage, event.part] or 1.0)
+            largest[event.name] = max(largest.get(event.name, 0.0), relative)
+    return {name for name, relative in largest.items() if relative <= tolerance}
 
 
 def _places(each: Record) -> list[str]:
