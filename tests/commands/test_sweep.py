@@ -132,6 +132,8 @@ def test_runs_at_once_have_devices_of_their_own(run, training, tmp_path, monkeyp
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     devices = [each["CUDA_VISIBLE_DEVICES"] for each in sweep.shares(3)]
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "")
+    assert "ASCEND_RT_VISIBLE_DEVICES" not in sweep.shares(3)[0]  # the user hides them
     assert devices == ["5", "7", "5"] and sweep.shares(3)[0]["OMP_NUM_THREADS"] == "3" and sweep.shares(1) == [{}]
 
 
@@ -160,6 +162,7 @@ def test_a_failed_run_is_named_and_the_others_go_on(run, training, capsys, tmp_p
         (["-p", "seed=1,2"], "seed: this program chooses it"),
         (["-p", "optim.lr=1", "--seeds", "0"], "--seeds: must be at least 1"),
         (["-p", "optim.lr=1", "-j", "0"], "--jobs: must be at least 1"),
+        (["-p", "optim.lr=1", "-j", "2", "--device", "cuda:1"], "--device cuda:1: is one device for 2 runs"),
         (["-p", "optim.lr=0.1..0.2"], "-p optim.lr: a range needs --trials N"),
         (["-p", "optim.lr=0.2..0.1", "--trials", "2"], "-p optim.lr=0.2..0.1: expected KEY=LOW..HIGH"),
         (["-p", "optim.lr=-1..0.1", "--trials", "2"], "-p optim.lr: "),
@@ -179,6 +182,16 @@ def test_values_may_be_lists_and_folders():
     assert sweep.grid(sweep.parse_choices(words)) == [
         (f"data.size={size}", "optim.lr=0.1") for size in ("8", "[8, 16]", "[]")
     ]
+
+
+def test_lists_of_lists_are_one_value():
+    text = "[],[{a: {x: [1, 2], y: [3, 4]}}, b],{c: 1, d: 2},e"
+    assert sweep.split_values(text) == ["[]", "[{a: {x: [1, 2], y: [3, 4]}}, b]", "{c: 1, d: 2}", "e"]
+
+
+def test_the_folder_of_a_long_setting_has_a_short_name():
+    folders = {sweep.folder_of("out", (f"data.augment={'x' * 300}{number}",)) for number in range(3)}
+    assert len(folders) == 3 and max(map(len, folders)) < 140
 
 
 RANGES = ("-p", "optim.lr=0.001..0.1", "-p", "train.batch=2..6", "-p", "data.size=32,64", "--trials", "6")

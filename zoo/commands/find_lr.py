@@ -28,7 +28,7 @@ optim.lr: at the global batch optim.base_batch, where the recipe has one.
 
 examples
   %(prog)s -c resnet50_demo
-  %(prog)s -c tsm_demo -o optim.name=adamw --low 1e-6 --high 1
+  %(prog)s -c tsm_demo -o optim.name=adamw -o optim.lr=0.001 --low 1e-6 --high 1
 
 Exit codes: 0 a rate is suggested, 1 the loss does not fall, 2 an error to fix on your side."""
 SMOOTHED = 1 / 15  # part of the updates over which the loss is averaged

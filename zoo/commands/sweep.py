@@ -1,6 +1,7 @@
 """Train a recipe with every combination of some values and with several seeds, and compare the combinations."""
 
 import argparse
+import hashlib
 import importlib
 import importlib.util
 import itertools
@@ -8,6 +9,7 @@ import os
 import queue
 import re
 import shlex
+import signal
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 
 from zoo import program
 from zoo.commands import options, seeds
@@ -47,7 +50,7 @@ examples
 Exit codes: 0 done, 1 some runs failed, 2 an error to fix on your side."""
 CHOSEN_KEYS = ("seed", "out")  # that this program sets
 VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "davinci": "ASCEND_RT_VISIBLE_DEVICES"}  # device file -> variable
-SEPARATOR = re.compile(r",(?![^\[]*\])")  # of values, which may be lists in brackets
+MAX_NAME = 120  # characters of a folder's name
 RANGE = re.compile(r"([-+\d].*?)\.\.([-+.\d].*)")  # LOW..HIGH, unlike ../FOLDER
 UNUSUAL = re.compile(r"[^\w.=,+-]")  # in the name of a folder
 Setting = tuple[str, ...]  # KEY=VALUE of every -p
@@ -82,6 +85,8 @@ def main(argv: list[str]) -> int:
         raise UserError("--seeds: must be at least 1")
     if arguments.jobs < 1:
         raise UserError("--jobs: must be at least 1")
+    if arguments.jobs > 1 and ":" in (arguments.device or ""):
+        raise UserError(f"--device {arguments.device}: is one device for {arguments.jobs} runs; leave the number out")
     if arguments.trials < 0:
         raise UserError("--trials: must be at least 1")
     if arguments.seeds > 1:
@@ -92,6 +97,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"-p {ranges[0]}: a range needs --trials N, the number of settings to try")
     if arguments.trials:
         require_optuna()
+        arguments.jobs = min(arguments.jobs, arguments.seeds)  # settings are chosen one after the other
     requests = {setting: request_of(arguments, setting) for setting in grid(choices)}
     first = next(iter(requests.values()))
     out = arguments.out or os.path.join("runs", f"sweep-{first.recipe}")
@@ -101,6 +107,7 @@ def main(argv: list[str]) -> int:
     if arguments.dry_run:
         print("\n".join(commands(arguments, requests, out)))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with exclusive(out):
         if arguments.trials:
             rows = search(arguments, choices, first.config.seed, out, metric)
@@ -135,7 +142,7 @@ def parse_choices(params: Sequence[str], overrides: Sequence[str] = ()) -> dict[
     choices: dict[str, list[str] | Span] = {}
     for param in params:
         key, _, text = param.partition("=")
-        values = list(dict.fromkeys(value.strip() for value in SEPARATOR.split(text)))
+        values = list(dict.fromkeys(value.strip() for value in split_values(text)))
         if not key or not all(values):
             raise UserError(f"-p {param}: expected KEY=VALUE,VALUE, for example -p optim.lr=0.01,0.03")
         if key in choices:
@@ -146,6 +153,18 @@ def parse_choices(params: Sequence[str], overrides: Sequence[str] = ()) -> dict[
         if key in CHOSEN_KEYS:
             raise UserError(f"{key}: this program chooses it; leave it out, and see --seeds and --out")
     return choices
+
+
+def split_values(text: str) -> list[str]:
+    """Split a text at the commas that are in no brackets."""
+    values, depth = [""], 0
+    for letter in text:
+        depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth <= 0:
+            values.append("")
+        else:
+            values[-1] += letter
+    return values
 
 
 def parse_span(param: str, *texts: str) -> Span:
@@ -239,7 +258,10 @@ def commands(arguments: argparse.Namespace, requests: Mapping[Setting, Request],
 
 
 def folder_of(out: str, setting: Setting) -> str:
-    return os.path.join(out, UNUSUAL.sub("_", ",".join(setting)))
+    name = UNUSUAL.sub("_", ",".join(setting))
+    if len(name) > MAX_NAME:
+        name = f"{name[:MAX_NAME]}-{hashlib.sha256(','.join(setting).encode()).hexdigest()[:8]}"
+    return os.path.join(out, name)
 
 
 def seeds_of(arguments: argparse.Namespace, request: Request) -> range:
@@ -271,6 +293,11 @@ def run_settings(
     pool = ThreadPoolExecutor(arguments.jobs)
     try:
         found = list(pool.map(best_of, *zip(*runs)))
+    except BaseException:  # Ctrl-C, or SIGTERM: the runs save and end, too
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in psutil.Process().children():
+            process.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
     best: dict[Setting, list[float]] = {setting: [] for setting in requests}
@@ -283,10 +310,10 @@ def shares(jobs: int) -> list[dict[str, str]]:
     """Return variables for each of several runs at once: a GPU or NPU, and its part of the cores."""
     if jobs == 1:
         return [{}]
-    every: dict[str, list[str]] = {name: os.environ.get(name, "").split(",") for name in VISIBLE.values()}
+    every: dict[str, list[str]] = {}
     for kind, name in VISIBLE.items():
-        if every[name] == [""]:
-            every[name] = sorted(path.name.removeprefix(kind) for path in machine.DEV.glob(f"{kind}[0-9]*"))
+        present = (path.name.removeprefix(kind) for path in machine.DEV.glob(f"{kind}[0-9]*"))
+        every[name] = list(filter(None, os.environ[name].split(","))) if name in os.environ else sorted(present)
     threads = os.environ.get(THREADS) or str(max(1, len(host.cores()) // jobs))
     devices = [{name: each[job % len(each)] for name, each in every.items() if each} for job in range(jobs)]
     return [{THREADS: threads, **device} for device in devices]

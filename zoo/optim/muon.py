@@ -50,7 +50,9 @@ class Settings(adamw.Settings):
         kept, rest = math.number(self.momentum, weight), math.number(self.rest, weight)
         mean = kept * slots[0] + rest * gradient
         step = math.of_matrix(self.orthogonal, kept * mean + rest * gradient)
-        return math.decayed(step, weight, decay), (mean, slots[1])
+        kept, rest = math.number(self.beta2, weight), math.number(self.rest2, weight)
+        square = kept * slots[1] + rest * (gradient * gradient)  # of which AdamW makes use, if a run goes on with it
+        return math.decayed(step, weight, decay), (mean, square)
 
     def orthogonal(self, math: Any, x: Any) -> Any:
         """Return a matrix with the singular vectors of x and values near 1, times size * sqrt(its longer side)."""

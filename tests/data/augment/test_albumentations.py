@@ -13,9 +13,11 @@ from zoo.data.augment.steps import Step, Steps, check, on_frames
 from zoo.data.batch import IGNORE_INDEX
 from zoo.data.datasets import kinetics
 from zoo.data.errors import UserError
+from zoo.data.fields import SettingError
 
 library = pytest.importorskip("albumentations")
 TARGET = Target(40, 32, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+SIZE = (32, 40)
 DROPOUT = "CoarseDropout"  # leaves the mask as it is
 TRANSFORMS = [
     {"CLAHE": {"p": 1, "clip_limit": [1, 8]}},
@@ -97,6 +99,7 @@ def test_a_data_set_is_augmented_by_them(tmp_path):
         ({"albumentations.CLAHE": {"p": 7}}, "p Input should be less than or equal to 1"),
         ({"albumentations.Affine": {"scale": {"x": 1}}}, "scale: must be a number, a text or a list"),
         ({"albumentations.CLAHE": 3}, "expected options such as"),
+        ({"albumentations.PixelDropout": {"mask_drop_value": 255}}, "drops other pixels of the mask than of the image"),
     ],
 )
 def test_what_cannot_be_used_is_refused(value, message):
@@ -105,17 +108,17 @@ def test_what_cannot_be_used_is_refused(value, message):
 
 
 def test_mirrors_are_refused_where_a_mirror_image_has_another_class():
-    check(Steps.parse(["albumentations.HorizontalFlip"]), "clip", flip=True)
+    check(Steps.parse(["albumentations.HorizontalFlip"]), "clip", flip=True, size=SIZE)
     with pytest.raises(ValueError, match="albumentations.HorizontalFlip mirrors, which data.flip=false rules out"):
-        check(Steps.parse(["albumentations.HorizontalFlip"]), "clip", flip=False)
+        check(Steps.parse(["albumentations.HorizontalFlip"]), "clip", flip=False, size=SIZE)
     with pytest.raises(ValueError, match="data.flip_pairs swaps labels for horizontal_flip"):
         kinetics.Settings(augment=Steps.parse(["albumentations.HorizontalFlip"]), flip_pairs=((0, 1),))
 
 
 def test_faces_are_not_moved():
-    check(Steps.parse(["albumentations.CLAHE"]), "face", flip=True)
+    check(Steps.parse(["albumentations.CLAHE"]), "face", flip=True, size=SIZE)
     with pytest.raises(ValueError, match="Affine is not for kind face"):
-        check(Steps.parse(["albumentations.Affine"]), "face", flip=True)
+        check(Steps.parse(["albumentations.Affine"]), "face", flip=True, size=SIZE)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +134,32 @@ def test_another_size_or_type_is_an_error(name, options, message):
     drawn = step.augmentation.function(TARGET, np.random.default_rng(0), **dict(step.options))
     with pytest.raises(UserError, match=message):
         drawn.image(images(1)[0])
+
+
+@pytest.mark.parametrize(
+    "step, kind, message",
+    [
+        ({"Resize": {"height": 8, "width": 8, "p": 0.001}}, "image", "turns uint8 32 x 40 x 3 into uint8 8 x 8 x 3"),
+        ({"D4": {"p": 0.001}}, "image", "turns uint8 32 x 40 x 3 into uint8 40 x 32 x 3"),
+        ({"ToFloat": {}}, "face", "into float32"),
+        ({"ToGray": {"num_output_channels": 1}}, "image", "into uint8 32 x 40"),
+        ({"Crop": {}}, "clip", "Crop fails on 32 x 40 x 3: ValueError"),
+        ({"BBoxSafeRandomCrop": {}}, "image", "BBoxSafeRandomCrop fails"),
+        (
+            {"ConstrainedCoarseDropout": {"mask_indices": [1], "fill_mask": 255, "num_holes_range": [2, 4]}},
+            "scene",
+            "looks at the mask",
+        ),
+    ],
+)
+def test_a_transform_is_tried_out_before_a_run(step, kind, message):
+    with pytest.raises(SettingError, match=message):
+        check(Steps((step_of(step),)), kind, flip=True, size=SIZE)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: next(iter(transform)))
+def test_those_that_suit_pass(transform):
+    check(Steps((step_of(transform),)), "scene", flip=True, size=SIZE)
 
 
 def test_the_list_comes_back_as_it_was():

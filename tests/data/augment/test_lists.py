@@ -16,6 +16,8 @@ from zoo.data.formats.lists import LabeledPath
 from zoo.data.stream import open_training
 from zoo.data.transforms.geometry import Geometry
 
+SIZE = (32, 40)
+
 
 def test_a_list_comes_back_as_it_was():
     value = [
@@ -71,11 +73,11 @@ def test_what_is_wrong_is_said_with_the_remedy(value, message):
 def test_kinds_and_labels_that_tell_left_from_right_are_checked():
     for kind, name in (("face", "random_rotate"), ("scene", "rand_augment"), ("image", "multi_scale_crop")):
         with pytest.raises(ValueError, match=f"augment: {name} is not for kind {kind}; there are: .*color_jitter, "):
-            steps.check(Steps.parse([name]), kind, True)
+            steps.check(Steps.parse([name]), kind, True, SIZE)
     with pytest.raises(ValueError, match=r"augment: horizontal_flip mirrors, which data\.flip=false rules out"):
-        steps.check(Steps.parse(["horizontal_flip"]), "clip", False)
-    steps.check(Steps.parse(["multi_scale_crop", "horizontal_flip"]), "clip", True)
-    steps.check(None, "face", False)
+        steps.check(Steps.parse(["horizontal_flip"]), "clip", False, SIZE)
+    steps.check(Steps.parse(["multi_scale_crop", "horizontal_flip"]), "clip", True, SIZE)
+    steps.check(None, "face", False, SIZE)
 
 
 def test_faces_get_nothing_that_moves_pixels_but_a_mirror():

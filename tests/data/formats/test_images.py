@@ -408,6 +408,29 @@ def test_levels_become_black_and_white(kind):
     assert np.array_equal(images.from_pillow(Image.open(io.BytesIO(content)), True, encoded.levels)[..., 0], expected)
 
 
+@pytest.mark.parametrize("first", [100, 3_000_000_000])
+def test_levels_of_32_bits(first):
+    """Unsigned, which Pillow reads as signed."""
+    values = (first + np.arange(64, dtype=np.int64).reshape(8, 8)).astype("<u4")
+    tags = {256: 8, 257: 8, 258: 32, 259: 1, 262: 1, 273: 8, 277: 1, 278: 8, 279: values.nbytes, 339: 1}
+    rows = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    content = b"II*\0" + struct.pack("<I", 8 + values.nbytes) + values.tobytes() + struct.pack("<H", len(tags)) + rows
+    encoded = images.parse(content + bytes(4))._replace(levels=(first, first + 63.0))
+    assert np.array_equal(images.decode_stored(encoded)[..., 0].ravel(), np.rint(np.arange(64) * (255 / 63)))
+
+
+def test_levels_of_a_pgm_file_with_another_maximum():
+    values = np.arange(48 * 48).reshape(48, 48)
+    encoded = images.parse(b"P5\n48 48\n4095\n" + values.astype(">u2").tobytes())._replace(levels=(0.0, 2303.0))
+    assert np.array_equal(images.decode_stored(encoded)[..., 0], np.rint(values * (255 / 2303)))
+
+
+def test_float_images_that_become_black_are_named():
+    content = encoded_by_pillow(np.linspace(0, 1, 24 * 24, dtype=np.float32).reshape(24, 24), "TIFF")
+    remark = images.remark(images.parse(content)._replace(levels=(0.0, 65535.0)))
+    assert remark == "its levels become 0 to 0 of 255: set data.levels, or scale them over 8 bits"
+
+
 def test_levels_of_other_files():
     values = np.linspace(-2, 2, 24 * 24, dtype=np.float32).reshape(24, 24)
     values[0, 0] = np.nan

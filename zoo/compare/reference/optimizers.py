@@ -75,7 +75,7 @@ def muon(
     if rounded is not _identity:  # as an exact run does it
         orthogonal = np.rint(orthogonal * 2**16) / 2**16
     step = 0.2 * np.sqrt(max(matrix.shape)) * orthogonal.reshape(weight.shape)
-    return step + decay * weight, (mean, slots[1])
+    return step + decay * weight, (mean, spec.beta2 * slots[1] + (1 - spec.beta2) * gradient**2)
 
 
 DIRECTIONS = {"sgd": sgd, "sgd_nesterov": sgd_nesterov, "lars": lars, "adamw": adamw, "lamb": lamb, "muon": muon}

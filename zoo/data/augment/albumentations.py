@@ -8,6 +8,7 @@ import inspect
 import os
 import re
 import threading
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -22,6 +23,7 @@ PREFIX = "albumentations."
 MOVED = ("image", "clip", "scene")  # kinds of samples whose pixels may move
 MIRRORS = tuple(PREFIX + name for name in ("HorizontalFlip", "D4", "SquareSymmetry", "Transpose"))
 SEEDS = 2**32
+TRIALS = 8  # before a run
 Options = tuple[tuple[str, Any], ...]
 
 
@@ -56,7 +58,52 @@ def parse(name: str, given: dict[str, Any]) -> Options:
     needed = [each for each in transform.targets_as_params if each != "image"]
     if needed:
         raise ValueError(f"{name}: it needs {', '.join(needed)}, which a sample has not")
+    if getattr(transform, "mask_drop_value", None) is not None:
+        raise ValueError(f"{name}: mask_drop_value: drops other pixels of the mask than of the image; leave it out")
     return options
+
+
+@cache
+def try_out(name: str, options: Options, size: tuple[int, int], with_mask: bool) -> None:
+    """Apply a transform some times, whatever its probability, to noise of the size of a sample.
+
+    Args:
+        size: height and width.
+
+    Raises:
+        ValueError: it fails, changes the size or the type, or does not move the mask with the image.
+    """
+    rng, transform = np.random.default_rng(0), _build(name, options)
+    image, mask = rng.integers(0, 256, (*size, 3), np.uint8), rng.integers(0, 2, size, np.uint8)
+    for seed in range(TRIALS):
+        samples: list[dict[str, np.ndarray]] = [{"image": image}]
+        samples += [{"image": image, "mask": mask}, {"image": 0 * image, "mask": mask}] if with_mask else []
+        done = []
+        for sample in samples:
+            transform.set_random_seed(seed)
+            done.append(_checked(name, sample, partial(transform, force_apply=True, **sample)))
+        if with_mask and not (_equal(done, 0, 1, "image") and _equal(done, 1, 2, "mask")):
+            raise ValueError(
+                f"{name}: it looks at the mask, or moves it by what it sees in the image; take another one"
+            )
+
+
+def _equal(done: Sequence[dict[str, np.ndarray]], first: int, second: int, part: str) -> bool:
+    return np.array_equal(done[first][part], done[second][part])
+
+
+def _checked(name: str, sample: dict[str, np.ndarray], apply: Callable[[], Any]) -> dict[str, np.ndarray]:
+    """Return a transformed sample. Raises ValueError if the transform fails or changes size or type."""
+    try:
+        after = apply()
+    except Exception as error:
+        size = " x ".join(map(str, sample["image"].shape))
+        raise ValueError(f"{name} fails on {size}: {type(error).__name__}: {error}") from error
+    for part, before in sample.items():
+        if getattr(after[part], "dtype", None) != before.dtype or after[part].shape != before.shape:
+            had, has = (f"{x.dtype} {' x '.join(map(str, x.shape))}" for x in (before, after[part]))
+            raise ValueError(f"{name} turns {had} into {has}; a transform has to keep size and type")
+    return after
 
 
 def find(name: str) -> Augmentation:
@@ -80,16 +127,11 @@ def _on_label(key: tuple[str, Options], seed: int, label: np.ndarray) -> np.ndar
 
 def _applied(key: tuple[str, Options], seed: int, part: str, **sample: np.ndarray) -> np.ndarray:
     """Return a part of a sample after the transform. Raises UserError if that fails or changes its size or type."""
-    name, before = key[0], sample[part]
     try:
-        after = _transform(key, seed)(**sample)[part]
-    except Exception as error:
-        size = " x ".join(map(str, before.shape))
-        raise UserError(f"data.augment: {name} fails on {size}: {type(error).__name__}: {error}") from error
-    if after.shape != before.shape or after.dtype != before.dtype:
-        had, has = (f"{x.dtype} {' x '.join(map(str, x.shape))}" for x in (before, after))
-        raise UserError(f"data.augment: {name} turns {had} into {has}; a transform has to keep size and type")
-    return np.ascontiguousarray(after)
+        after = _checked(key[0], sample, partial(_transform(key, seed), **sample))
+    except ValueError as error:
+        raise UserError(f"data.augment: {error}") from error
+    return np.ascontiguousarray(after[part])
 
 
 def _transform(key: tuple[str, Options], seed: int) -> Any:
@@ -113,7 +155,8 @@ def _class(name: str) -> Any:
     found = getattr(library, word, None)
     if isinstance(found, type) and issubclass(found, library.BasicTransform):
         return found
-    known = [each for each, value in vars(library).items() if isinstance(value, type) and each != word]
+    types = {each: value for each, value in vars(library).items() if isinstance(value, type)}
+    known = [each for each, value in types.items() if issubclass(value, library.BasicTransform)]
     raise ValueError(f"albumentations {library.__version__} has no transform {word!r}{similar_name(word, known)}")
 
 

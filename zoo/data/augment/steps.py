@@ -74,8 +74,11 @@ def standard(**steps: dict[str, Any] | bool) -> Steps:
     return Steps(tuple(Step(name, tuple(given.items())) for name, given in options.items()))
 
 
-def check(steps: Steps | None, kind: str, flip: bool) -> None:
+def check(steps: Steps | None, kind: str, flip: bool, size: Size) -> None:
     """Check that augmentations suit the samples of a data set.
+
+    Args:
+        size: height and width of a training sample.
 
     Raises:
         ValueError: which do not, as settings classes raise it.
@@ -84,6 +87,11 @@ def check(steps: Steps | None, kind: str, flip: bool) -> None:
         if kind not in step.augmentation.kinds:
             suitable = [name for name, known in catalog().items() if kind in known.kinds]
             raise SettingError("augment", f"{step.name} is not for kind {kind}; there are: {', '.join(suitable)}")
+        if _is_of_albumentations(step.name):
+            try:
+                albumentations.try_out(step.name, step.options, size, with_mask=kind == "scene")
+            except ValueError as error:
+                raise SettingError("augment", str(error)) from None
         if step.name in ("horizontal_flip", *albumentations.MIRRORS) and not flip:
             raise SettingError(
                 "augment", f"{step.name} mirrors, which data.flip=false rules out; leave it out, or set data.flip=true"

@@ -72,7 +72,7 @@ class Settings(LoaderSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        steps.check(self.augment, "face", self.flip)
+        steps.check(self.augment, "face", self.flip, (self.size, self.size))
         mixing.refuse(self, "a face shows one person, and cannot be mixed")
         if self.val_pairs % 2:
             raise SettingError("val_pairs", "must be an even number")

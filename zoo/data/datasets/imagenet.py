@@ -123,7 +123,7 @@ class Settings(LoaderSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        steps.check(self.augment, "image", self.flip)
+        steps.check(self.augment, "image", self.flip, (self.size, self.size))
         common.check_levels(self.levels)
         if self.reduce and not self.antialias:
             raise SettingError(

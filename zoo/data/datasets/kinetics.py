@@ -135,7 +135,7 @@ class Settings(LoaderSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        steps.check(self.augment, "clip", self.flip)
+        steps.check(self.augment, "clip", self.flip, (self.size, self.size))
         mirrors = [step.name for step in (self.augment.steps if self.augment else ()) if step.name in MIRRORS]
         if self.flip_pairs and mirrors:
             raise SettingError("augment", f"{mirrors[0]}: data.flip_pairs swaps labels for horizontal_flip; take that")

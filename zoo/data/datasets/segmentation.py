@@ -82,7 +82,7 @@ class SegmentationSettings(LoaderSettings):
             raise SettingError("eval_bad", "must be error; an unreadable image cannot count as wrong in a mean IoU")
         if not 0 < len({f"{scale:g}" for scale in self.eval_scales}) == len(self.eval_scales):
             raise SettingError("eval_scales", "must be one or more factors, none of them twice")
-        steps.check(self.augment, "scene", self.flip)
+        steps.check(self.augment, "scene", self.flip, self.crop)
         check_levels(self.levels)
         mixing.refuse(self, "a scene has a label for every pixel, and cannot be mixed")
 

@@ -38,6 +38,7 @@ ORIENTATIONS = {
     8: (False, True, True),
 }
 PHOTOMETRIC, WHITE_IS_ZERO = 262, 0  # a tag of TIFF, and a value of it
+SAMPLE_FORMAT, UNSIGNED = 339, 1  # likewise
 SUBFILE, REDUCED_OR_MASK = 254, 1 | 4  # likewise
 SPARE_BANDS = re.compile("X(;16|$)")  # in Pillow's name of a form of pixels, RGBX for red, green, blue and another one
 DARK, NARROW = 64, 32  # of 255 levels: less than the former, or a range of less than the latter, is a loss
@@ -254,12 +255,13 @@ def remark(encoded: EncodedImage) -> str:
         if SPARE_BANDS.search(form):
             bands = image.tag_v2[headers.BANDS]  # type: ignore[attr-defined]
             found.append(f"it has {bands} bands, of which the first {len(image.mode)} are read")
-        if ";16" in form or image.mode == "I":
+        if ";16" in form or image.mode == "I" or (image.mode == "F" and encoded.levels):
             pixels = np.asarray(to_rgb(image, encoded.levels))
             low, high = int(pixels.min()), int(pixels.max())
             if high < DARK or high - low < NARROW:
-                remedy = "set data.levels, or " if image.mode.startswith("I") else ""
-                found.append(f"its 16-bit levels become {low} to {high} of 255: {remedy}scale them over 8 bits")
+                bits = "16-bit " if ";16" in form else ""
+                remedy = "set data.levels, or " if image.mode.startswith(("I", "F")) else ""
+                found.append(f"its {bits}levels become {low} to {high} of 255: {remedy}scale them over 8 bits")
         if (pages := _count_pages(image)) > 1:
             found.append(f"it has {pages} pages or frames, of which the first is read")
     return "; ".join(found)
@@ -326,7 +328,7 @@ def to_rgb(image: "Image.Image", levels: Levels = None) -> "Image.Image":
     """Convert an image of any mode to 8-bit RGB. Raises ValueError for pixels of unknown range."""
     if levels and image.mode.startswith(("I", "F")):
         low, high = levels
-        scaled = np.nan_to_num((np.asarray(image, np.float64) - low) * (255 / (high - low)))
+        scaled = np.nan_to_num((_values(image) - low) * (255 / (high - low)))
         gray = np.rint(scaled.clip(0, 255)).astype(np.uint8)
         is_negative = getattr(image, "tag_v2", {}).get(PHOTOMETRIC) == WHITE_IS_ZERO
         image = Image.fromarray(~gray if is_negative else gray)
@@ -339,6 +341,17 @@ def to_rgb(image: "Image.Image", levels: Levels = None) -> "Image.Image":
             f"pixels of mode {image.mode}, signed or of 32 bits, have no known range; set data.levels, or write 8 bits"
         )
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _values(image: "Image.Image") -> np.ndarray:
+    """Return the levels of a gray image as its file has them, float64 (H, W)."""
+    codec = image.tile[0][3] if image.tile else None  # type: ignore[attr-defined]
+    values = np.asarray(image)
+    if image.format == "PPM" and isinstance(codec, tuple):  # with another maximum, to which Pillow has scaled them
+        return np.rint(values * (codec[1] / 65535))
+    if image.format == "TIFF" and image.mode == "I" and image.tag_v2.get(SAMPLE_FORMAT, (1,))[0] == UNSIGNED:  # type: ignore[attr-defined]
+        values = values.astype(np.uint32)
+    return values.astype(np.float64)
 
 
 def raw_pixels(content: bytes, kind: bytes) -> np.ndarray | None:
