@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.data.loaders.sets import scene_set
-from zoo.data.augment import ALL, Target
+from zoo.data import extras
+from zoo.data.augment import ALL, Target, albumentations
 from zoo.data.augment.albumentations import PREFIX
 from zoo.data.augment.steps import Step, Steps, check, on_frames
 from zoo.data.batch import IGNORE_INDEX
@@ -160,6 +161,16 @@ def test_a_transform_is_tried_out_before_a_run(step, kind, message):
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: next(iter(transform)))
 def test_those_that_suit_pass(transform):
     check(Steps((step_of(transform),)), "scene", flip=True, size=SIZE)
+
+
+def test_only_training_needs_the_library(tmp_path, monkeypatch):
+    """What was trained with it predicts without it; a sample that it should change is an error with the command."""
+    monkeypatch.setattr(extras, "is_installed", lambda package: package != "albumentations")
+    albumentations._library.cache_clear()
+    train, val = scene_set(tmp_path, augment=Steps.parse([{"albumentations.CLAHE": {"p": 1}}]))
+    assert val.sample(0, np.random.default_rng(0))["image"].any()
+    with pytest.raises(extras.NotInstalled, match="albumentations is not installed here: pip install"):
+        train.sample(0, np.random.default_rng(0))
 
 
 def test_the_list_comes_back_as_it_was():

@@ -2,6 +2,9 @@
 
 A draw is a seed. The transform draws its own numbers from it, the same for every frame of a clip and for the mask of a
 scene. Each thread has transforms of its own, since they keep their generator.
+
+Without albumentations, nothing is checked here, and the first sample that is augmented is an error: what was trained
+with it is evaluated, predicts and is exported without it.
 """
 
 import inspect
@@ -19,7 +22,8 @@ from zoo.data.augment import ALL, Augmentation, Drawn, Target
 from zoo.data.batch import IGNORE_INDEX
 from zoo.data.errors import UserError, known_names, similar_name
 
-PREFIX = "albumentations."
+PACKAGE = "albumentations"
+PREFIX = f"{PACKAGE}."
 MOVED = ("image", "clip", "scene")  # kinds of samples whose pixels may move
 MIRRORS = tuple(PREFIX + name for name in ("HorizontalFlip", "D4", "SquareSymmetry", "Transpose"))
 SEEDS = 2**32
@@ -44,6 +48,8 @@ def parse(name: str, given: dict[str, Any]) -> Options:
         ValueError: the transform or an option is none, or cannot be used here.
     """
     options = tuple(sorted((key, _hashable(name, key, value)) for key, value in given.items()))
+    if not extras.is_installed(PACKAGE):
+        return options
     known = [*inspect.signature(_class(name)).parameters]
     for key in given:
         if key not in known:  # albumentations warns
@@ -73,6 +79,8 @@ def try_out(name: str, options: Options, size: tuple[int, int], with_mask: bool)
     Raises:
         ValueError: it fails, changes the size or the type, or does not move the mask with the image.
     """
+    if not extras.is_installed(PACKAGE):
+        return
     rng, transform = np.random.default_rng(0), _build(name, options)
     image, mask = rng.integers(0, 256, (*size, 3), np.uint8), rng.integers(0, 2, size, np.uint8)
     for seed in range(TRIALS):
@@ -107,6 +115,8 @@ def _checked(name: str, sample: dict[str, np.ndarray], apply: Callable[[], Any])
 
 
 def find(name: str) -> Augmentation:
+    if not extras.is_installed(PACKAGE):
+        return Augmentation(partial(_draw, name, True), ALL)
     moves = not issubclass(_class(name), _library().ImageOnlyTransform)
     return Augmentation(partial(_draw, name, moves), MOVED if moves else ALL)
 
@@ -163,7 +173,7 @@ def _class(name: str) -> Any:
 @cache
 def _library() -> Any:
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # else it asks PyPI for its newest version when imported
-    extras.require("albumentations")
+    extras.require(PACKAGE)
     import albumentations
 
     return albumentations
