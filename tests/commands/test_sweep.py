@@ -176,6 +176,13 @@ def test_what_is_refused_before_anything_starts(run, training, capsys, tmp_path,
     assert training.started == [] and not (tmp_path / "out").exists()
 
 
+def test_the_table_stays_if_no_run_ends(tmp_path):
+    sweep.report([sweep.Row("optim.lr=0.1", [0.5])], 1, "title", str(tmp_path))
+    before = (tmp_path / "sweep.csv").read_text()
+    sweep.report([sweep.Row("optim.lr=9", [])], 1, "title", str(tmp_path))
+    assert "optim.lr=0.1" in before and (tmp_path / "sweep.csv").read_text() == before
+
+
 def test_values_may_be_lists_and_folders():
     assert sweep.parse_choices(["data.root=../a,../b"]) == {"data.root": ["../a", "../b"]}
     words = ["data.size=8,[8, 16],[]", "optim.lr=0.1,0.1"]

@@ -141,6 +141,14 @@ def test_small_images_are_kept():
     assert encoding.jpeg_image(image_file(np.zeros((30, 80, 3), np.uint8)), 30, 95) is None
 
 
+def test_images_of_more_than_8_bits_are_resized_if_8_are_enough():
+    pixels = np.arange(60 * 80, dtype=np.uint16).reshape(60, 80)  # of 12 bits
+    with pytest.raises(BadSample, match="its 16-bit levels become 0 to 18 of 255; scale them over 8 bits"):
+        encoding.jpeg_image(image_file(pixels), 30, 95)
+    assert encoding.jpeg_image(image_file(pixels * 13), 30, 95) is not None
+    assert encoding.jpeg_image(image_file((pixels >> 8).astype(np.uint8), "GIF"), 30, 95) is not None  # as it is
+
+
 LENGTH = 24
 
 

@@ -327,11 +327,13 @@ def report(rows: Sequence[Row], runs: int, title: str, out: str) -> None:
     cells += [[row.setting, f"0 of {runs}", *[None] * 4] for row in rows if not row.best]
     text = "\n".join([f"{title}, best of a run", "", *table(cells, columns, markdown=True)])
     print(f"\n{text}\n")
+    if not done:  # the table of an earlier sweep stays
+        return
     numbers = [dict(zip(columns, row)) for row in cells]
     for name, content in (("md", f"{text}\n"), ("csv", csv_text(numbers, columns)), ("tex", latex(cells, columns))):
         with open(os.path.join(out, f"sweep.{name}"), "w", encoding="utf-8", opener=durable.fresh) as file:
             file.write(content)
-    if done and importlib.util.find_spec("matplotlib"):
+    if importlib.util.find_spec("matplotlib"):
         from zoo.commands import charts
 
         bars = [charts.Bar(row.setting, row.mean, row.half_width or 0.0, row.best) for row in done]

@@ -250,21 +250,41 @@ def remark(encoded: EncodedImage) -> str:
         return ""
     with parsing(NOT_DECODED, kind=BadSample):
         image = headers.open_header(encoded.content)
-        found, forms = list[str](), [tile[3] for tile in image.tile]  # type: ignore[attr-defined]
-        form = next((str(form if isinstance(form, str) else form[0]) for form in forms), "")
+        found, form = list[str](), _raw_mode(image)
         if SPARE_BANDS.search(form):
             bands = image.tag_v2[headers.BANDS]  # type: ignore[attr-defined]
             found.append(f"it has {bands} bands, of which the first {len(image.mode)} are read")
-        if ";16" in form or image.mode == "I" or (image.mode == "F" and encoded.levels):
-            pixels = np.asarray(to_rgb(image, encoded.levels))
-            low, high = int(pixels.min()), int(pixels.max())
-            if high < DARK or high - low < NARROW:
-                bits = "16-bit " if ";16" in form else ""
-                remedy = "set data.levels, or " if image.mode.startswith(("I", "F")) else ""
-                found.append(f"its {bits}levels become {low} to {high} of 255: {remedy}scale them over 8 bits")
+        if lost := _lost_levels(image, form, encoded.levels):
+            remedy = "set data.levels, or " if image.mode.startswith(("I", "F")) else ""
+            found.append(f"{lost}: {remedy}scale them over 8 bits")
         if (pages := _count_pages(image)) > 1:
             found.append(f"it has {pages} pages or frames, of which the first is read")
     return "; ".join(found)
+
+
+def check_levels(encoded: EncodedImage) -> None:
+    """Raise BadSample if 8 bits would keep next to nothing of an image of more."""
+    if not encoded.for_opencv:
+        with parsing(NOT_DECODED, kind=BadSample):
+            image = headers.open_header(encoded.content)
+            if lost := _lost_levels(image, _raw_mode(image), encoded.levels):
+                raise BadSample(f"{lost}; scale them over 8 bits")
+
+
+def _raw_mode(image: "Image.Image") -> str:
+    """Return how Pillow names the pixels of a file, such as I;16B; "" if it does not."""
+    forms = (tile[3] for tile in image.tile)  # type: ignore[attr-defined]
+    return next((str(form if isinstance(form, str) else form[0]) for form in forms), "")
+
+
+def _lost_levels(image: "Image.Image", form: str, levels: Levels) -> str:
+    """Return what becomes of the levels of an image of more than 8 bits if most of them are lost; else ""."""
+    if ";16" in form or image.mode == "I" or (image.mode == "F" and levels):
+        pixels = np.asarray(to_rgb(image, levels))
+        low, high = int(pixels.min()), int(pixels.max())
+        if high < DARK or high - low < NARROW:
+            return f"its {'16-bit ' if ';16' in form else ''}levels become {low} to {high} of 255"
+    return ""
 
 
 def _count_pages(image: "Image.Image") -> int:

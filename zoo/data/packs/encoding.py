@@ -95,7 +95,7 @@ def jpeg_clip(path: str, short_side: int, quality: int) -> EncodedClip:
 
 
 def jpeg_image(content: bytes, short_side: int, quality: int) -> tuple[bytes, int, int] | None:
-    """Resize an image, antialiased, and encode it as JPEG, upright. Raises BadSample.
+    """Resize an image, antialiased, and encode it as JPEG, upright. Raises BadSample, also where 8 bits are too few.
 
     Returns:
         The file with its width and height; None if its shorter side is not above `short_side`: it should be kept.
@@ -103,6 +103,7 @@ def jpeg_image(content: bytes, short_side: int, quality: int) -> tuple[bytes, in
     image = images.parse(content)
     if min(image.stored) <= short_side:
         return None
+    images.check_levels(image)
     size = scaled_size(*image.stored, short_side)
     pixels = image.upright(resize(images.decode_stored(image), *size, antialias=True))
     encoded = _encode_jpeg(np.ascontiguousarray(pixels[:, :, ::-1]), quality)
