@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from zoo.commands import compare, finetune, launch, predict
+from zoo.commands import finetune, launch, predict
 from zoo.data.errors import UserError
 from zoo.predict import output
 from zoo.run import folder
@@ -21,7 +21,7 @@ CHOICES = {
     "train": train,
     "finetune": lambda: finetune.write_recipe("seed: 1\n", None, "runs/photos")[1],
     "predict": lambda: predict.make_folder(None, "runs/tsm/checkpoints/best"),
-    "compare": lambda: compare.new_folder(None, "configs/tsm_demo.yaml"),
+    "compare": lambda: folder.new_results(None, "compare", "configs/tsm_demo.yaml"),
     "launch": lambda: launch._new_logs(launch.Path("logs"), False),
 }
 

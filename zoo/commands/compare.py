@@ -12,13 +12,13 @@ from zoo.compare import ranks, worker
 from zoo.compare.findings import Finding, Verdict, judge
 from zoo.compare.report import Rows, load, plot, print_speeds, print_steps, problems_of
 from zoo.config.schema import Config
-from zoo.data import durable, extras
+from zoo.data import extras
 from zoo.data.errors import UserError, known_names
 from zoo.distributed.launchers import read_world
 from zoo.frameworks import FRAMEWORKS
 from zoo.parity import record
 from zoo.parity import report as pages
-from zoo.run.folder import numbered
+from zoo.run.folder import new_results
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options, Request
 
@@ -122,7 +122,7 @@ def compare(arguments: argparse.Namespace) -> int:
     config = request(arguments).config  # errors in the recipe show before anything is started
     arguments.override = with_one_precision(with_same_loader(arguments.override, config), config)
     sources = [source for folder in arguments.against for source in earlier_results(folder)]
-    folder = new_folder(arguments.out, arguments.config)
+    folder = new_results(arguments.out, "compare", arguments.config)
     failures: dict[str, str] = {}
     refusals: list[str] = []
     before: str | None = None
@@ -375,17 +375,6 @@ def request(arguments: argparse.Namespace, framework: str | None = None) -> Requ
             device=arguments.device,
         )
     )
-
-
-def new_folder(out: str | None, config: str, prefix: str = "compare") -> str:
-    """Create the folder for the results: --out, or runs/<prefix>-<recipe>, -2, -3 ..."""
-    if out and os.path.lexists(out):
-        raise UserError(f"--out: {out} exists already and is not overwritten; choose another folder")
-    name = os.path.splitext(os.path.basename(config))[0]
-    try:
-        return durable.new_folder([out] if out else numbered(os.path.join("runs", f"{prefix}-{name}")))
-    except OSError as error:
-        raise UserError(f"--out {error.filename or out}: cannot be made: {error.strerror}") from None
 
 
 def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> str:

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo import program
-from zoo.commands.compare import new_folder
 from zoo.commands.options import add_recipe_arguments, request_of
 from zoo.data import durable, extras
 from zoo.data.errors import UserError
 from zoo.data.stream import open_training
+from zoo.run.folder import new_results
 from zoo.run.job import Job, assemble, join
 from zoo.run.pipeline import SPARE, Prefetcher
 from zoo.run.resume import restore
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     restore(request.config, job, None, print)
     base = request.config.optim.base_batch
     scale = job.batch_plan.total / base if base else 1.0
-    out = new_folder(arguments.out, request.recipe, "find-lr")
+    out = new_results(arguments.out, "find-lr", request.recipe)
     rates = np.geomspace(arguments.low, arguments.high, arguments.steps).tolist()
     rows = smoothed(rates, train(job, request.config.seed, rates, scale))
     if not rows:

@@ -166,6 +166,17 @@ def write_recipe(folder: str, text: str) -> None:
     durable.replace(path, text.encode(), f"{path}.writing")
 
 
+def new_results(out: str | None, command: str, recipe: str) -> str:
+    """Create the folder for what a command finds out of a recipe: --out, or runs/<command>-<recipe>, -2, -3 ..."""
+    if out and os.path.lexists(out):
+        raise UserError(f"--out: {out} exists already and is not overwritten; choose another folder")
+    stem = os.path.join("runs", f"{command}-{os.path.splitext(os.path.basename(recipe))[0]}")
+    try:
+        return durable.new_folder([out] if out else numbered(stem))
+    except OSError as error:
+        raise UserError(f"--out {error.filename or out}: cannot be made: {error.strerror}") from None
+
+
 def numbered(stem: str) -> Iterator[str]:
     """Yield stem, stem-2, stem-3 ..."""
     yield stem
