@@ -18,9 +18,10 @@ from zoo.data.formats import video
 from zoo.frameworks import FRAMEWORKS
 
 FOLDER = Path(__file__).resolve().parent
-TITLES = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore"}
-STYLES = {"torch": ("-", 4.0), "paddle": ("--", 2.2), "mindspore": (":", 1.6)}  # line style and width: all are visible
-COLORS = {"torch": "#f4a582", "paddle": "#0571b0", "mindspore": "#1b1b1b"}
+TITLES = {"torch": "PyTorch", "paddle": "PaddlePaddle", "mindspore": "MindSpore", "jax": "JAX"}
+# Line style and width: all are visible.
+STYLES = {"torch": ("-", 4.0), "paddle": ("--", 2.2), "mindspore": (":", 1.6), "jax": ("-.", 1.0)}
+COLORS = {"torch": "#f4a582", "paddle": "#0571b0", "mindspore": "#1b1b1b", "jax": "#4d9221"}
 NUM_FRAMES = 8  # of the clip
 NUM_CLASSES = 3  # that are listed for an image or clip
 DPI = 100

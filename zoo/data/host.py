@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-import psutil
-
 CGROUP = Path("/sys/fs/cgroup")
 LOADS = Path("/proc/loadavg")  # Linux: 0.52 0.58 0.59 2/345 6789
 PROCESSORS = Path("/proc/cpuinfo")
@@ -126,6 +124,8 @@ def running() -> int:
 
 def available_memory() -> int:
     """Return the bytes that this process can use without swapping."""
+    import psutil  # not at the top: zoo.parity runs sides in environments that lack it
+
     free = psutil.virtual_memory().available
     limit, used = _read(CGROUP / "memory.max"), _read(CGROUP / "memory.current")
     return min(free, max(int(limit) - int(used), 0)) if limit.isdigit() and used.isdigit() else free

@@ -1,5 +1,6 @@
 """Comparisons of models in PyTorch, Paddle and MindSpore: what is found, and that nothing else is."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,20 @@ def test_pooling_to_another_size_is_the_only_finding(tmp_path):
     net = f"{tmp_path / 'net.py'}:build"
     (judged,) = parity.compare({"torch": net, "torch@port": f"{net}(ceil_mode=True)"}, {"x": "float32:2,3,8,10"}).sides
     assert [(each.modules, each.cause) for each in judged.findings] == [(("1",), "ceil_mode is True instead of False")]
+
+
+def test_a_side_needs_numpy_and_safetensors_alone(tmp_path):
+    """Its interpreter sees nothing else that is installed."""
+    packages, python, net = tmp_path / "packages", tmp_path / "python", tmp_path / "net.py"
+    packages.mkdir()
+    installed = Path(np.__file__).parents[1]
+    for name in ("numpy", "numpy.libs", "safetensors"):
+        (packages / name).symlink_to(installed / name)
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} -S "$@"\n')
+    python.chmod(0o700)
+    net.write_text("def build():\n    return lambda x: x + 1\n")
+    sides = {"numpy": f"{net}:build", "numpy@bare": f"{net}:build"}
+    parity.assert_same(sides, {"x": "float32:2,3"}, python={"numpy@bare": str(python)})
 
 
 @pytest.mark.slow
