@@ -30,6 +30,7 @@ WORDS = {  # for a report, by the part that differs first
     "change": "the update of its weights",
     "loss": "its value, or its gradient,",
 }
+ZEROS = "exporters leave out biases of 0, unless with optimize=False"
 OF_BIASES = "after an update: two biases of a recurrent layer, which take a step each, are one on the other side"
 
 
@@ -104,7 +105,8 @@ class Judged(NamedTuple):
         reference, side = self.titles
         lines = [f"{side} beside {reference}: {self.matched.found}"]
         if self.matched.unused:
-            lines.append(f"not in {side}: {some(self.matched.unused)}")
+            remedy = f"; {ZEROS}" if side.startswith("onnx") else ""
+            lines.append(f"not in {side}: {some(self.matched.unused)}{remedy}")
         for name, (rate, other) in self.dropout.items():
             lines.append(f"{name}: the rate of dropout is {other:g} instead of {rate:g}")
         for finding in self.findings:

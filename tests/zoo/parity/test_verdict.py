@@ -134,3 +134,9 @@ def test_a_gradient_whose_terms_cancel_has_more_room_in_16_bits():
         found.append(Difference(Event({"torch": key}, "update 1", name, "gradient", {}), 0.1, 0.0, 1.0, ()))
     excess = _excess(found, reference, rounded)
     np.testing.assert_allclose([excess[name] for name in "abc"], [1, 1, 20], rtol=1e-6)
+
+
+def test_tensors_that_an_exporter_has_left_out_are_named_with_the_remedy():
+    matched = Match({}, {}, (), ("conv.bias",), {})
+    for side, end in (("paddle", ""), ("onnx", "; exporters leave out biases of 0, unless with optimize=False")):
+        assert f"\nnot in {side}: conv.bias{end}\n" in str(Judged(("torch", side), matched, [], [], [], []))
