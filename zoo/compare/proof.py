@@ -172,8 +172,10 @@ def _coarse(result: Record, trainer: Any) -> list[str]:
         for title, name in outputs.items()
     }
     values["the loss"] = [np.array([step["loss"] for step in result.steps])]
-    if not trainer.plan.eval_mixed and trainer.plan.output == Scores():
-        values["the prediction"] = [result.get("prediction")]
+    if not trainer.plan.eval_mixed:
+        values["the output in evaluation"] = [result.get(f"{result.passes['evaluation'][-1].key}/out0")]
+        if trainer.plan.output == Scores():
+            values["the prediction"] = [result.get("prediction")]
     return [
         title for title, arrays in values.items() if arrays and all(has_16_bits(x, result.precision) for x in arrays)
     ]

@@ -70,17 +70,19 @@ def test_numbers_of_16_bits_where_fp32_should_be(precision, dtype):
     fine = np.random.default_rng(0).standard_normal(50)
     coarse = torch.from_numpy(fine).to(dtype).double().numpy()
 
-    def found(loss, output, eval_mixed=False):
+    def found(loss, output, eval_mixed=False, evaluated=fine):
         plan = SimpleNamespace(fp32_modules=("fc",), eval_mixed=eval_mixed, output=classify.Scores())
         record = empty("torch", precision, {})
-        record.passes["training"] = [Call("training/0", "fc", 0, "Linear", (), (), 1, 1, (1, 2))]
+        for title, value in (("training", output), ("evaluation", evaluated)):
+            record.passes[title] = [Call(f"{title}/0", "fc", 0, "Linear", (), (), 1, 1, (1, 2))]
+            record.add(f"{title}/0/out0", value)
         record.steps.append({"loss": loss})
-        record.add("training/0/out0", output)
         record.add("prediction", coarse)
         return proof._coarse(record, SimpleNamespace(plan=plan))
 
     assert found(fine[0], fine, eval_mixed=True) == []
     assert found(fine[0], fine) == ["the prediction"]
+    assert found(fine[0], fine, evaluated=coarse) == ["the output in evaluation", "the prediction"]
     assert found(coarse[0], coarse) == ["the output of fc", "the loss", "the prediction"]
 
 

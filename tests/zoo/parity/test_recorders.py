@@ -195,6 +195,25 @@ def test_the_new_exporter(export, torch_nets):
     agree(compare("torch=torch_nets.py:Images", net, IMAGES))
 
 
+def test_onnx_nodes_that_pass_a_sequence(tmp_path):
+    """As torch.chunk is exported."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    make, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        make.make_node("SplitToSequence", ["x", "sizes"], ["parts"], axis=1),
+        make.make_node("SequenceAt", ["parts", "index"], ["y"]),
+    ]
+    constants = [onnx.numpy_helper.from_array(np.array(n), name) for name, n in (("sizes", [1, 2]), ("index", 1))]
+    values = [make.make_tensor_value_info(name, kind, None) for name in "xy"]
+    graph = make.make_graph(nodes, "split", values[:1], values[1:], constants)
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9), tmp_path / "net.onnx")
+    (tmp_path / "net.py").write_text("def build():\n    return lambda x: x[:, 1:]\n")
+    parity.assert_same(
+        {"numpy": f"{tmp_path / 'net.py'}:build", "onnx": str(tmp_path / "net.onnx")}, {"x": "float32:2,3"}
+    )
+
+
 class ConvTranspose:
     transpose_kernel = False
 

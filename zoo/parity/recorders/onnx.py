@@ -100,12 +100,9 @@ class Model(Base):
 
     def _run_node(self, number: int, node: Node, values: dict[str, np.ndarray]) -> None:
         given = {name: values[name] for name in node.inputs}
-        key = number, *((array.dtype, array.ndim) for array in given.values())
+        types = [type_of(name, value) for name, value in given.items()]
+        key = number, *(each.SerializeToString() for each in types)
         if key not in self.sessions:
-            types = [
-                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
-                for name, array in given.items()
-            ]
             results = [onnx.ValueInfoProto(name=name) for name in node.outputs]
             graph = helper.make_graph([node.proto], "node", types, results)
             whole = self.graph.proto
@@ -140,9 +137,17 @@ class Model(Base):
         return {name: np.asarray(array, types[name]) for name, array in named.items()}
 
 
+def type_of(name: str, value: np.ndarray | list[np.ndarray]) -> onnx.ValueInfoProto:
+    """Return the type of an array of any size, or of a sequence of such arrays."""
+    array = value[0] if isinstance(value, list) else value
+    make = helper.make_tensor_sequence_value_info if isinstance(value, list) else helper.make_tensor_value_info
+    return make(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
+
+
 def floats_first(names: Sequence[str], values: Mapping[str, np.ndarray]) -> list[str]:
-    """Return names in an order in which numbers of shapes, which other frameworks do not pass on, come last."""
-    return sorted(names, key=lambda name: values[name].dtype.kind != "f")
+    """Return the names of arrays, numbers of shapes last: other frameworks pass neither these on, nor sequences."""
+    arrays = [name for name in names if not isinstance(values[name], list)]
+    return sorted(arrays, key=lambda name: values[name].dtype.kind != "f")
 
 
 def replace(values: dict[str, np.ndarray], names: Sequence[str], entry: Entry) -> None:

@@ -363,7 +363,7 @@ def record_forward(
     def forward() -> None:
         trainer.train_mode() if training else trainer.model.eval()
         masks = [batch[name] for name in trainer.plan.dropout_masks] if training else []
-        with trainer.autocast():
+        with trainer.autocast() if training or trainer.plan.eval_mixed else nullcontext():
             trainer.model(trainer.preprocess(batch[trainer.input_name]), *masks)
 
     def array(tensor: paddle.Tensor) -> np.ndarray:
