@@ -4,27 +4,25 @@ Losses of other packages, and what else the reference does not have, are listed 
 """
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
-from itertools import product
-from types import SimpleNamespace
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.compare.reference import losses, margin, metrics, predictions, recipe
+from zoo.compare import evaluations
+from zoo.compare.reference import losses, margin, recipe
 from zoo.config.schema import Config
-from zoo.data import order
-from zoo.data.batch import SOFT_LABEL, Batch, Field
-from zoo.data.stream import LoadedBatch
-from zoo.distributed.group import Group
+from zoo.data.batch import SOFT_LABEL, Batch
 from zoo.run.dataset import balanced_class_weights
-from zoo.run.evaluation import evaluate
 from zoo.run.job import Job
 from zoo.tasks.face import HEAD_WEIGHT
 from zoo.trainer import load_backend, numpy_ops
 from zoo.trainer.objectives import find_objective
 from zoo.trainer.protocol import DeviceBatch, Trainer
+from zoo.trainer.sharding import choose_active_rows
+from zoo.trainer.state import ema_key
+from zoo.trainer.update import updated
 
 LOSS_TOLERANCE = {True: 1e-9, False: 1e-5}  # relative, of a loss, by whether it is in fp64; in 16 bits it is in fp32
 # Of the weights' length, along the gradient, in fp64. Outputs change in proportion to it, but for ReLUs that open or
@@ -32,8 +30,8 @@ LOSS_TOLERANCE = {True: 1e-9, False: 1e-5}  # relative, of a loss, by whether it
 STEP = 1e-11
 SLOPE_TOLERANCE = 1e-4  # relative
 RATE_TOLERANCE = 1e-9  # relative, of a learning rate
-FEW = 0.01  # of the pixels of a class map, in which rounding may decide between two classes
 MAX_RATES = 2000  # learning rates that are compared
+FIRST_SCALE = 65536.0  # loss scale of torch.amp.GradScaler
 State = Mapping[str, np.ndarray]
 
 
@@ -161,20 +159,26 @@ def _whole(job: Job, trainer: Trainer, tensors: State) -> State:
 
 
 def of_recipe(job: Job, cfg: Config) -> list[Opinion]:
-    """Compare schedule, parameter groups, class weights and metrics with their definitions."""
+    """Compare schedule, parameter groups, settings, loss scale, class weights and metrics with their definitions."""
     found = [Opinion(what, ("zoo/run/schedule.py", "zoo/optim/schedules.py")) for what in _rates(job, cfg)]
     if job.model in recipe.MODELS:
         places = (f"zoo/models/{job.model}/spec.py", "zoo/run/job.py")
         found += [Opinion(what, places) for what in _groups(job, cfg)]
+    found += [Opinion(what, ("zoo/run/job.py",)) for what in _plan(job, cfg)]
+    found += [Opinion(what, ("zoo/trainer/update.py",)) for what in of_loss_scale()]
+    if job.plan.ema:
+        found += [Opinion(what, ("zoo/run/resume.py", "zoo/trainer/state.py")) for what in _first_averages(job)]
+    if getattr(job.loss, "sample_rate", 1) < 1:
+        found += [Opinion(what, ("zoo/trainer/sharding.py",)) for what in of_sampling(job.loss.sample_rate)]
     found += [Opinion(what, ("zoo/run/dataset.py", "zoo/data/order.py")) for what in _class_weights(job, cfg)]
     if has_loss(job):
         found += [
             Opinion(what, ("zoo/trainer/objectives.py",)) for what in of_precision(job.loss, job.arch.num_classes)
         ]
-    if job.loss.task in METRICS:
+    if job.loss.task in evaluations.METRICS:
         places = (f"zoo/tasks/{job.loss.task}.py", "zoo/run/evaluation.py")
-        found += [Opinion(what, places) for what in of_metric(job.task, cfg.task, job.group)]
-        found += [Opinion(what, places[:1]) for what in of_output(job.task, cfg.task)]
+        found += [Opinion(what, places) for what in evaluations.of_metric(job.task, cfg.task, job.group)]
+        found += [Opinion(what, places[:1]) for what in evaluations.of_output(job.task, cfg.task)]
     return found
 
 
@@ -185,11 +189,94 @@ def _rates(job: Job, cfg: Config) -> list[str]:
     if job.clock.steps != steps:
         return [f"the run has {job.clock.steps} updates, and by its definition {steps}"]
     rate = recipe.learning_rate(cfg.optim, cfg.train, samples, ranks)
-    for step in sorted({*range(min(steps, MAX_RATES // 2)), *range(0, steps, max(1, 2 * steps // MAX_RATES))}):
+    compared = {*range(min(steps, MAX_RATES // 2)), *range(0, steps, max(1, 2 * steps // MAX_RATES)), steps - 1}
+    if cfg.optim.schedule == "step":
+        compared |= _edges(rate, sorted(compared))
+    for step in sorted(compared):
         found, expected = job.lr(step), rate(step)
         if not abs(found - expected) <= RATE_TOLERANCE * max(abs(expected), cfg.optim.lr):
             return [f"the learning rate of update {step + 1} is {found:.9g}, and by the recipe's keys {expected:.9g}"]
     return []
+
+
+def _edges(rate: Callable[[int], float], steps: Sequence[int]) -> set[int]:
+    """Return the updates between some before and behind which a learning rate that is constant in parts changes."""
+    found = set()
+    for before, behind in pairwise(steps):
+        while behind - before > 1 and rate(before) != rate(behind):
+            middle = (before + behind) // 2
+            before, behind = (middle, behind) if rate(middle) == rate(before) else (before, middle)
+        found |= {before, behind}
+    return found
+
+
+def _plan(job: Job, cfg: Config) -> list[str]:
+    """Compare what a compiled update is made of with the recipe's keys."""
+    train, optim, plan = cfg.train, cfg.optim, job.plan
+    is_dynamic = optim.loss_scale == "dynamic"
+    expected: dict[str, Any] = {
+        "optimizer": optim,
+        "ema": None if train.ema is None else (train.ema, train.ema_warmup),
+        "loss_scale": (optim.initial_loss_scale or FIRST_SCALE) if is_dynamic else optim.loss_scale,
+        "dynamic_loss_scale": is_dynamic,
+        "clip_norm": optim.clip_norm,
+        "clip_sharded": optim.clip_sharded,
+        "sync_bn": train.sync_bn,
+        "fp16_allreduce": train.fp16_allreduce,
+        "shard_optimizer": train.shard_optimizer,
+        "eval_mixed": train.eval_precision == "amp" and plan.mode.is_mixed,
+        "seed": cfg.seed,
+    }
+    if job.model in recipe.MODELS:
+        expected["fp32_modules"] = recipe.FP32_MODULES.get(job.model, ())
+    found = {**vars(plan), "ema": plan.ema and (plan.ema.decay, plan.ema.warmup)}
+    return [
+        f"an update is compiled with {key} {found[key]}, and by the recipe's keys it is {value}"
+        for key, value in expected.items()
+        if found[key] != value
+    ][:1]
+
+
+def of_loss_scale() -> list[str]:
+    """Compare a dynamic loss scale and its counters, of any size, with torch.amp.GradScaler's."""
+    for scale, good, consecutive in product(2.0 ** np.arange(-20, 41, 5), (0, 7, 1998, 1999), (0, 3)):
+        state = tuple(np.float32(number) for number in (scale, good, 11, consecutive))
+        grows = good == 1999
+        expected = {True: (scale * (1 + grows), 0 if grows else good + 1, 11, 0)}
+        expected[False] = scale / 2, 0, 12, consecutive + 1
+        for finite, numbers in expected.items():
+            found = updated(numpy_ops, state, np.bool_(finite), True)
+            if tuple(map(float, found)) != numbers:
+                lists = [", ".join(f"{number:g}" for number in each) for each in (state, found, numbers)]
+                return [
+                    f"scale, good, skipped and consecutive skipped updates {lists[0]} become {lists[1]} instead of "
+                    f"{lists[2]} in an update that is {'' if finite else 'not '}finite"
+                ]
+    return []
+
+
+def _first_averages(job: Job) -> list[str]:
+    """Return a line if the moving averages of a run do not begin with its weights."""
+    state = job.trainer.state_dict()
+    apart = [
+        param.name
+        for param in job.trainer.params
+        if not np.array_equal(np.array(state[ema_key(param.name)]), np.array(state[param.name]))
+    ]
+    return [f"the moving average of {apart[0]} does not begin with its weights"] if apart else []
+
+
+def of_sampling(rate: float) -> list[str]:
+    """Compare the rows that an update uses of a class matrix with what Partial FC says of them."""
+    rng, size, drawn = np.random.default_rng(0), 200, set()
+    for labels, seed, step in product((6, 190), (0, 1), (0, 1)):
+        wanted = rng.integers(-1, size, labels)
+        rows = choose_active_rows(wanted, size, rate, seed, 0, step)
+        count = min(size, max(int(rate * size), labels))
+        if len(rows) != count or (np.diff(rows) <= 0).any() or not {*wanted.tolist()} - {-1} <= {*rows.tolist()}:
+            return ["the sampled classes are not those of the batch and others, each once"]
+        drawn.add((labels, rows.tobytes()))
+    return [] if len(drawn) == 8 or rate * size > size - 1 else ["sampled classes do not depend on seed and update"]
 
 
 def _groups(job: Job, cfg: Config) -> list[str]:
@@ -214,7 +301,7 @@ def _class_weights(job: Job, cfg: Config) -> list[str]:
         if not np.allclose(balanced_class_weights(drawn, 25), recipe.balanced_weights(drawn.tolist(), 25)):
             return ["balanced class weights are not by their definition where a class has no sample"]
         counts, balance = job.train_set.inventory(False).counts(), getattr(job.train_set.settings, "balance", 0.0)
-        given = recipe.balanced_weights(order.per_epoch(counts, balance).tolist(), job.arch.num_classes)
+        given = recipe.balanced_weights(recipe.shown(counts.tolist(), balance), job.arch.num_classes)
     if given is None or used is None:
         return [] if given is used else ["there are class weights where the recipe has none"]
     if len(given) == len(used) and np.allclose(given, used, rtol=1e-9):
@@ -244,147 +331,3 @@ def of_precision(loss: Any, classes: int) -> list[str]:
         if totals[0] != totals[1]:
             return ["the loss of outputs in 16 bits is not computed in fp32"]
     return []
-
-
-def of_metric(task: Any, settings: Any, group: Group) -> list[str]:
-    """Evaluate predictions that are drawn at random, on all ranks, and compare the metrics with a plain count."""
-    rng = np.random.default_rng(0)
-    drawn, other = (METRICS[settings.task](settings, rng) for _ in range(2))
-    outputs = {False: drawn.outputs, True: other.outputs}
-    metric, averaged = (task.Metric(drawn.dataset, settings) for _ in range(2))
-    batches = _batches(drawn, group.rank, group.size)
-    model: Any = _Drawn(outputs)
-    found = evaluate(model, batches, drawn.dataset, metric, group, lambda sample: None, averaged)
-    expected = {"": drawn.measure(drawn.outputs), "the moving average's ": drawn.measure(other.outputs)}
-    for title, values in expected.items():
-        measured = found["ema"] if title else found
-        for name in metrics.differing(measured, values)[:1]:
-            key, _, item = name.partition(" of ")
-            pair = [(each.get(key, {}).get(item) if item else each.get(key)) for each in (measured, values)]
-            return [
-                f"{title}{name} of predictions that are drawn at random is {pair[0]}, and by a plain count {pair[1]}"
-            ]
-    return []
-
-
-def of_output(task: Any, settings: Any) -> list[str]:
-    """Compare predictions of a model that looks at single pixels, with mirror images and windows."""
-    if settings.task in ("classify", "multilabel"):
-        return []
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 11, 14, 3)).astype(np.float64)
-    if settings.task == "face":
-        found = task.output(replace(settings, flip=True)).predict(numpy_ops, None, _corner, [pixels], None)
-        expected = np.stack([_corner(pixels), _corner(pixels[:, :, ::-1])], 1)
-        return [] if np.array_equal(found, expected) else ["embeddings of images and mirror images are not the model's"]
-    for window, stride, flip, corners in product((None, (6, 9)), (None, (4, 5)), (False, True), (False, True)):
-        if stride and not window:
-            continue
-        output = task.output(replace(settings, window=window, stride=stride, flip=flip))
-        arch = SimpleNamespace(align_corners=corners)
-        for size in ((11, 14), (17, 20)):
-            found = output.predict(numpy_ops, arch, _logits_of_pixels, [pixels], size)
-            expected = predictions.class_map(_logits_of_pixels, pixels, size, window, stride, flip, corners)
-            if not np.mean(found == expected) > 1 - FEW:
-                return [f"class maps differ from their definition with window {window}, stride {stride}, flip {flip}"]
-    return []
-
-
-def _corner(pixels: np.ndarray) -> np.ndarray:
-    return pixels[:, 0, 0]
-
-
-def _logits_of_pixels(pixels: np.ndarray) -> np.ndarray:
-    """Return logits that depend on the place in a window."""
-    row, column = np.mgrid[: pixels.shape[1], : pixels.shape[2]]
-    x = np.moveaxis(pixels, -1, 1) / 64
-    return np.concatenate([x, (x[:, :1] + x[:, 1:2]) / 2 + 0.1 * column, x[:, 2:] + 0.2 * row], 1)
-
-
-class _Random(NamedTuple):
-    """A split with random predictions.
-
-    Attributes:
-        outputs: (N, views, ...), by a trainer's `predict`.
-        measure: returns the metrics of outputs.
-    """
-
-    dataset: Any
-    outputs: np.ndarray
-    batch: Batch
-    measure: Callable[[np.ndarray], dict[str, Any]]
-
-
-class _Drawn:
-    """A model that returns the predictions of the rows that it is given, those of its average if it is asked."""
-
-    def __init__(self, outputs: Mapping[bool, np.ndarray]):
-        self.outputs = outputs
-
-    def to_device(self, batch: Batch, images: Any = None) -> Batch:
-        return batch
-
-    def predict(self, device_batch: Batch, size: Any = None, averaged: bool = False) -> np.ndarray:
-        rows = device_batch["row"].astype(int)  # one for each view
-        return self.outputs[averaged].reshape(-1, *self.outputs[averaged].shape[2:])[rows]
-
-
-BATCH = 9  # of a random split, on each rank
-
-
-def _batches(drawn: _Random, rank: int, ranks: int) -> Generator[LoadedBatch, None, None]:
-    """Yield the batches of a rank, as many as the others have; padding has the rows of the last sample."""
-    rows, views = drawn.outputs.shape[:2]
-    for first in range(0, rows, ranks * BATCH):
-        part = first + rank * BATCH + np.arange(BATCH)
-        kept = np.minimum(part, rows - 1)
-        row = kept[:, None] * views + np.arange(views)
-        batch = {name: array[kept] for name, array in drawn.batch.items()}
-        yield {**batch, "row": row if views > 1 else row[:, 0], "valid": (part < rows).astype(np.uint8)}, []
-
-
-def _dataset(views: int, **attributes: Any) -> Any:
-    fields, settings = (Field("row", (), "int64", mean=(0.0,), std=(1.0,)),), SimpleNamespace(eval_bad="error")
-    return SimpleNamespace(views=views, fields=fields, settings=settings, **attributes)
-
-
-def _classify(settings: Any, rng: np.random.Generator) -> _Random:
-    rows, views, classes = 41, 2, 8
-    logits, labels = rng.integers(-6, 7, (rows, views, classes)) / 4, rng.integers(-1, classes, rows)  # with ties
-    dataset = _dataset(views, classes=range(classes))
-    return _Random(dataset, logits, {"label": labels}, lambda outputs: metrics.classify(outputs, labels, classes))
-
-
-def _multilabel(settings: Any, rng: np.random.Generator) -> _Random:
-    rows, views, classes = 41, 2, 5
-    logits, labels = rng.integers(-6, 7, (rows, views, classes)) / 4, rng.integers(0, 2, (rows, classes))  # with ties
-    labels[:, 0], labels[rng.random(rows) < 0.1] = 0, -1  # a class that no sample has, and unreadable samples
-    dataset = _Rows(**vars(_dataset(views, classes=range(classes), rows=rows)))
-    batch = {"label": labels.astype(np.float32), "index": np.arange(rows)}
-    return _Random(dataset, logits, batch, lambda outputs: metrics.multilabel(outputs, labels, classes))
-
-
-def _segment(settings: Any, rng: np.random.Generator) -> _Random:
-    rows, classes = 13, 6
-    labels = rng.integers(0, classes - 2, (rows, 9, 11)).astype(np.uint8)  # two classes have no label
-    predictions = np.where(rng.random(labels.shape) < 0.5, labels, rng.integers(0, classes - 1, labels.shape))
-    labels[rng.random(labels.shape) < 0.2] = metrics.IGNORED
-    dataset = _dataset(1, classes=[str(k) for k in range(classes)])
-    outputs = predictions.astype(np.uint8)[:, None]
-    return _Random(dataset, outputs, {"label": labels}, lambda outputs: metrics.segment(outputs[:, 0], labels, classes))
-
-
-class _Rows(SimpleNamespace):
-    def __len__(self) -> int:
-        return int(self.rows)
-
-
-def _face(settings: Any, rng: np.random.Generator) -> _Random:
-    dataset = _Rows(**vars(_dataset(2, sets=(("first", 0, 23), ("second", 23, 30)), rows=53)))
-    labels = rng.integers(0, 2, len(dataset))
-    first, noise = (rng.standard_normal((len(dataset), 2, 4)) for _ in range(2))
-    outputs = np.stack([first, np.where(labels[:, None, None] > 0, first, 0) + noise], 1)
-    batch = {"label": labels, "index": np.arange(len(dataset))}
-    return _Random(dataset, outputs, batch, lambda outputs: metrics.face(outputs, labels, dataset.sets, settings.far))
-
-
-METRICS = {"classify": _classify, "multilabel": _multilabel, "segment": _segment, "face": _face}

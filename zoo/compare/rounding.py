@@ -56,7 +56,7 @@ def excess_rounding(proofs: Records, rounded: Records, finer: Records | None = N
     found: list[Difference] = []
     order = [
         event._replace(keys={title: key for title, key in event.keys.items() if title in rounded})
-        for event in events(proofs)
+        for event in events(proofs, 1)
     ]
     gradients = [event for event in order if (event.stage, event.part) == ("update 1", "gradient")]
     largest_gradient = max((magnitude_of(proofs, event) for event in gradients), default=0.0)

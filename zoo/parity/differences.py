@@ -47,8 +47,8 @@ class Event(NamedTuple):
     calls: dict[str, Call]
 
 
-def events(records: Records) -> list[Event]:
-    """List the tensors that at least two records have."""
+def events(records: Records, least: int = 2) -> list[Event]:
+    """List the tensors that at least so many records have."""
     first = next(iter(records.values()))
     order: list[Event] = []
     for title in first.passes:
@@ -62,7 +62,7 @@ def events(records: Records) -> list[Event]:
     for title in first.passes:
         if title.endswith(AFTER):
             order += _pass_events(records, title)
-    return [event for event in order if len(event.keys) > 1]
+    return [event for event in order if len(event.keys) >= least]
 
 
 def backward_order(record: Record, names: Iterable[str]) -> list[str]:

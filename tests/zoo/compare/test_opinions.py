@@ -14,7 +14,7 @@ from tests.zoo.trainer import loss_cases, margin_cases
 from tests.zoo.trainer.tiny_reference import CLASSES, random_batch
 from tests.zoo.trainer.torch import adapter
 from tests.zoo.trainer.trainer_setup import IMAGE, copied_state
-from zoo.compare import opinions
+from zoo.compare import evaluations, opinions
 from zoo.compare.reference import losses
 from zoo.config.schema import Duration, GroupRule, Train
 from zoo.data import order
@@ -271,27 +271,27 @@ def test_a_slip_in_the_loss_of_auxiliary_outputs(monkeypatch):
 # Metrics
 
 
-@pytest.mark.parametrize("name", opinions.METRICS)
+@pytest.mark.parametrize("name", evaluations.METRICS)
 def test_metrics_are_those_of_a_plain_count(name, monkeypatch):
     task = load_task(name)
-    assert opinions.of_metric(task, task.Settings(), GROUP) == []
+    assert evaluations.of_metric(task, task.Settings(), GROUP) == []
 
     class Miscounting(task.Metric):
         def update(self, outputs, batch):
             super().update(outputs, {**batch, "valid": np.ones_like(batch["valid"])})
 
-    (what,) = opinions.of_metric(SimpleNamespace(Metric=Miscounting), task.Settings(), GROUP)
+    (what,) = evaluations.of_metric(SimpleNamespace(Metric=Miscounting), task.Settings(), GROUP)
     assert "of predictions that are drawn at random is" in what
 
 
 @pytest.mark.parametrize("name", ["segment", "face"])
 def test_predictions_are_those_of_the_definition(name, monkeypatch):
     task = load_task(name)
-    assert opinions.of_output(task, task.Settings()) == []
+    assert evaluations.of_output(task, task.Settings()) == []
     for slip in ("flip", *(["resize", "add_window"] if name == "segment" else [])):
         with monkeypatch.context() as patch:
             patch.setattr(numpy_ops, slip, SLIPS[slip])
-            assert len(opinions.of_output(task, task.Settings())) == 1
+            assert len(evaluations.of_output(task, task.Settings())) == 1
 
 
 def shifted(total, window, box, size, add=numpy_ops.add_window):

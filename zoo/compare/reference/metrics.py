@@ -99,7 +99,9 @@ def segment(predictions: Array, labels: Array, classes: int) -> dict[str, Any]:
 
 
 def face(embeddings: Array, labels: Array, sets: Sequence[tuple[str, int, int]], far: float) -> dict[str, Any]:
-    """Return the metrics of pairs: embeddings (P, 2, views, d), labels (P,) 1 for the same person; all are readable.
+    """Return the metrics of pairs: embeddings (P, 2, views, d), labels (P,), 1 for the same person.
+
+    An unreadable pair, -1, is wrong at every threshold, and left out of what counts true and false accepts.
 
     Args:
         sets: (name, first pair, number of pairs) of each set.
@@ -107,16 +109,19 @@ def face(embeddings: Array, labels: Array, sets: Sequence[tuple[str, int, int]],
     """
     found: dict[str, Any] = {"thresholds": {}}
     for name, first, count in sets:
-        distances, same = [], labels[first : first + count] > 0
+        distances, same, seen = [], labels[first : first + count] > 0, labels[first : first + count] >= 0
         for pair in embeddings[first : first + count].astype(np.float64):
             a, b = (views.sum(0) / np.linalg.norm(views.sum(0)) for views in pair)
             distances.append(float(np.square(a - b).sum()))
         distance, accuracies, rates = np.array(distances), [], []
-        right = np.array([(distance < threshold) == same for threshold in THRESHOLDS])
+        right = np.array([((distance < threshold) == same) & seen for threshold in THRESHOLDS])
         for fold in np.array_split(np.arange(count), FOLDS):
             others = np.delete(np.arange(count), fold)
             best = right[:, others].sum(1).argmax()  # the lowest of several
             accuracies.append(right[best, fold].mean())
+        distance, same = distance[seen], same[seen]
+        for fold in np.array_split(np.arange(len(distance)), FOLDS):
+            others = np.delete(np.arange(len(distance)), fold)
             if same[fold].any():
                 limit = threshold_of_rate(distance[others][~same[others]], far)
                 rates.append((distance[fold][same[fold]] < limit).mean())
@@ -124,7 +129,7 @@ def face(embeddings: Array, labels: Array, sets: Sequence[tuple[str, int, int]],
         found[f"{name}_tar"] = float(np.mean(rates))
         found["thresholds"][name] = THRESHOLDS[right.sum(1).argmax()]
     found["accuracy"] = float(np.mean([found[name] for name, _, _ in sets]))
-    found["xnorm"] = float(np.linalg.norm(embeddings.astype(np.float64), axis=-1).mean())
+    found["xnorm"] = float(np.linalg.norm(embeddings[labels >= 0].astype(np.float64), axis=-1).mean())
     found["samples"] = len(labels)
     return found
 
@@ -148,6 +153,6 @@ def differing(found: Mapping[str, Any], expected: Mapping[str, Any], tolerance: 
         if isinstance(value, Mapping):
             names += [f"{name} of {key}" for key in differing(other or {}, value, tolerance)]
             names += [] if other is not None and other.keys() == value.keys() else [name]
-        elif other is None or not abs(other - value) <= tolerance * max(abs(value), 1.0):
+        elif other is None or not np.isclose(other, value, rtol=tolerance, atol=tolerance, equal_nan=True):
             names.append(name)
     return names

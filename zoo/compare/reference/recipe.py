@@ -91,6 +91,9 @@ def param_group(model: str, arch: Any, optim: Any, name: str, ndim: int, names: 
     return scale, decay * optim.weight_decay
 
 
+FP32_MODULES: dict[str, tuple[str, ...]] = {
+    "arcface": ("fc", "features")
+}  # by model, beside 16 bits
 MODELS = ("resnet", "deeplabv3plus", "arcface", "tsm", "tsm_mobilenet_v2")
 
 
@@ -108,6 +111,12 @@ def _tsm(arch: Any, name: str, ndim: int, is_norm: bool) -> tuple[float, float]:
         return 0.0 if getattr(arch, "partial_bn", False) and not is_first else 1.0, 0.0
     faster = 5.0 if name.startswith("fc.") and arch.fc_lr5 else 1.0
     return (2.0 * faster, 0.0) if ndim < 2 else (faster, 1.0)
+
+
+def shown(counts: Sequence[int], balance: float) -> list[float]:
+    """Return how often an epoch shows each class: as often as there are samples in all, by count^(1 - balance)."""
+    shares = [count ** (1 - balance) if count else 0.0 for count in counts]
+    return [share * sum(counts) / sum(shares) for share in shares]
 
 
 def balanced_weights(shown: Sequence[float], classes: int) -> np.ndarray:
