@@ -268,9 +268,9 @@ def _first_averages(job: Job) -> list[str]:
 
 def of_sampling(rate: float) -> list[str]:
     """Compare the rows that an update uses of a class matrix with what Partial FC says of them."""
-    rng, size, drawn = np.random.default_rng(0), 200, set()
+    size, drawn = 200, set()
     for labels, seed, step in product((6, 190), (0, 1), (0, 1)):
-        wanted = rng.integers(-1, size, labels)
+        wanted = np.random.default_rng(0).integers(-1, size, labels)
         rows = choose_active_rows(wanted, size, rate, seed, 0, step)
         count = min(size, max(int(rate * size), labels))
         if len(rows) != count or (np.diff(rows) <= 0).any() or not {*wanted.tolist()} - {-1} <= {*rows.tolist()}:

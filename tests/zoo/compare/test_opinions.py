@@ -15,7 +15,7 @@ from tests.zoo.trainer.tiny_reference import CLASSES, random_batch
 from tests.zoo.trainer.torch import adapter
 from tests.zoo.trainer.trainer_setup import IMAGE, copied_state
 from zoo.compare import evaluations, opinions
-from zoo.compare.reference import losses
+from zoo.compare.reference import losses, recipe
 from zoo.config.schema import Duration, GroupRule, Train
 from zoo.data import order
 from zoo.data.batch import LABEL
@@ -23,10 +23,11 @@ from zoo.distributed.group import Group
 from zoo.losses import LOSSES, load_loss
 from zoo.models import load_spec
 from zoo.optim import load_settings, schedules
+from zoo.optim.ema import Ema
 from zoo.run import dataset, schedule
 from zoo.run.job import param_groups
 from zoo.tasks import classify, load_task
-from zoo.trainer import numpy_ops, objectives
+from zoo.trainer import numpy_ops, objectives, sharding, update
 from zoo.trainer.objectives import Classification
 from zoo.trainer.pixels import resize_bilinear
 from zoo.trainer.plan import Mode, ParamGroup, Plan
@@ -184,6 +185,75 @@ def test_slips_of_a_schedule(monkeypatch):
     assert what == "the run has 45 updates, and by its definition 23"
 
 
+def test_milestones_far_into_a_run_are_compared(monkeypatch):
+    optim = load_settings("sgd")(schedule="step", milestones=(2002, 2500), base_batch=None)
+    job, cfg = run(optim, Train(steps=3000, batch=4))
+    assert opinions._rates(job, cfg) == []
+    late = SimpleNamespace(**{**vars(job), "lr": lambda step: job.lr(step - (step == 2002))})
+    (what,) = opinions._rates(late, cfg)
+    assert what.startswith("the learning rate of update 2003 is ")
+
+
+def test_settings_of_an_update_are_those_of_the_keys():
+    optim = load_settings("sgd")(clip_norm=1.0, loss_scale=1024.0)
+    cfg = SimpleNamespace(optim=optim, train=Train(ema=0.9, ema_warmup=False, sync_bn=True, batch=4, steps=9), seed=3)
+    plan = Plan((IMAGE,), (), lambda name: ParamGroup(1.0, 0.0), adapter.FP32_MODES[0], optimizer=optim, seed=3)
+    plan = replace(plan, ema=Ema(0.9, False), clip_norm=1.0, loss_scale=1024.0, dynamic_loss_scale=False, sync_bn=True)
+    arcface = replace(plan, fp32_modules=("fc", "features"))
+    assert opinions._plan(SimpleNamespace(plan=plan, model="resnet"), cfg) == []
+    assert opinions._plan(SimpleNamespace(plan=arcface, model="arcface"), cfg) == []
+    assert len(opinions._plan(SimpleNamespace(plan=plan, model="arcface"), cfg)) == 1
+    slips: list[dict] = [{"ema": Ema(0.9)}, {"ema": None}, {"clip_norm": None}, {"sync_bn": False}, {"seed": 0}]
+    slips += [{"loss_scale": 65536.0}, {"dynamic_loss_scale": True}, {"clip_sharded": False}, {"eval_mixed": True}]
+    slips += [{"fp16_allreduce": True}, {"shard_optimizer": True}, {"optimizer": load_settings("sgd")()}]
+    for slip in slips:
+        (what,) = opinions._plan(SimpleNamespace(plan=replace(plan, **slip), model="resnet"), cfg)
+        assert f" with {next(iter(slip))} " in what
+
+
+def slip_of(place):
+    """The loss scale with one of its four numbers changed."""
+
+    def slipped(ops, state, finite, dynamic):
+        right = list(update.updated(ops, state, finite, dynamic))
+        right[place] = {0: np.maximum(right[0], 1), 1: right[1] + 1, 2: 11, 3: state[3] + (not finite)}[place]
+        return right
+
+    return slipped
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_loss_scales_of_any_size(place, monkeypatch):
+    assert opinions.of_loss_scale() == []
+    monkeypatch.setattr(opinions, "updated", slip_of(place))
+    assert len(opinions.of_loss_scale()) == 1
+
+
+def test_moving_averages_begin_with_the_weights():
+    tensors = {"fc.weight": np.ones(3), "ema/fc.weight": np.ones(3)}
+    trainer = SimpleNamespace(params=[SimpleNamespace(name="fc.weight")], state_dict=lambda: tensors)
+    assert opinions._first_averages(SimpleNamespace(trainer=trainer)) == []
+    tensors["ema/fc.weight"] = np.zeros(3)
+    assert len(opinions._first_averages(SimpleNamespace(trainer=trainer))) == 1
+
+
+def duplicated(rows, local_rows, rate, seed, rank, step):
+    rng = np.random.default_rng(seed + 2 * step)
+    return np.sort(rng.integers(0, local_rows, max(int(rate * local_rows), rows.size)))
+
+
+def always_the_same(rows, local_rows, rate, seed, rank, step):
+    return sharding.choose_active_rows(rows, local_rows, rate, 0, rank, 0)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_sampled_classes(rate, monkeypatch):
+    assert opinions.of_sampling(rate) == []
+    for slip in (duplicated, always_the_same):
+        monkeypatch.setattr(opinions, "choose_active_rows", slip)
+        assert len(opinions.of_sampling(rate)) == 1
+
+
 MODELS = {
     "resnet": [{"decay": decay} for decay in ("weights", "all", "all_but_bn")],
     "deeplabv3plus": [{"decay": decay} for decay in ("weights", "all")],
@@ -236,6 +306,7 @@ def test_class_weights_are_balanced():
         job = SimpleNamespace(loss=used, train_set=Counted(), arch=SimpleNamespace(num_classes=5))
         assert opinions._class_weights(job, SimpleNamespace(task=given)) == []
         shown = order.per_epoch(np.array([4, 0, 6, 30]), balance)
+        assert np.allclose(recipe.shown([4, 0, 6, 30], balance), shown)
         counting_all = np.append(shown.sum() / (4 * np.maximum(shown, 1)), 1.0)
         job.loss = replace(used, class_weights=tuple(counting_all.tolist()))
         (what,) = opinions._class_weights(job, SimpleNamespace(task=given))
@@ -282,6 +353,14 @@ def test_metrics_are_those_of_a_plain_count(name, monkeypatch):
 
     (what,) = evaluations.of_metric(SimpleNamespace(Metric=Miscounting), task.Settings(), GROUP)
     assert "of predictions that are drawn at random is" in what
+
+
+@pytest.mark.parametrize("name", ["classify", "multilabel"])
+def test_scores_are_the_outputs_of_the_model(name):
+    task = load_task(name)
+    assert evaluations.of_output(task, task.Settings()) == []
+    scores = SimpleNamespace(predict=lambda ops, arch, forward, images, size: 2 * forward(images[0]))
+    assert len(evaluations.of_output(SimpleNamespace(output=lambda settings: scores), task.Settings())) == 1
 
 
 @pytest.mark.parametrize("name", ["segment", "face"])

@@ -91,9 +91,7 @@ def param_group(model: str, arch: Any, optim: Any, name: str, ndim: int, names: 
     return scale, decay * optim.weight_decay
 
 
-FP32_MODULES: dict[str, tuple[str, ...]] = {
-    "arcface": ("fc", "features")
-}  # by model, beside 16 bits
+FP32_MODULES: dict[str, tuple[str, ...]] = {"arcface": ("fc", "features")}  # by model, beside 16 bits
 MODELS = ("resnet", "deeplabv3plus", "arcface", "tsm", "tsm_mobilenet_v2")
 
 
