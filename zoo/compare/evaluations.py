@@ -1,16 +1,17 @@
 """A second opinion on evaluations: metrics by a plain count, predictions by their definition."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from zoo.compare.reference import metrics, predictions
 from zoo.data.batch import Batch, Field
-from zoo.data.stream import LoadedBatch
+from zoo.data.stream import EvaluationBatches
 from zoo.distributed.group import Group
 from zoo.run.evaluation import evaluate
 from zoo.trainer import numpy_ops
@@ -26,8 +27,9 @@ def of_metric(task: Any, settings: Any, group: Group) -> list[str]:
         other.outputs[0, :, 0], other.outputs[0, :, 3] = np.nan, 9.0  # of class 3, but not right
     outputs = {False: drawn.outputs, True: other.outputs}
     metric, averaged = (task.Metric(drawn.dataset, settings) for _ in range(2))
-    batches = _batches(drawn, group.rank, group.size)
-    model: Any = _Drawn(outputs)
+    split, model = (cast(Any, each) for each in (_Split(drawn), _Drawn(outputs)))
+    read = EvaluationBatches(split, 0, BATCH, group.rank, group.size)
+    batches = (read(number) for number in range(len(read)))
     found = evaluate(model, batches, drawn.dataset, metric, group, lambda sample: None, averaged)
     with np.errstate(invalid="ignore"):
         expected = {"": drawn.measure(drawn.outputs), "the moving average's ": drawn.measure(other.outputs)}
@@ -107,15 +109,20 @@ class _Drawn:
 BATCH = 9  # of a random split, on each rank
 
 
-def _batches(drawn: _Random, rank: int, ranks: int) -> Generator[LoadedBatch, None, None]:
-    """Yield the batches of a rank, as many as the others have; padding has the rows of the last sample."""
-    rows, views = drawn.outputs.shape[:2]
-    for first in range(0, rows, ranks * BATCH):
-        part = first + rank * BATCH + np.arange(BATCH)
-        kept = np.minimum(part, rows - 1)
-        row = kept[:, None] * views + np.arange(views)
-        batch = {name: array[kept] for name, array in drawn.batch.items()}
-        yield {**batch, "row": row if views > 1 else row[:, 0], "valid": (part < rows).astype(np.uint8)}, []
+class _Split:
+    """A data set of the numbers of rows, one for each view, and what the metric needs."""
+
+    def __init__(self, drawn: _Random):
+        samples, views = drawn.outputs.shape[:2]
+        rows = np.arange(samples * views).reshape(samples, views)
+        self.arrays = {"row": rows if views > 1 else rows[:, 0], **drawn.batch}
+        self.fields = tuple(Field(name, array.shape[1:], array.dtype.name) for name, array in self.arrays.items())
+
+    def __len__(self) -> int:
+        return len(self.arrays["row"])
+
+    def sample(self, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {name: array[index, ...] for name, array in self.arrays.items()}
 
 
 def _dataset(views: int, **attributes: Any) -> Any:
@@ -136,7 +143,7 @@ def _multilabel(settings: Any, rng: np.random.Generator) -> _Random:
     logits, labels = rng.integers(-6, 7, (rows, views, classes)) / 4, rng.integers(0, 2, (rows, classes))  # with ties
     labels[:, 0], labels[rng.random(rows) < 0.1] = 0, -1  # a class that no sample has, and unreadable samples
     dataset = _Rows(**vars(_dataset(views, classes=range(classes), rows=rows)))
-    batch = {"label": labels.astype(np.float32), "index": np.arange(rows)}
+    batch = {"label": labels.astype(np.float32)}
     return _Random(dataset, logits, batch, lambda outputs: metrics.multilabel(outputs, labels, classes))
 
 
@@ -161,8 +168,8 @@ def _face(settings: Any, rng: np.random.Generator) -> _Random:
     labels[rng.random(len(dataset)) < 0.1] = -1  # unreadable pairs
     first, noise = (rng.standard_normal((len(dataset), 2, 4)) for _ in range(2))
     outputs = np.stack([first, np.where(labels[:, None, None] > 0, first, 0) + noise], 1)
-    batch = {"label": labels, "index": np.arange(len(dataset))}
-    return _Random(dataset, outputs, batch, lambda outputs: metrics.face(outputs, labels, dataset.sets, settings.far))
+    measure = partial(metrics.face, labels=labels, sets=dataset.sets, far=settings.far)
+    return _Random(dataset, outputs, {"label": labels}, measure)
 
 
 METRICS = {"classify": _classify, "multilabel": _multilabel, "segment": _segment, "face": _face}

@@ -164,7 +164,7 @@ def of_recipe(job: Job, cfg: Config) -> list[Opinion]:
     if job.model in recipe.MODELS:
         places = (f"zoo/models/{job.model}/spec.py", "zoo/run/job.py")
         found += [Opinion(what, places) for what in _groups(job, cfg)]
-    found += [Opinion(what, ("zoo/run/job.py",)) for what in _plan(job, cfg)]
+    found += [Opinion(what, ("zoo/run/job.py", f"zoo/models/{job.model}/spec.py")) for what in _plan(job, cfg)]
     found += [Opinion(what, ("zoo/trainer/update.py",)) for what in of_loss_scale()]
     if job.plan.ema:
         found += [Opinion(what, ("zoo/run/resume.py", "zoo/trainer/state.py")) for what in _first_averages(job)]
