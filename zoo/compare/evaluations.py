@@ -106,7 +106,7 @@ class _Drawn:
         return self.outputs[averaged].reshape(-1, *self.outputs[averaged].shape[2:])[rows]
 
 
-BATCH = 9  # of a random split, on each rank
+BATCH = 9  # of a random split, on each rank; two ranks have one sample or more beyond whole batches
 
 
 class _Split:
@@ -131,7 +131,7 @@ def _dataset(views: int, **attributes: Any) -> Any:
 
 
 def _classify(settings: Any, rng: np.random.Generator) -> _Random:
-    rows, views, classes = 41, 2, 8
+    rows, views, classes = 37, 2, 8
     logits, labels = rng.integers(-6, 7, (rows, views, classes)) / 4, rng.integers(-1, classes, rows)  # with ties
     labels[0] = 3
     dataset = _dataset(views, classes=range(classes))
@@ -139,7 +139,7 @@ def _classify(settings: Any, rng: np.random.Generator) -> _Random:
 
 
 def _multilabel(settings: Any, rng: np.random.Generator) -> _Random:
-    rows, views, classes = 41, 2, 5
+    rows, views, classes = 37, 2, 5
     logits, labels = rng.integers(-6, 7, (rows, views, classes)) / 4, rng.integers(0, 2, (rows, classes))  # with ties
     labels[:, 0], labels[rng.random(rows) < 0.1] = 0, -1  # a class that no sample has, and unreadable samples
     dataset = _Rows(**vars(_dataset(views, classes=range(classes), rows=rows)))
@@ -148,7 +148,7 @@ def _multilabel(settings: Any, rng: np.random.Generator) -> _Random:
 
 
 def _segment(settings: Any, rng: np.random.Generator) -> _Random:
-    rows, classes = 13, 6
+    rows, classes = 19, 6
     labels = rng.integers(0, classes - 2, (rows, 9, 11)).astype(np.uint8)  # two classes have no label
     predictions = np.where(rng.random(labels.shape) < 0.5, labels, rng.integers(0, classes - 1, labels.shape))
     labels[rng.random(labels.shape) < 0.2] = metrics.IGNORED
@@ -163,7 +163,7 @@ class _Rows(SimpleNamespace):
 
 
 def _face(settings: Any, rng: np.random.Generator) -> _Random:
-    dataset = _Rows(**vars(_dataset(2, sets=(("first", 0, 23), ("second", 23, 30)), rows=53)))
+    dataset = _Rows(**vars(_dataset(2, sets=(("first", 0, 25), ("second", 25, 30)), rows=55)))
     labels = rng.integers(0, 2, len(dataset))
     labels[rng.random(len(dataset)) < 0.1] = -1  # unreadable pairs
     first, noise = (rng.standard_normal((len(dataset), 2, 4)) for _ in range(2))
