@@ -19,7 +19,6 @@ from evidence.peers import copies, curves, programs
 from evidence.peers.curves import Curve, Recorder, Work
 from zoo import program
 from zoo.bench import upstream
-from zoo.commands.compare import new_folder
 from zoo.commands.options import add_recipe_arguments
 from zoo.compare.report import Row, plot, print_steps, relative_difference
 from zoo.config import loader
@@ -27,6 +26,7 @@ from zoo.config.schema import Upstream
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
 from zoo.data.stream import open_training
+from zoo.run.folder import new_results
 from zoo.run.job import STATISTICS, Job, assemble, join
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options, Request
@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
     assert published  # of a recipe that has a case
     print(f"{published.repository}: {version(arguments.upstream, case, published)}", flush=True)
     job = assemble(request, join(request, os.environ))
-    folder = new_folder(arguments.out, arguments.config)
+    folder = new_results(arguments.out, "compare", arguments.config)
     batches, work = collect(job, request.config, case.framework, os.path.abspath(arguments.upstream), folder)
     theirs = run_upstream(case, work)
     ours = train(job, batches, theirs)
