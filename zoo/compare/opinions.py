@@ -176,9 +176,12 @@ def of_recipe(job: Job, cfg: Config) -> list[Opinion]:
             Opinion(what, ("zoo/trainer/objectives.py",)) for what in of_precision(job.loss, job.arch.num_classes)
         ]
     if job.loss.task in evaluations.METRICS:
-        places = (f"zoo/tasks/{job.loss.task}.py", "zoo/run/evaluation.py", "zoo/data/stream.py")
-        found += [Opinion(what, places) for what in evaluations.of_metric(job.task, cfg.task, job.group)]
-        found += [Opinion(what, places[:1]) for what in evaluations.of_output(job.task, cfg.task)]
+        own = f"zoo/tasks/{job.loss.task}.py"
+        found += [
+            Opinion(what, (own, "zoo/run/evaluation.py", "zoo/data/stream.py"))
+            for what in evaluations.of_metric(job.task, cfg.task, job.group)
+        ]
+        found += [Opinion(what, (own,)) for what in evaluations.of_output(job.task, cfg.task)]
     return found
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -105,12 +106,20 @@ def save(folder, tensors):
 PLAN = Plan((), (), lambda name: ParamGroup(1.0, 0.0), Mode("fp32"), optimizer=sgd.Settings())
 
 
-def resumed(folder, params, statistics=()):
+def resumed(folder, params, statistics=(), plan=PLAN):
     """Return what a trainer with these tensors receives of the checkpoint, and the lines for the console."""
     loaded, lines = {}, []
     trainer = SimpleNamespace(params=params, statistics=statistics, load_state_dict=loaded.update)
-    assert resume.load(latest(folder), trainer, PLAN, 8, ["a"], lines.append) == (7, "before")
+    assert resume.load(latest(folder), trainer, plan, 8, ["a"], lines.append) == (7, "before")
     return loaded, lines
+
+
+def test_a_loss_scale_goes_on_where_it_adapts(tmp_path):
+    save(tmp_path, {"fc.bias": np.zeros(3, np.float32), state.slot_key("momentum", "fc.bias"): np.zeros(3, np.float32)})
+    fp16, params = replace(PLAN, mode=Mode("fp16"), loss_scale=1024.0), [Param("fc.bias", (3,))]
+    for plan, scale in ((fp16, 0.0), (replace(fp16, dynamic_loss_scale=False), 1024.0), (PLAN, 1.0)):
+        loaded, _ = resumed(str(tmp_path), params, plan=plan)
+        assert (float(loaded[update.SCALE_KEY]), float(loaded[update.GOOD_STEPS_KEY])) == (scale, 1.0)
 
 
 @pytest.mark.parametrize("rows", [None, (0, 2), (2, 5)], ids=["whole", "first rows", "last rows"])
