@@ -5,6 +5,7 @@ Losses of other packages, and what else the reference does not have, are listed 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
@@ -168,6 +169,8 @@ def of_recipe(job: Job, cfg: Config) -> list[Opinion]:
     found += [Opinion(what, ("zoo/trainer/update.py",)) for what in of_loss_scale()]
     if job.plan.ema:
         found += [Opinion(what, ("zoo/run/resume.py", "zoo/trainer/state.py")) for what in _first_averages(job)]
+    if job.loss.loss == "adaface":
+        found += [Opinion(what, ("zoo/losses/face/adaface.py",)) for what in of_quality(job.loss)]
     if getattr(job.loss, "sample_rate", 1) < 1:
         found += [Opinion(what, ("zoo/trainer/sharding.py",)) for what in of_sampling(job.loss.sample_rate)]
     found += [Opinion(what, ("zoo/run/dataset.py", "zoo/data/order.py")) for what in _class_weights(job, cfg)]
@@ -267,6 +270,14 @@ def _first_averages(job: Job) -> list[str]:
         if not np.array_equal(np.array(state[ema_key(param.name)]), np.array(state[param.name]))
     ]
     return [f"the moving average of {apart[0]} does not begin with its weights"] if apart else []
+
+
+def of_quality(loss: Any) -> list[str]:
+    """Compare AdaFace's quality of embeddings, also of those that are longer than a demo's, with its definition."""
+    lengths = np.geomspace(1e-4, 1e3, 15)
+    found = replace(loss, t_alpha=1.0).quality(numpy_ops, lengths, ())
+    is_right = np.allclose(found, margin.quality(None, lengths, replace(loss, t_alpha=1.0)), rtol=1e-9)
+    return [] if is_right else ["the quality of embeddings of AdaFace is not by its definition"]
 
 
 def of_sampling(rate: float) -> list[str]:

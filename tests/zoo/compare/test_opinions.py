@@ -237,6 +237,15 @@ def test_moving_averages_begin_with_the_weights():
     assert len(opinions._first_averages(SimpleNamespace(trainer=trainer))) == 1
 
 
+def test_the_quality_of_long_and_short_embeddings(monkeypatch):
+    loss = load_loss("face", "adaface")()
+    assert opinions.of_quality(loss) == [] == opinions.of_quality(replace(loss, h=2.0, t_alpha=0.01))
+    for name, value in (("max_norm", 1000.0), ("eps", 1e-2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(type(loss), name, value)
+            assert len(opinions.of_quality(loss)) == 1
+
+
 def duplicated(rows, local_rows, rate, seed, rank, step):
     rng = np.random.default_rng(seed + 2 * step)
     return np.sort(rng.integers(0, local_rows, max(int(rate * local_rows), rows.size)))

@@ -48,9 +48,15 @@ def moved(averages: Averages, norms: Any, loss: Any) -> tuple[float, float]:
     return mean, deviation
 
 
-def adaface(c: Array, loss: Any, norms: Any, averages: Averages) -> tuple[Array, Array]:
+def quality(averages: Averages, norms: Any, loss: Any) -> Array:
+    """Return how good AdaFace takes images with embeddings of lengths (M,) to be, from -1 to 1."""
     mean, deviation = moved(averages, norms, loss)
-    z = np.clip((np.clip(np.asarray(norms, np.float64), 1e-3, 100) - mean) / (deviation + 1e-3) * loss.h, -1, 1)
+    z: Array = np.clip((np.clip(np.asarray(norms, np.float64), 1e-3, 100) - mean) / (deviation + 1e-3) * loss.h, -1, 1)
+    return z
+
+
+def adaface(c: Array, loss: Any, norms: Any, averages: Averages) -> tuple[Array, Array]:
+    z = quality(averages, norms, loss)
     angle = np.arccos(np.clip(c, -0.999, 0.999)) - loss.m * z
     inside = (np.abs(c) <= 0.999) & (angle >= 1e-3) & (angle <= np.pi - 1e-3)
     with np.errstate(divide="ignore"):
