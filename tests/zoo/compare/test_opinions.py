@@ -14,7 +14,7 @@ from tests.zoo.trainer import loss_cases, margin_cases
 from tests.zoo.trainer.tiny_reference import CLASSES, random_batch
 from tests.zoo.trainer.torch import adapter
 from tests.zoo.trainer.trainer_setup import IMAGE, copied_state
-from zoo.compare import evaluations, opinions
+from zoo.compare import evaluations, opinions, recipes
 from zoo.compare.reference import losses, recipe
 from zoo.config.schema import Duration, GroupRule, Train
 from zoo.data import order
@@ -170,27 +170,27 @@ def run(optim, train, samples=90, ranks=1):
 def test_learning_rates_are_those_of_the_keys(optim):
     for train in (Train(epochs=3, batch=4), Train(steps=40, batch=2, accumulate=3), Train(epochs=3, global_batch=8)):
         for ranks in (1, 2):
-            assert opinions._rates(*run(load_settings("sgd")(**optim), train, ranks=ranks)) == []
+            assert recipes.rates(*run(load_settings("sgd")(**optim), train, ranks=ranks)) == []
     whole = {**optim, "warmup": Duration.parse("1 epochs"), "update": "epoch", "warmup_offset": None}
-    assert opinions._rates(*run(load_settings("sgd")(**whole), Train(epochs=4, batch=4))) == []
+    assert recipes.rates(*run(load_settings("sgd")(**whole), Train(epochs=4, batch=4))) == []
 
 
 def test_slips_of_a_schedule(monkeypatch):
     optim = load_settings("sgd")(schedule="one_cycle", warmup=Duration.parse("2 steps"))
     monkeypatch.setattr(schedules, "half_cosine", lambda start, end, progress: start + (end - start) * progress)
-    (what,) = opinions._rates(*run(optim, Train(steps=20, batch=4)))
+    (what,) = recipes.rates(*run(optim, Train(steps=20, batch=4)))
     assert what.startswith("the learning rate of update 4 is 0.0")
     job, cfg = run(optim, Train(epochs=2, batch=4, accumulate=2))
-    (what,) = opinions._rates(SimpleNamespace(**{**vars(job), "clock": replace(job.clock, steps=45)}), cfg)
+    (what,) = recipes.rates(SimpleNamespace(**{**vars(job), "clock": replace(job.clock, steps=45)}), cfg)
     assert what == "the run has 45 updates, and by its definition 23"
 
 
 def test_milestones_far_into_a_run_are_compared(monkeypatch):
     optim = load_settings("sgd")(schedule="step", milestones=(2002, 2500), base_batch=None)
     job, cfg = run(optim, Train(steps=3000, batch=4))
-    assert opinions._rates(job, cfg) == []
+    assert recipes.rates(job, cfg) == []
     late = SimpleNamespace(**{**vars(job), "lr": lambda step: job.lr(step - (step == 2002))})
-    (what,) = opinions._rates(late, cfg)
+    (what,) = recipes.rates(late, cfg)
     assert what.startswith("the learning rate of update 2003 is ")
 
 
@@ -200,14 +200,14 @@ def test_settings_of_an_update_are_those_of_the_keys():
     plan = Plan((IMAGE,), (), lambda name: ParamGroup(1.0, 0.0), adapter.FP32_MODES[0], optimizer=optim, seed=3)
     plan = replace(plan, ema=Ema(0.9, False), clip_norm=1.0, loss_scale=1024.0, dynamic_loss_scale=False, sync_bn=True)
     arcface = replace(plan, fp32_modules=("fc", "features"))
-    assert opinions._plan(SimpleNamespace(plan=plan, model="resnet"), cfg) == []
-    assert opinions._plan(SimpleNamespace(plan=arcface, model="arcface"), cfg) == []
-    assert len(opinions._plan(SimpleNamespace(plan=plan, model="arcface"), cfg)) == 1
+    assert recipes.settings(SimpleNamespace(plan=plan, model="resnet"), cfg) == []
+    assert recipes.settings(SimpleNamespace(plan=arcface, model="arcface"), cfg) == []
+    assert len(recipes.settings(SimpleNamespace(plan=plan, model="arcface"), cfg)) == 1
     slips: list[dict] = [{"ema": Ema(0.9)}, {"ema": None}, {"clip_norm": None}, {"sync_bn": False}, {"seed": 0}]
     slips += [{"loss_scale": 65536.0}, {"dynamic_loss_scale": True}, {"clip_sharded": False}, {"eval_mixed": True}]
     slips += [{"fp16_allreduce": True}, {"shard_optimizer": True}, {"optimizer": load_settings("sgd")()}]
     for slip in slips:
-        (what,) = opinions._plan(SimpleNamespace(plan=replace(plan, **slip), model="resnet"), cfg)
+        (what,) = recipes.settings(SimpleNamespace(plan=replace(plan, **slip), model="resnet"), cfg)
         assert f" with {next(iter(slip))} " in what
 
 
@@ -224,26 +224,26 @@ def slip_of(place):
 
 @pytest.mark.parametrize("place", range(4))
 def test_loss_scales_of_any_size(place, monkeypatch):
-    assert opinions.of_loss_scale() == []
-    monkeypatch.setattr(opinions, "updated", slip_of(place))
-    assert len(opinions.of_loss_scale()) == 1
+    assert recipes.of_loss_scale() == []
+    monkeypatch.setattr(recipes, "updated", slip_of(place))
+    assert len(recipes.of_loss_scale()) == 1
 
 
 def test_moving_averages_begin_with_the_weights():
     tensors = {"fc.weight": np.ones(3), "ema/fc.weight": np.ones(3)}
     trainer = SimpleNamespace(params=[SimpleNamespace(name="fc.weight")], state_dict=lambda: tensors)
-    assert opinions._first_averages(SimpleNamespace(trainer=trainer)) == []
+    assert recipes.first_averages(SimpleNamespace(trainer=trainer)) == []
     tensors["ema/fc.weight"] = np.zeros(3)
-    assert len(opinions._first_averages(SimpleNamespace(trainer=trainer))) == 1
+    assert len(recipes.first_averages(SimpleNamespace(trainer=trainer))) == 1
 
 
 def test_the_quality_of_long_and_short_embeddings(monkeypatch):
     loss = load_loss("face", "adaface")()
-    assert opinions.of_quality(loss) == [] == opinions.of_quality(replace(loss, h=2.0, t_alpha=0.01))
+    assert recipes.of_quality(loss) == [] == recipes.of_quality(replace(loss, h=2.0, t_alpha=0.01))
     for name, value in (("max_norm", 1000.0), ("eps", 1e-2)):
         with monkeypatch.context() as patch:
             patch.setattr(type(loss), name, value)
-            assert len(opinions.of_quality(loss)) == 1
+            assert len(recipes.of_quality(loss)) == 1
 
 
 def duplicated(rows, local_rows, rate, seed, rank, step):
@@ -257,10 +257,10 @@ def always_the_same(rows, local_rows, rate, seed, rank, step):
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_sampled_classes(rate, monkeypatch):
-    assert opinions.of_sampling(rate) == []
+    assert recipes.of_sampling(rate) == []
     for slip in (duplicated, always_the_same):
-        monkeypatch.setattr(opinions, "choose_active_rows", slip)
-        assert len(opinions.of_sampling(rate)) == 1
+        monkeypatch.setattr(recipes, "choose_active_rows", slip)
+        assert len(recipes.of_sampling(rate)) == 1
 
 
 MODELS = {
@@ -284,10 +284,10 @@ def test_parameter_groups_are_those_of_the_keys(model, options, monkeypatch):
     ]
     plan = SimpleNamespace(param_group=param_groups(spec, arch, optim))
     job = SimpleNamespace(model=model, arch=arch, trainer=SimpleNamespace(params=params), plan=plan)
-    assert opinions._groups(job, SimpleNamespace(optim=optim)) == []
+    assert recipes.groups(job, SimpleNamespace(optim=optim)) == []
     right = plan.param_group
     plan.param_group = lambda name: right(name)._replace(weight_decay=2e-3) if name == "conv1.weight" else right(name)
-    wrong = opinions._groups(job, SimpleNamespace(optim=optim))
+    wrong = recipes.groups(job, SimpleNamespace(optim=optim))
     assert ("weight decay 0.002, and by the recipe's keys" in "".join(wrong)) == any(
         p.name == "conv1.weight" for p in params
     )
@@ -301,9 +301,9 @@ class Counted:
 
 
 def test_classes_without_samples_have_no_share_in_balanced_weights(monkeypatch):
-    monkeypatch.setattr(opinions, "balanced_class_weights", lambda shown, classes: np.ones(classes))
+    monkeypatch.setattr(recipes, "balanced_class_weights", lambda shown, classes: np.ones(classes))
     given = load_loss("classify", "cross_entropy")(class_weights="balanced")
-    (what,) = opinions._class_weights(SimpleNamespace(loss=given), SimpleNamespace(task=given))
+    (what,) = recipes.class_weights(SimpleNamespace(loss=given), SimpleNamespace(task=given))
     assert "where a class has no sample" in what
 
 
@@ -313,12 +313,12 @@ def test_class_weights_are_balanced():
         Counted.settings = SimpleNamespace(balance=balance)
         used, _ = dataset.resolve_class_weights(given, Counted(), 5)
         job = SimpleNamespace(loss=used, train_set=Counted(), arch=SimpleNamespace(num_classes=5))
-        assert opinions._class_weights(job, SimpleNamespace(task=given)) == []
+        assert recipes.class_weights(job, SimpleNamespace(task=given)) == []
         shown = order.per_epoch(np.array([4, 0, 6, 30]), balance)
         assert np.allclose(recipe.shown([4, 0, 6, 30], balance), shown)
         counting_all = np.append(shown.sum() / (4 * np.maximum(shown, 1)), 1.0)
         job.loss = replace(used, class_weights=tuple(counting_all.tolist()))
-        (what,) = opinions._class_weights(job, SimpleNamespace(task=given))
+        (what,) = recipes.class_weights(job, SimpleNamespace(task=given))
         assert what.startswith("the class weights are 2.5, 10, ") or balance
 
 
@@ -332,9 +332,9 @@ OBJECTIVE_OF = {"classify": "Classification", "multilabel": "Classification", "s
 @pytest.mark.parametrize("task, name", [(task, name) for task in OBJECTIVE_OF for name in LOSSES[task]])
 def test_losses_of_outputs_in_16_bits_are_in_fp32(task, name, monkeypatch):
     loss, objective = load_loss(task, name)(), OBJECTIVE_OF[task]
-    assert opinions.of_precision(loss, 5) == []
+    assert recipes.of_precision(loss, 5) == []
     monkeypatch.setattr(getattr(objectives, objective), "total", LEFT_IN_16_BITS[objective])
-    assert opinions.of_precision(loss, 5) == ["the loss of outputs in 16 bits is not computed in fp32"]
+    assert recipes.of_precision(loss, 5) == ["the loss of outputs in 16 bits is not computed in fp32"]
 
 
 def test_a_slip_in_the_loss_of_auxiliary_outputs(monkeypatch):
@@ -345,7 +345,7 @@ def test_a_slip_in_the_loss_of_auxiliary_outputs(monkeypatch):
         return right + sum(self.loss.aux_weight * self.aux_loss.total(self.ops, each, labels) for each in outputs[1:])
 
     monkeypatch.setattr(objectives.Segmentation, "total", slip)
-    assert len(opinions.of_precision(load_loss("segment", "cross_entropy")(), 5)) == 1
+    assert len(recipes.of_precision(load_loss("segment", "cross_entropy")(), 5)) == 1
 
 
 # Metrics
