@@ -1,19 +1,78 @@
-"""Guesses at the cause of a loss or an update that differs, from the recipe's settings."""
+"""Guesses at the cause of a loss or an update that differs, from the recipe's settings, and the files of each topic."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from zoo.compare.formulas import SLIPS
+from zoo.config.schema import Config
+from zoo.data.batch import Batch
 from zoo.losses.segment import IGNORE_INDEX
 from zoo.parity.causes import fit_factor, named_factor, some
+from zoo.parity.recording import ROOT, class_file, class_files
+from zoo.run.job import Job
 from zoo.trainer import numpy_ops
 
 DIGITS = 3  # a setting that someone wrote has no more
 STATISTIC_FIT = 1e-4  # largest relative deviation of running statistics, which may come from fp32
 BATCH_NORM_MOMENTUM = 0.1  # weight of a new batch in the running statistics
 Settings = Mapping[str, Any]
+
+
+def settings_of(job: Job, cfg: Config, weights: Mapping[str, np.ndarray], batch: Batch, lr: float) -> dict[str, Any]:
+    """Return what the search of causes needs to know."""
+    magnitudes = {name: float(np.abs(value).max(initial=0)) for name, value in weights.items()}
+    groups = {param.name: list(job.plan.param_group(param.name)) for param in job.trainer.params}
+    return {
+        "lr": lr,
+        "momentum": getattr(job.plan.optimizer, "momentum", 0.0),
+        "magnitudes": magnitudes,
+        "clip_norm": job.plan.clip_norm,
+        "param_groups": groups,
+        "dropout": getattr(job.arch, "dropout_rate", getattr(job.arch, "dropout", 0.0)),
+        "task": {key: value for key, value in vars(cfg.task).items() if isinstance(value, int | float)},
+        "samples": len(batch["valid"]),
+        "accumulate": job.plan.accumulate,
+        "sharded": [param.name for param in job.trainer.params if param.rows],
+    }
+
+
+def files_of(trainer: Any, task: Any) -> dict[str, list[str]]:
+    """Return the source files by topic; task: section `task:`, whose class has the loss."""
+    own = class_file(trainer)
+    folder = own.rpartition("/")[0]
+    objective = "zoo/trainer/margin.py" if task.task == "face" else "zoo/trainer/objectives.py"
+    by_topic = {
+        "preprocess": [own, f"{folder}/layers.py", f"{folder}/model.py"],
+        "objective": [*class_files(task), objective, class_file(trainer.objective), f"{folder}/ops.py"],
+        "update": [
+            f"{folder}/optimizer.py",
+            class_file(trainer.plan.optimizer),
+            f"{folder}/ops.py",
+            f"{folder}/update.py",
+            "zoo/trainer/update.py",
+            own,
+        ],
+        "average": [
+            "zoo/trainer/update.py",
+            "zoo/optim/ema.py",
+            f"{folder}/optimizer.py",
+            f"{folder}/update.py",
+            own,
+        ],
+        "trainer": [own, f"{folder}/update.py", f"{folder}/model.py"],
+        "shards": [f"{folder}/partial_fc.py"],
+        "ranks": [f"{folder}/parallel.py", f"{folder}/batchnorm.py", "zoo/run/checkpoint.py"],
+        "statistics": [f"{folder}/batchnorm.py", f"{folder}/layers.py"],
+        "output": [class_file(trainer.plan.output), f"{folder}/ops.py"],
+        "precision": [f"{folder}/{name}.py" for name in ("cpu_layers", "batchnorm", "model", "layers", "ops")],
+    }
+    return {
+        topic: [path for path in dict.fromkeys(paths) if os.path.isfile(os.path.join(ROOT, path))]
+        for topic, paths in by_topic.items()
+    }
 
 
 def of_loss(reference: float, suspect: float, settings: Settings) -> str:

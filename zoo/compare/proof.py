@@ -5,7 +5,6 @@ It does not follow the recipe's schedule: every update has the schedule's larges
 """
 
 import math
-import os
 import sys
 import zlib
 from collections.abc import Generator, Mapping, Sequence
@@ -22,7 +21,6 @@ from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.stream import open_training
 from zoo.parity.record import ACCUMULATED, CLIPPED, ROUNDING_UNITS, Record, empty
-from zoo.parity.recording import ROOT, class_file, class_files
 from zoo.run.job import Job, build_trainer
 from zoo.tasks.classify import Scores
 from zoo.tasks.segment import ClassMap
@@ -76,10 +74,10 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     device_batches = [trainer.to_device(batch) for batch in batches]
     trainer.load_state_dict(with_averages(weights, job.plan))
     own_scale = np.array(trainer.state_dict()[SCALE_KEY])
-    result = empty(job.framework, compute, settings_of(job, cfg, weights, batches[0], lr))
+    result = empty(job.framework, compute, causes.settings_of(job, cfg, weights, batches[0], lr))
     result.settings["opinions"] = [list(opinion) for opinion in opinions.of_recipe(job, cfg)]
     result.settings["no_opinion"] = opinions.missing(job)
-    result.files.update(files_of(trainer, cfg.task))
+    result.files.update(causes.files_of(trainer, cfg.task))
     for param in trainer.params:
         if param.is_statistic:
             result.add(f"initial/{param.name}", weights[param.name])
@@ -274,60 +272,6 @@ def make_trainer(job: Job, cfg: Config, compute: str, accumulate: int | None = N
     count = accumulate or job.plan.accumulate
     _, trainer = build_trainer(cfg, job.model, job.arch, job.train_set.fields, job.world, mode, count)
     return trainer
-
-
-def settings_of(job: Job, cfg: Config, weights: Tensors, batch: Batch, lr: float) -> dict[str, Any]:
-    """Return what the search of causes needs to know."""
-    magnitudes = {name: float(np.abs(value).max(initial=0)) for name, value in weights.items()}
-    groups = {param.name: list(job.plan.param_group(param.name)) for param in job.trainer.params}
-    return {
-        "lr": lr,
-        "momentum": getattr(job.plan.optimizer, "momentum", 0.0),
-        "magnitudes": magnitudes,
-        "clip_norm": job.plan.clip_norm,
-        "param_groups": groups,
-        "dropout": getattr(job.arch, "dropout_rate", getattr(job.arch, "dropout", 0.0)),
-        "task": {key: value for key, value in vars(cfg.task).items() if isinstance(value, int | float)},
-        "samples": len(batch["valid"]),
-        "accumulate": job.plan.accumulate,
-        "sharded": [param.name for param in job.trainer.params if param.rows],
-    }
-
-
-def files_of(trainer: Any, task: Any) -> dict[str, list[str]]:
-    """Return the source files by topic; task: section `task:`, whose class has the loss."""
-    own = class_file(trainer)
-    folder = own.rpartition("/")[0]
-    objective = "zoo/trainer/margin.py" if task.task == "face" else "zoo/trainer/objectives.py"
-    by_topic = {
-        "preprocess": [own, f"{folder}/layers.py", f"{folder}/model.py"],
-        "objective": [*class_files(task), objective, class_file(trainer.objective), f"{folder}/ops.py"],
-        "update": [
-            f"{folder}/optimizer.py",
-            class_file(trainer.plan.optimizer),
-            f"{folder}/ops.py",
-            f"{folder}/update.py",
-            "zoo/trainer/update.py",
-            own,
-        ],
-        "average": [
-            "zoo/trainer/update.py",
-            "zoo/optim/ema.py",
-            f"{folder}/optimizer.py",
-            f"{folder}/update.py",
-            own,
-        ],
-        "trainer": [own, f"{folder}/update.py", f"{folder}/model.py"],
-        "shards": [f"{folder}/partial_fc.py"],
-        "ranks": [f"{folder}/parallel.py", f"{folder}/batchnorm.py", "zoo/run/checkpoint.py"],
-        "statistics": [f"{folder}/batchnorm.py", f"{folder}/layers.py"],
-        "output": [class_file(trainer.plan.output), f"{folder}/ops.py"],
-        "precision": [f"{folder}/{name}.py" for name in ("cpu_layers", "batchnorm", "model", "layers", "ops")],
-    }
-    return {
-        topic: [path for path in dict.fromkeys(paths) if os.path.isfile(os.path.join(ROOT, path))]
-        for topic, paths in by_topic.items()
-    }
 
 
 def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, suffix: str) -> tuple[np.ndarray, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.compare import opinions, proof
+from zoo.compare import causes, opinions, proof
 from zoo.compare.findings import Finding, opinion_findings, optimizer_findings
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
@@ -44,8 +44,8 @@ def record(
     lr, weights = proof.peak_lr(job), proof.varied(weights)
     trainer: Any = proof.make_trainer(job, cfg, compute, count)
     trainer.load_state_dict(with_averages(weights, job.plan))
-    result = empty(job.framework, compute, proof.settings_of(job, cfg, weights, batches[0], lr))
-    result.files.update(proof.files_of(trainer, cfg.task))
+    result = empty(job.framework, compute, causes.settings_of(job, cfg, weights, batches[0], lr))
+    result.files.update(causes.files_of(trainer, cfg.task))
     result.passes["training"] = []
     result.settings["opinions"] = [list(opinion) for opinion in opinions.of_recipe(job, cfg)]
     for number in range(UPDATES):
