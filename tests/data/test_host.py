@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from zoo.data import durable, host
@@ -55,7 +56,7 @@ def test_quota_of_cgroup_v1(cgroup):
 
 
 def test_available_memory(cgroup, monkeypatch):
-    monkeypatch.setattr(host.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     assert host.available_memory() == 1000
     (cgroup / "memory.current").write_text("300\n")
     (cgroup / "memory.max").write_text("max\n")
