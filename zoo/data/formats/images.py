@@ -262,7 +262,7 @@ def remark(encoded: EncodedImage) -> str:
     return "; ".join(found)
 
 
-def check_levels(encoded: EncodedImage) -> None:
+def check_depth(encoded: EncodedImage) -> None:
     """Raise BadSample if 8 bits would keep next to nothing of an image of more."""
     if not encoded.for_opencv:
         with parsing(NOT_DECODED, kind=BadSample):

@@ -103,7 +103,7 @@ def jpeg_image(content: bytes, short_side: int, quality: int) -> tuple[bytes, in
     image = images.parse(content)
     if min(image.stored) <= short_side:
         return None
-    images.check_levels(image)
+    images.check_depth(image)
     size = scaled_size(*image.stored, short_side)
     pixels = image.upright(resize(images.decode_stored(image), *size, antialias=True))
     encoded = _encode_jpeg(np.ascontiguousarray(pixels[:, :, ::-1]), quality)
