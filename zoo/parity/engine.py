@@ -12,6 +12,7 @@ import numpy as np
 from zoo.data.errors import UserError, known_names
 from zoo.parity import inputs as input_values
 from zoo.parity import losses, mapping, match, nesting, updates
+from zoo.parity.outline import Outline, Tensor
 from zoo.parity.record import Identity, Record
 from zoo.parity.record import load as load_record
 from zoo.parity.session import Session
@@ -45,7 +46,7 @@ class Opened(NamedTuple):
     """A side whose process runs."""
 
     session: Session
-    outline: match.Outline
+    outline: Outline
     precisions: Sequence[str]
     has_gradients: bool
     dropout: Mapping[str, float]
@@ -157,9 +158,9 @@ def open_sides(request: Request, folder: Path, stack: ExitStack) -> list[Opened]
 
 def _describe(session: Session, answer: Mapping[str, Any]) -> Opened:
     record = load_record(str(session.folder / OUTLINE))
-    tensors = [match.Tensor(name, tuple(shape), *rest) for name, shape, *rest in answer["tensors"]]
+    tensors = [Tensor(name, tuple(shape), *rest) for name, shape, *rest in answer["tensors"]]
     calls = next(iter(record.passes.values()))
-    outline = match.Outline(session.side.framework, tensors, calls, record.shapes)
+    outline = Outline(session.side.framework, tensors, calls, record.shapes)
     own = session.side.precision
     precisions = (own,) if own else answer["precisions"]
     return Opened(session, outline, precisions, answer["has_gradients"], answer["dropout"], answer["version"])

@@ -1,97 +1,31 @@
 """Where each weight and each call of a model is found in another model that is to compute the same."""
 
-import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from zoo.data.errors import UserError, parsing, similar_name
-from zoo.parity import alignment, layouts, mapping, nesting, packs
+from zoo.parity import layouts, mapping, nesting, packs, pairing
 from zoo.parity.alignment import grouped
 from zoo.parity.mapping import Match, Source
-from zoo.parity.record import Call, Identity
+from zoo.parity.outline import (
+    DROPOUT,
+    IGNORED,
+    KINDS,
+    Item,
+    Outline,
+    Tensor,
+    extent,
+    items_of,
+    kind_class,
+    modules_of,
+    parent,
+)
+from zoo.parity.record import Identity
 
-DROPOUT, NORMALIZATION, POOLING = "dropout", "normalization", "pooling"
-KINDS = {  # classes of layers, by what their names hold; the first that fits
-    DROPOUT: "drop|stochasticdepth",
-    NORMALIZATION: "norm|^bn",
-    POOLING: "pool",
-    "padding": "pad",
-    "convolution": "conv",
-    "dense": "linear|dense",
-    "embedding": "embed",
-    "recurrent": "lstm|gru|rnn",
-    "softmax": "softmax",
-    "activation": "relu|gelu|elu|silu|swish|mish|sigmoid|tanh|activation|^act",
-    "flatten": "flatten",
-}
 PACKED_BIASES = {"q_bias": 0, "v_bias": 2}  # places among those of query, key and value
-IGNORED = ("identity", DROPOUT)  # classes of calls that change nothing in evaluation
-ANCHOR, WEIGHTED, SAME_KIND, SAME_SHAPE, BARE = 1e5, 16.0, 2.0, 2.0, 1.0  # scores of a pair
-BEHIND = 8.0  # of normalizations behind layers that can be a pair, too
-NAME = 1e-4  # of it; so all names together decide only between alignments that are equally good without them
-
-
-class Tensor(NamedTuple):
-    """A parameter or running statistic of a model.
-
-    Attributes:
-        shape: canonical where the layer is known: convolutions (out, in/groups, kH, kW), dense layers (out, in).
-        module: path of the module that owns it.
-        kind: class name of that module.
-        role: weight, bias, running_mean, running_var, or the attribute's own name.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    module: str
-    kind: str
-    role: str
-    is_trained: bool
-
-
-class Outline(NamedTuple):
-    """What is known of a side's model before anything is compared.
-
-    Attributes:
-        tensors: in the order of their registration.
-        calls: of a forward pass in evaluation mode, in the order in which modules were entered.
-        shapes: of the calls' inputs and outputs, by key of the call: <key>/in0, <key>/out0; may be channels last.
-    """
-
-    framework: str
-    tensors: list[Tensor]
-    calls: list[Call]
-    shapes: dict[str, tuple[int, ...]]
-
-
-class Item(NamedTuple):
-    """A call of a module that has tensors or calls no other; a module with tensors that is never called counts once.
-
-    Attributes:
-        shape: of its first output, sorted and without ones, so that the place of the channels does not matter.
-        source: the same of its first input.
-        part: layer and direction, _l0_reverse, of a recurrent module with several.
-    """
-
-    module: str
-    occurrence: int
-    kind: str
-    tensors: tuple[Tensor, ...]
-    shape: tuple[int, ...]
-    source: tuple[int, ...] = ()
-    part: str = ""
-
-    @property
-    def identity(self) -> Identity:
-        return self.module, self.occurrence
-
-    @property
-    def layer(self) -> tuple[str, str]:
-        return self.module, self.part
 
 
 def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = None) -> Match:
@@ -102,11 +36,11 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
     """
     fixed = _given(reference, other, given or {})
     (packed, our_packs), (other_packed, their_packs) = packs.pack(reference.tensors), packs.pack(other.tensors)
-    ours, theirs = _items(reference, packed), _items(other, other_packed)
-    anchors = _equal_names(ours, theirs) | _given_modules(reference, other, fixed)
-    pairs, choices = _pair(ours, theirs, anchors)
+    ours, theirs = items_of(reference, packed), items_of(other, other_packed)
+    anchors = pairing.equal_names(ours, theirs) | _given_modules(reference, other, fixed)
+    pairs, choices = pairing.pair(ours, theirs, anchors)
     tensors, ambiguous = dict[str, Source](), dict[str, tuple[str, ...]]()
-    for j, i in (pairs | _loops(ours, theirs, choices)).items():
+    for j, i in (pairs | pairing.loops(ours, theirs, choices)).items():
         rule = "name" if anchors.get(theirs[j].module) == ours[i].module else "order"
         for name, source in layouts.pair(ours[i].tensors, theirs[j].tensors, rule).items():
             tensors.setdefault(name, source)
@@ -177,221 +111,6 @@ def _whole(ours: Sequence[Item], theirs: Sequence[Item], pairs: Mapping[int, int
     return {b: a for b, a in keys.items() if a not in parts[0] and b not in parts[1]}
 
 
-def kind_class(kind: str) -> str:
-    """Return the class of a layer's kind; its own name, in lower case, if it has none."""
-    kind = kind.lower()
-    return next((name for name, pattern in KINDS.items() if re.search(pattern, kind)), kind)
-
-
-def _items(outline: Outline, tensors: Sequence[Tensor]) -> list[Item]:
-    """Return the items of a model in the order of its calls.
-
-    A module that is never called comes behind the one that was registered before it, if a call has both within it.
-
-    Args:
-        tensors: those of the outline, some of them packed.
-    """
-    owned = grouped(tensors, lambda tensor: tensor.module)
-    in_packs = {tensor.module for tensor in outline.tensors} - owned.keys()
-    items = []
-    for call, is_leaf in nesting.with_leaves(outline.calls):
-        kind = kind_class(call.kind)
-        if call.name in owned or (is_leaf and kind not in IGNORED and call.name not in in_packs):
-            for part, own in packs.layers(owned.get(call.name, ())).items():
-                shape, source = _extent(outline, call, "out0"), _extent(outline, call, "in0")
-                items.append(Item(call.name, call.occurrence, kind, tuple(own), shape, source, part))
-    called, last = {call.name for call in outline.calls}, ""
-    for name, tensors in owned.items():
-        if name not in called:
-            around = next((path for path in _ancestors(name) if path in called), "")
-            near = last if nesting.is_within(last, around) else around
-            place = max((i for i, item in enumerate(items) if nesting.is_within(item.module, near)), default=-1)
-            if near == around:  # nothing before it in this module
-                place = next((i for i, item in enumerate(items) if nesting.is_within(item.module, near)), 0) - 1
-                place += bool(items) and items[place + 1].module == near
-            for part, own in reversed(packs.layers(tensors).items()):
-                items.insert(place + 1, Item(name, 0, kind_class(own[0].kind), tuple(own), (), (), part))
-        last = name
-    return items
-
-
-def _extent(outline: Outline, call: Call, place: str) -> tuple[int, ...]:
-    return tuple(sorted(length for length in outline.shapes.get(f"{call.key}/{place}", ()) if length != 1))
-
-
-def _ancestors(name: str) -> Iterator[str]:
-    while name:
-        name = _parent(name)
-        yield name
-
-
-def _equal_names(ours: Sequence[Item], theirs: Sequence[Item]) -> dict[str, str]:
-    """Return the modules whose paths are equal, unless a number in the path counts something else on each side."""
-    own, found = {item.module: item for item in ours}, {}
-    siblings = [_numbered(items) for items in (ours, theirs)]
-    for item in theirs:
-        same = own.get(item.module)
-        if same is None or not _scores([same], [item], {}).any():
-            continue
-        families = [family for family, _ in _families(item.module) if "#" in family[1]]
-        if all(siblings[0].get(family) == siblings[1].get(family) for family in families):
-            found[item.module] = item.module
-    return found
-
-
-def _numbered(items: Sequence[Item]) -> dict[tuple[str, str], set[str]]:
-    """Return the children that differ by a number only and own tensors, by module and name without numbers."""
-    families: dict[tuple[str, str], set[str]] = {}
-    for item in items:
-        for family, token in _families(item.module) if item.tensors else ():
-            families.setdefault(family, set()).add(token)
-    return families
-
-
-def _families(path: str) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield each word of a path, with the path before it and the word without its numbers."""
-    tokens = path.split(".")
-    for i, token in enumerate(tokens):
-        yield (".".join(tokens[:i]), re.sub(r"\d+", "#", token)), token
-
-
-def _pair(
-    ours: Sequence[Item], theirs: Sequence[Item], anchors: Mapping[str, str]
-) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """Align items, then those with tensors that are left among themselves, since branches may be called in any order.
-
-    Returns:
-        Indices of ours by index of theirs: the certain ones, and those that are as good as others.
-    """
-    scores = _scores(ours, theirs, anchors)
-    pairs, choices = alignment.align(scores)
-    by_key = {(item.module, item.occurrence, item.part): i for i, item in enumerate(ours)}
-    for j, item in enumerate(theirs):  # whatever the order
-        if (key := (anchors.get(item.module), item.occurrence, item.part)) in by_key:
-            pairs[j] = by_key[key]
-    _settle(ours, theirs, scores, pairs)
-    used = set(pairs.values())
-    choices = {j: [i for i in found if i not in used] for j, found in choices.items() if j not in pairs}
-    rows = [i for i, item in enumerate(ours) if item.tensors and i not in used]
-    tied = {i for candidates in choices.values() for i in candidates}
-    columns = [j for j, item in enumerate(theirs) if item.tensors and j not in pairs]
-    for j in columns:
-        if len(choices.get(j, ())) < 2 and tied & set(candidates := [i for i in rows if scores[i, j]]):
-            choices[j] = candidates
-    rows, columns = [i for i in rows if i not in tied], [j for j in columns if j not in choices]
-    if rows and columns and (part := scores[np.ix_(rows, columns)]).any():
-        more = alignment.align(part)
-        pairs |= {columns[j]: rows[i] for j, i in more.pairs.items()}
-        choices |= {columns[j]: [rows[i] for i in found] for j, found in more.choices.items()}
-    return pairs, choices
-
-
-def _settle(ours: Sequence[Item], theirs: Sequence[Item], scores: np.ndarray, pairs: dict[int, int]) -> None:
-    """Pair items with tensors that fit nothing else, and normalizations behind layers whose counterparts are certain.
-
-    Args:
-        pairs: indices of ours by index of theirs; more are added.
-    """
-    found = pairs
-    while found:
-        free = {i for i, item in enumerate(ours) if item.tensors}.difference(pairs.values())
-        open_ = [j for j, item in enumerate(theirs) if item.tensors and j not in pairs]
-        found = {}
-        for j in open_:
-            fits = [i for i in free if scores[i, j]]
-            behind = pairs.get(j - 1, -2) + 1
-            if len(fits) == 1 and np.count_nonzero(scores[fits[0], open_]) == 1:
-                found[j] = fits[0]
-            elif theirs[j].kind == NORMALIZATION and behind in fits:
-                found[j] = behind
-        pairs |= found
-
-
-def _loops(ours: Sequence[Item], theirs: Sequence[Item], choices: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Return pairs of modules of which one is called several times, such as the cell of a loop: no calls of theirs.
-
-    Several loops, such as those of two directions, are paired in the order of their first calls.
-    """
-    found = {}
-    for j, candidates in choices.items():
-        rivals = [k for k in sorted(choices) if {*choices[k]} & {*candidates}]
-        rest = sorted({i for k in rivals for i in choices[k]})
-        others, own = grouped(rivals, lambda k: theirs[k].layer), grouped(rest, lambda i: ours[i].layer)
-        if len(others) == len(own) and len(rivals) != len(rest):
-            found[j] = list(own.values())[list(others).index(theirs[j].layer)][0]
-    return found
-
-
-def _scores(ours: Sequence[Item], theirs: Sequence[Item], anchors: Mapping[str, str]) -> np.ndarray:
-    scores, targets = np.zeros((len(ours), len(theirs))), set(anchors.values())
-    rows, columns = _by_description(ours), _by_description(theirs)
-    for a, found in rows.items():
-        for b, others in columns.items():
-            if score := _score_of(*a, *b):
-                scores[np.ix_(found, others)] = score
-    for i, j in np.argwhere(scores):
-        a, b = ours[i], theirs[j]
-        if b.module in anchors or a.module in targets:
-            same = (anchors.get(b.module), b.occurrence, b.part) == (a.module, a.occurrence, a.part)
-            scores[i, j] = ANCHOR * same
-        elif a.tensors:
-            scores[i, j] += NAME * _likeness(a.module, b.module)
-            is_behind = a.kind == b.kind == NORMALIZATION and i and j and ours[i - 1].tensors and scores[i - 1, j - 1]
-            scores[i, j] += BEHIND * bool(is_behind)
-    return scores
-
-
-def _by_description(items: Sequence[Item]) -> dict[tuple, list[int]]:
-    """Return the indices of the items that are the same but for their names."""
-
-    def described(i: int) -> tuple:
-        item = items[i]
-        tensors = tuple(t._replace(name=t.role, module="", kind="") for t in item.tensors)
-        return item.kind, item.shape, () if tensors else item.source, tensors
-
-    return grouped(range(len(items)), described)
-
-
-@cache
-def _score_of(
-    kind: str,
-    shape: tuple[int, ...],
-    source: tuple[int, ...],
-    tensors: tuple[Tensor, ...],
-    other_kind: str,
-    other_shape: tuple[int, ...],
-    other_source: tuple[int, ...],
-    other_tensors: tuple[Tensor, ...],
-) -> float:
-    """Return how well two items fit; 0 if they cannot be a pair."""
-    if not tensors or not other_tensors:
-        if tensors or other_tensors or kind != other_kind:
-            return 0.0
-        is_resized = kind == POOLING and bool(source) and source == other_source  # to another size
-        return BARE if shape == other_shape else BARE / 2 * is_resized
-    paired = layouts.pair(tensors, other_tensors, "")
-    if max(other_tensors, key=_weight).name not in paired:
-        return 0.0
-    if max(tensors, key=_weight).name not in mapping.names_of(paired):
-        return 0.0
-    return WEIGHTED + SAME_KIND * (kind == other_kind) + SAME_SHAPE * (shape == other_shape) + min(len(paired), 4)
-
-
-def _weight(tensor: Tensor) -> tuple[bool, int]:
-    """Return how much a tensor shows of its module: an index that is no parameter shows less than any."""
-    return tensor.is_trained, layouts.size(tensor)
-
-
-@cache
-def _likeness(name: str, other: str) -> float:
-    """Return how alike two paths are, from 0 to 1: the words that they share, half of it for the last."""
-    words, others = ([word for word in re.split(r"[._]+", path.lower()) if word] for path in (name, other))
-    if not words or not others:
-        return 0.0
-    shared = sum((Counter(words) & Counter(others)).values()) / max(len(words), len(others))
-    return (shared + (words[-1] == others[-1])) / 2
-
-
 def _pair_rest(
     ours: Sequence[Tensor], theirs: Sequence[Tensor], tensors: dict[str, Source], asked: Collection[str]
 ) -> None:
@@ -420,17 +139,13 @@ def _pair_rest(
 
 def _loose(tensors: Sequence[Tensor], found: Collection[str]) -> list[Tensor]:
     """Return the tensors without a counterpart that are not all of a layer of a known kind."""
-    modules = {_parent(part) for tensor in tensors if tensor.name in found for part in tensor.name.split("|")}
+    modules = {parent(part) for tensor in tensors if tensor.name in found for part in tensor.name.split("|")}
     return [
         tensor
         for tensor in tensors
         if tensor.name not in found
         and (tensor.role not in layouts.ROLES or kind_class(tensor.kind) not in KINDS or tensor.module in modules)
     ]
-
-
-def _parent(name: str) -> str:
-    return name.rpartition(".")[0]
 
 
 def _tied(reference: Outline, other: Outline, tensors: Mapping[str, Source]) -> dict[str, Source]:
@@ -450,7 +165,7 @@ def _without_key(reference: Outline, other: Outline, tensors: Mapping[str, Sourc
     for tensor in other.tensors:
         weight = tensors.get(f"{tensor.module}.qkv.weight")
         if tensor.name not in tensors and tensor.role in PACKED_BIASES and weight is not None:
-            bias, size = f"{_parent(weight.names[0])}.bias", tensor.shape[0]
+            bias, size = f"{parent(weight.names[0])}.bias", tensor.shape[0]
             if shapes.get(bias) == (3 * size,):
                 steps = (("split", 0, [size] * 3, PACKED_BIASES[tensor.role]),)
                 found[tensor.name] = Source((bias,), steps, "split")
@@ -496,7 +211,9 @@ def _calls(
     held = {name: frozenset(source.names) for name, source in tensors.items()}
     used = {name: frozenset((name,)) for names in held.values() for name in names}
     nodes = nesting.align(_nodes(reference, used, {a: a for a in found.values()}), _nodes(other, held, found))
-    found |= nesting.between(reference.calls, other.calls, found, *(_of(side, DROPOUT) for side in (reference, other)))
+    found |= nesting.between(
+        reference.calls, other.calls, found, *(modules_of(side, DROPOUT) for side in (reference, other))
+    )
     roots = {("", 0): ("", 0)} if ("", 0) in ours & theirs else {}
     return nodes | found | roots
 
@@ -507,12 +224,8 @@ def _nodes(
     by_module: dict[str, frozenset[str]] = {}
     for tensor in outline.tensors:
         by_module[tensor.module] = by_module.get(tensor.module, frozenset()) | held.get(tensor.name, frozenset())
-    extents = [_extent(outline, call, "out0") for call in outline.calls]
-    return nesting.nodes(outline.calls, extents, by_module, paired, _of(outline, *IGNORED))
-
-
-def _of(outline: Outline, *kinds: str) -> set[str]:
-    return {call.name for call in outline.calls if kind_class(call.kind) in kinds}
+    extents = [extent(outline, call, "out0") for call in outline.calls]
+    return nesting.nodes(outline.calls, extents, by_module, paired, modules_of(outline, *IGNORED))
 
 
 def _given(reference: Outline, other: Outline, given: Mapping[str, Any]) -> dict[str, Source]:

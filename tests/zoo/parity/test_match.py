@@ -5,7 +5,8 @@ import pytest
 
 from zoo.data.errors import UserError
 from zoo.parity.mapping import Match, Source, convert, load, revert, save
-from zoo.parity.match import Outline, Tensor, match
+from zoo.parity.match import match
+from zoo.parity.outline import Outline, Tensor
 from zoo.parity.record import Call
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.parity.inputs import nested
-from zoo.parity.match import Tensor
+from zoo.parity.outline import Tensor
 from zoo.parity.probe import Probe
 from zoo.parity.recording import Entry
 

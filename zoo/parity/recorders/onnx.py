@@ -12,7 +12,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from zoo.data.errors import UserError
-from zoo.parity.match import Tensor
+from zoo.parity.outline import Tensor
 from zoo.parity.probe import Probe
 from zoo.parity.recorders import onnx_graph
 from zoo.parity.recorders.common import Model as Base
