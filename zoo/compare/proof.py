@@ -14,21 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from zoo.compare import causes, formulas, opinions
-from zoo.compare.reference import optimizers
+from zoo.compare import causes, opinions, updates
 from zoo.compare.rounding import has_16_bits
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
 from zoo.data.stream import open_training
-from zoo.parity.record import ACCUMULATED, CLIPPED, ROUNDING_UNITS, Record, empty
+from zoo.parity.record import ACCUMULATED, CLIPPED, Record, empty
 from zoo.run.job import Job, build_trainer
 from zoo.tasks.classify import Scores
 from zoo.tasks.segment import ClassMap
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import DeviceBatch, Trainer
-from zoo.trainer.state import EMA_PREFIX, OBJECTIVE_PREFIX, ema_key, slot_key, statistic_key, with_averages
-from zoo.trainer.update import GOOD_STEPS_KEY, KEYS, SCALE_KEY, SKIPPED_KEY
+from zoo.trainer.state import with_averages
+from zoo.trainer.update import SCALE_KEY
 
 UPDATES = 4  # from the second on, momentum counts
 MAX_SCHEDULE_STEPS = 100_000  # that are searched for the largest learning rate
@@ -42,8 +41,6 @@ NEARBY = {"fp32": 2.0**-16, "fp16": 2.0**-10, "bf16": 2.0**-7}
 DRAWS = 4  # of such weights: one of few activations next to a kink may cross it in one of four
 LARGE = "update at a large rate"  # title of an additional update
 LARGE_NUMBER = 10**6  # of that update: behind the warm-up of moving averages
-SCALE = 2.0**10  # loss scale of updates that would have none: no bit changes unless it is forgotten somewhere
-LARGEST = float(np.finfo(np.float32).max)
 EXACT_BITS = 18  # of a gradient's largest element in an exact run, at most: see zoo/trainer/update.py
 MAX_BATCH = 31  # samples of a micro-batch, at most; odd, so that parts of a batch are not all of one size
 # Sizes from which on modules take other branches, made so small that a demo takes them in the update of two
@@ -72,6 +69,7 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     lr, first, weights = peak_lr(job), weights, varied(weights)
     trainer = make_trainer(job, cfg, compute)
     device_batches = [trainer.to_device(batch) for batch in batches]
+    micro_batches = device_batches[: job.plan.accumulate]  # of one update
     trainer.load_state_dict(with_averages(weights, job.plan))
     own_scale = np.array(trainer.state_dict()[SCALE_KEY])
     result = empty(job.framework, compute, causes.settings_of(job, cfg, weights, batches[0], lr))
@@ -81,7 +79,6 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     for param in trainer.params:
         if param.is_statistic:
             result.add(f"initial/{param.name}", weights[param.name])
-    accumulate = job.plan.accumulate
     # After passes that are recorded, MindSpore compiles its graphs anew: they come first and last.
     output = _add_passes(result, job, trainer, device_batches[0], "")
     is_plain = job.plan.accumulate == job.group.size == 1 and not result.settings["sharded"]
@@ -91,50 +88,81 @@ def record(job: Job, cfg: Config, compute: str, weights: Tensors, batches: Seque
     result.settings["without_gradient"] = _without_gradient(trainer, initial, device_batches, lr)
     precisions = [each for each in NEARBY if compute == "fp32" and each in ("fp32", job.plan.mode.compute)]
     result.settings["spread"] = {
-        each: _spread(trainer, weights, device_batches[:accumulate], lr, NEARBY[each]) for each in precisions
+        each: _spread(trainer, weights, micro_batches, lr, NEARBY[each]) for each in precisions
     }
-    gradients: Tensors = {}
-    for number in range(UPDATES):
-        micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
-        if number in (0, UPDATES - 1):
-            _reload(trainer, micro_batches, lr, number)
-        add_update(result, job, trainer, micro_batches, lr, number)
-        gradients = gradients or {name: np.array(gradient) for name, gradient in trainer.gradients().items()}
-    name = job.plan.fields[0].name  # predicted directly after an update: the model has to leave training mode itself
-    result.add("prediction", trainer.predict({name: device_batches[0][name]}))
-    if job.plan.ema:
-        result.add("moving average/prediction", trainer.predict({name: device_batches[0][name]}, averaged=True))
-    if isinstance(job.plan.output, ClassMap):
-        result.add("in windows/prediction", _predict_windows(trainer, name, batches[0][name]))
-    limit = cfg.optim.clip_norm
-    norms = [step["grad_norm"] for step in result.steps]
-    state = {key: np.array(value) for key, value in trainer.state_dict().items()}
-    _add_skipped_updates(result, trainer, device_batches[:accumulate], lr, norms[-1])
-    # Kernels that take all tensors at once do so without a loss scale alone.
-    for scale in (state[SCALE_KEY], *(() if job.plan.adapts_scale else (own_scale,))):
-        trainer.load_state_dict({**state, SCALE_KEY: scale})
-        add_update(result, job, trainer, device_batches[:accumulate], large_lr(job), LARGE_NUMBER, LARGE, is_kept=False)
-    trainer.load_state_dict(state)
+    gradients = _add_updates(result, job, trainer, device_batches, lr)
+    _add_predictions(result, job, trainer, device_batches[0], batches[0])
+    _add_hard_updates(result, job, trainer, micro_batches, lr, own_scale)
     _add_passes(result, job, trainer, device_batches[0], " after the updates")
     if opinions.is_judged(job, trainer):
-        loss, on_device = result.steps[0]["loss"], device_batches[:accumulate]
-        found = opinions.of_loss(job, trainer, weights, gradients, on_device, batches[:accumulate], loss)
+        loss, of_update = result.steps[0]["loss"], batches[: job.plan.accumulate]
+        found = opinions.of_loss(job, trainer, weights, gradients, micro_batches, of_update, loss)
         places = [*result.files["objective"], *result.files["trainer"]]
         result.settings["opinions"] += [[what, places] for what in found]
     if compute in ("fp16", "bf16"):
         result.settings["coarse"] = _coarse(result, trainer)
+    _add_updates_of_others(result, job, cfg, weights, device_batches, lr)
+    return result
+
+
+def _add_updates(result: Record, job: Job, trainer: Any, device_batches: Sequence[DeviceBatch], lr: float) -> Tensors:
+    """Record UPDATES updates; return the gradients of the first."""
+    accumulate, gradients = job.plan.accumulate, Tensors()
+    for number in range(UPDATES):
+        micro_batches = device_batches[number * accumulate : (number + 1) * accumulate]
+        if number in (0, UPDATES - 1):
+            updates.reload(trainer, micro_batches, lr, number)
+        updates.add_update(result, job, trainer, micro_batches, lr, number)
+        gradients = gradients or {name: np.array(gradient) for name, gradient in trainer.gradients().items()}
+    return gradients
+
+
+def _add_predictions(result: Record, job: Job, trainer: Any, device_batch: DeviceBatch, batch: Batch) -> None:
+    """Record predictions directly after an update: the model has to leave training mode itself."""
+    name = job.plan.fields[0].name
+    result.add("prediction", trainer.predict({name: device_batch[name]}))
+    if job.plan.ema:
+        result.add("moving average/prediction", trainer.predict({name: device_batch[name]}, averaged=True))
+    if isinstance(job.plan.output, ClassMap):
+        result.add("in windows/prediction", _predict_windows(trainer, name, batch[name]))
+
+
+def _add_hard_updates(
+    result: Record, job: Job, trainer: Any, micro_batches: Sequence[DeviceBatch], lr: float, own_scale: np.ndarray
+) -> None:
+    """Record updates that are skipped, and those at a large rate; the trainer gets its state back.
+
+    Args:
+        own_scale: the loss scale that the trainer began with.
+    """
+    state = {key: np.array(value) for key, value in trainer.state_dict().items()}
+    norm = result.steps[-1]["grad_norm"]
+    updates.add_skipped_updates(result, trainer, micro_batches, lr, UPDATES + 2, norm)
+    # Kernels that take all tensors at once do so without a loss scale alone.
+    for scale in (state[SCALE_KEY], *(() if job.plan.adapts_scale else (own_scale,))):
+        trainer.load_state_dict({**state, SCALE_KEY: scale})
+        updates.add_update(result, job, trainer, micro_batches, large_lr(job), LARGE_NUMBER, LARGE, is_kept=False)
+    trainer.load_state_dict(state)
+
+
+def _add_updates_of_others(
+    result: Record, job: Job, cfg: Config, weights: Tensors, device_batches: Sequence[DeviceBatch], lr: float
+) -> None:
+    """Record updates of other trainers: of two micro-batches in small blocks, clipped for certain, exact."""
+    compute, micro_batches, limit = result.precision, device_batches[: job.plan.accumulate], cfg.optim.clip_norm
     if compute == "fp64" or (compute == "fp32" and any(f".{job.framework}." in name for name in SMALL_SIZES)):
         with _small_sizes():
-            _add_another_update(result, job, cfg, weights, device_batches[: max(accumulate, 2)], lr, ACCUMULATED)
-    elif limit is not None and min(norms) <= limit:
-        _add_another_update(result, job, cfg, weights, device_batches[:accumulate], lr, CLIPPED)
+            _add_another_update(
+                result, job, cfg, weights, device_batches[: max(len(micro_batches), 2)], lr, ACCUMULATED
+            )
+    elif limit is not None and min(step["grad_norm"] for step in result.steps[:UPDATES]) <= limit:
+        _add_another_update(result, job, cfg, weights, micro_batches, lr, CLIPPED)
     if compute == "fp64" and job.plan.mode.rounds_gradients:
         trainer = make_trainer(job, cfg, "exact")
         trainer.load_state_dict(with_averages(weights, job.plan))
-        trainer.step(device_batches[:accumulate], lr, 0)
+        trainer.step(micro_batches, lr, 0)
         exact = trainer.gradients().items()
         result.settings["not_rounded"] = [name for name, gradient in exact if not _is_rounded(gradient)]
-    return result
 
 
 def _predict_windows(trainer: Any, name: str, images: np.ndarray) -> np.ndarray:
@@ -285,145 +313,6 @@ def _add_passes(result: Record, job: Job, trainer: Trainer, batch: DeviceBatch, 
     return output
 
 
-def _reload(trainer: Any, micro_batches: Sequence[DeviceBatch], lr: float, number: int) -> None:
-    """Load the trainer's own state after an update of other weights: what is not loaded or computed anew is theirs."""
-    state = {key: np.array(value) for key, value in trainer.state_dict().items()}
-    others = {param.name: -state[param.name] for param in trainer.params if not param.is_statistic}
-    trainer.load_state_dict({**state, **others})
-    trainer.step(micro_batches, lr, number)
-    while state[SCALE_KEY] > 1:  # until the gradients are finite
-        trainer.load_state_dict(state)
-        if np.isfinite(trainer.read(trainer.step(micro_batches, lr, number))["grad_norm"]):
-            break
-        state[SCALE_KEY] /= 2
-    if number:
-        state[SKIPPED_KEY] += 1  # as if one before had been skipped
-    if number or trainer.mode.compute == "fp32":  # whose first update is compared with that in fp64, without a scale
-        state[SCALE_KEY] = np.maximum(state[SCALE_KEY], np.float32(SCALE))
-    trainer.load_state_dict(state)
-
-
-def add_update(
-    result: Record,
-    job: Job,
-    trainer: Trainer,
-    micro_batches: Sequence[DeviceBatch],
-    lr: float,
-    number: int,
-    title: str = "",
-    is_kept: bool = True,
-) -> None:
-    """Run one update and record the optimizer's deviations and, if it is kept, gradients and changes of all tensors."""
-    before = trainer.state_dict()
-    before = {key: np.array(value, np.float64) for key, value in before.items()}
-    numbers = trainer.read(trainer.step(micro_batches, lr, number))
-    numbers["loss"] = sum(job.group.all_gather(numbers["loss"]))  # of the ranks' shares
-    after, gradients = trainer.state_dict(), trainer.gradients()
-    shards = {param.name for param in trainer.params if param.rows}
-    plan: Any = trainer.plan  # type: ignore[attr-defined]
-    prefix = title or f"update {number + 1}"
-    if is_kept:
-        _add_tensors(result, trainer, prefix, before, after, gradients)
-        result.add(f"{prefix}/loss", np.array(numbers["loss"]))
-        result.add(f"{prefix}/grad_norm", np.array(numbers["grad_norm"]))
-    norm = _norm(job, gradients, shards)
-    # Parameters and slots are fp32 in 16 bits, too.
-    unit = min(ROUNDING_UNITS[result.precision], ROUNDING_UNITS["fp32"])
-    rounding = formulas.norm_rounding(norm, numbers["grad_norm"], result.precision)
-    _check_loss_scale(result, plan, prefix, before, after, numbers["grad_norm"])
-    applied = number + 1 - round(float(before["scaler/skipped"]))
-    deviations = formulas.check(plan, shards, lr, before, after, gradients, norm, unit, rounding, applied)
-    result.steps.append(
-        {
-            "title": prefix,
-            "lr": lr,
-            "loss": numbers["loss"],
-            "grad_norm": numbers["grad_norm"],
-            "norm_of_gradients": norm,
-            "deviations": deviations,
-            "averages": formulas.check_averages(plan.ema, before, after, unit, applied) if plan.ema else {},
-        }
-    )
-
-
-def _norm(job: Job, gradients: formulas.State, shards: set[str]) -> float:
-    """Return the norm of all gradients, those of other ranks' shards included."""
-    own = formulas.norm({name: value for name, value in gradients.items() if name in shards})
-    of_shards = job.group.all_gather(own)
-    whole = formulas.norm({name: value for name, value in gradients.items() if name not in shards})
-    return math.hypot(whole, *of_shards)
-
-
-def _add_tensors(
-    result: Record, trainer: Any, prefix: str, before: formulas.State, after: formulas.State, gradients: formulas.State
-) -> None:
-    """Add the gradients of an update, and what it has changed."""
-    for name, gradient in gradients.items():
-        result.add(f"{prefix}/gradient/{name}", gradient)
-    for param in trainer.params:
-        kind = "statistic" if param.is_statistic else "change"
-        value = np.asarray(after[param.name], np.float64)
-        result.add(f"{prefix}/{kind}/{param.name}", value if param.is_statistic else value - before[param.name])
-        for slot in trainer.plan.optimizer.slots:
-            key = slot_key(slot, param.name)
-            if key in after:
-                result.add(f"{prefix}/{key}", after[key])
-        key = ema_key(param.name)
-        if key in after:
-            result.add(f"{prefix}/{key}", np.asarray(after[key], np.float64) - before[key])
-    for key in (statistic_key(statistic.name) for statistic in trainer.statistics):
-        result.add(f"{prefix}/{key}", after[key])
-
-
-def _check_loss_scale(
-    result: Record, plan: Any, title: str, before: formulas.State, after: formulas.State, norm: float
-) -> None:
-    """Note if loss scale and counters are not those that torch.amp.GradScaler would have after an update."""
-    scale, good, skipped = (float(before[key]) for key in KEYS)
-    new = [float(after[key]) for key in KEYS]
-    expected = optimizers.loss_scale(scale, good, skipped, bool(np.isfinite(norm)), plan.adapts_scale)
-    for key, value, other in zip(KEYS, new, expected):
-        if value != other:
-            what = f"{title}: {key} is {value:g} instead of {other:g}"
-            result.settings.setdefault("loss_scale", []).append(what)
-
-
-def _add_skipped_updates(
-    result: Record, trainer: Any, micro_batches: Sequence[DeviceBatch], lr: float, norm: float
-) -> None:
-    """Run updates whose gradients are not finite: NaN, since a weight is, and of an infinite norm; note what changes.
-
-    The norm is about `norm`, times a loss scale with which it exceeds fp32, while the gradients do not.
-    The weight is one of the first layer: Paddle's softmax makes finite gradients of logits that are not, on a CPU.
-    Where the loss scale adapts, one more update follows, with which it grows.
-    """
-    state = {key: np.array(value) for key, value in trainer.state_dict().items()}
-    kept = [param.name for param in trainer.params if not param.is_statistic]
-    first = kept[0]
-    kept += [key for key in state if key.startswith(("optimizer/", EMA_PREFIX, OBJECTIVE_PREFIX))]
-    broken = state[first].copy()
-    broken.flat[0] = np.nan
-    cases = {"nan": {first: broken, GOOD_STEPS_KEY: np.array(7, np.float32)}}
-    if result.precision != "fp64":  # where no square overflows
-        exponent = math.ceil(math.log2(LARGEST / norm)) + 1 if 0 < norm < LARGEST else 0
-        cases["inf"] = {SCALE_KEY: np.array(2.0 ** min(exponent, 127), np.float32)}
-    if trainer.plan.adapts_scale:
-        cases["growth"] = {GOOD_STEPS_KEY: np.array(optimizers.GROWTH_INTERVAL - 1, np.float32)}
-    changed: dict[str, None] = {}
-    for title, changes in cases.items():
-        before = {**state, **changes}
-        trainer.load_state_dict(before)
-        norm = trainer.read(trainer.step(micro_batches, lr, UPDATES + 2))["grad_norm"]
-        after = trainer.state_dict()
-        _check_loss_scale(result, trainer.plan, f"update ({title})", before, after, norm)
-        if title == "nan" or not np.isfinite(norm):
-            of_nan = {ema_key(first)} if title == "nan" else set()  # would be 0 * NaN away
-            differ = (key for key in kept if not np.array_equal(before[key], after[key], equal_nan=True))
-            changed.update(dict.fromkeys(key for key in differ if key not in of_nan))
-    result.settings["changed_by_skipped_update"] = list(changed)
-    trainer.load_state_dict(state)
-
-
 def _add_another_update(
     result: Record,
     job: Job,
@@ -443,5 +332,5 @@ def _add_another_update(
     trainer = make_trainer(job, cfg, result.precision, len(micro_batches))
     trainer.load_state_dict(with_averages(weights, job.plan))
     if not job.plan.adapts_scale or result.precision != "fp16":
-        trainer.load_state_dict({SCALE_KEY: np.array(SCALE, np.float32)})
-    add_update(result, job, trainer, micro_batches, lr, 0, title)
+        trainer.load_state_dict({SCALE_KEY: np.array(updates.SCALE, np.float32)})
+    updates.add_update(result, job, trainer, micro_batches, lr, 0, title)

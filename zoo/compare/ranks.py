@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.compare import causes, opinions, proof
+from zoo.compare import causes, opinions, proof, updates
 from zoo.compare.findings import Finding, opinion_findings, optimizer_findings
 from zoo.config.schema import Config
 from zoo.data.batch import Batch
@@ -51,7 +51,7 @@ def record(
     for number in range(UPDATES):
         part = batches[number * count : (number + 1) * count]
         on_device = [trainer.to_device(batch) for batch in part]
-        proof.add_update(result, job, trainer, on_device, lr, number)
+        updates.add_update(result, job, trainer, on_device, lr, number)
         if number == 0 and opinions.is_judged(job, trainer):
             loss, gradients = result.steps[0]["loss"], trainer.gradients()
             found = opinions.of_loss(job, trainer, weights, gradients, on_device, part, loss)
