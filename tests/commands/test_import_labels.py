@@ -60,12 +60,15 @@ def coco(folder, annotations, **others):
     return folder / "labels.json", "--images", folder / "photos"
 
 
-def cvat(folder, *shapes):
-    picture(folder / "images/a.png")
+def cvat(folder, *shapes, images=(("a.png", "images/a.png", ""),)):
+    """Write labels of images: name, file, and what else the labels state."""
+    for _, file, _ in images:
+        picture(folder / file)
     names = "".join(f"<label><name>{name}</name></label>" for name in ("road", "car"))
     meta = f"<meta><task><labels>{names}</labels></task></meta>"
-    image = f'<image id="0" name="a.png" width="{WIDTH}" height="{HEIGHT}">{"".join(shapes)}</image>'
-    (folder / "annotations.xml").write_text(f"<?xml version='1.0'?><annotations>{meta}{image}</annotations>")
+    size, inner = f'width="{WIDTH}" height="{HEIGHT}"', "".join(shapes)
+    listed = "".join(f'<image id="0" name="{name}" {more} {size}>{inner}</image>' for name, _, more in images)
+    (folder / "annotations.xml").write_text(f"<?xml version='1.0'?><annotations>{meta}{listed}</annotations>")
     return (folder / "annotations.xml",)
 
 
@@ -144,6 +147,7 @@ def test_coco(tmp_path, run):
 
 
 BOX_OF_COCO = {"category_id": 3, "segmentation": [[float(one) for point in BOX for one in point]]}
+CVAT_BOX = '<box label="car" xtl="2" ytl="3" xbr="10" ybr="9"/>'
 PLACES = {  # of images and of their labels: CVAT, FiftyOne, COCO
     "images/default": ("images/default/{}.png", "annotations/instances_default.json"),
     "data": ("data/{}.png", "labels.json"),
@@ -185,6 +189,76 @@ def test_the_files_of_all_splits_keep_them_apart(tmp_path, run, image, labels):
     code, printed, out = run(tmp_path / "set")
     assert code == 0 and "data: train 3, val 2, 2 classes" in printed.out
     assert sorted(os.listdir(out / "masks/val")) == ["d.png", "e.png"]
+
+
+def test_the_masks_of_coco_beside_its_captions(tmp_path, run):
+    for split, names in (("train", "abc"), ("val", "de")):
+        coco_files(tmp_path / "set", f"{split}2017/{{}}.png", f"annotations/instances_{split}2017.json", names)
+        (tmp_path / f"set/annotations/captions_{split}2017.json").write_text("{}")
+    code, printed, out = run(tmp_path / "set/annotations")
+    assert code == 0 and "data: train 3, val 2, 2 classes" in printed.out
+    (tmp_path / "set/annotations/panoptic_val2017.json").write_text("{}")
+    out.rename(tmp_path / "first")
+    code, printed, _ = run(tmp_path / "set")
+    assert code == 2 and "panoptic_val2017.json; name one file" in printed.err
+
+
+def test_a_smaller_area_lies_above_if_coco_states_none(tmp_path, run):
+    whole = {"size": [HEIGHT, WIDTH], "counts": [0, HEIGHT * WIDTH]}
+    flat = [float(one) for point in BOX for one in point]
+    annotations = [
+        {"image_id": 7, "category_id": 18, "segmentation": [flat]},
+        {"image_id": 7, "category_id": 3, "segmentation": whole},
+    ]
+    _, _, out = run(*coco(tmp_path, annotations), "--classes", "car,dog", "--rest", "ignore")
+    np.testing.assert_array_equal(mask_of(out, "a"), box_mask(1))
+
+
+def test_images_of_one_name(tmp_path, run):
+    """The folders in the path decide; without them nothing does."""
+    images = [("cam1/a.png", "photos/cam1/a.png", ""), ("cam2/a.png", "photos/cam2/a.png", "")]
+    (labels,) = cvat(tmp_path / "set", CVAT_BOX, images=images)
+    assert run(labels)[0] == 0
+    for one in ("cam1", "cam2"):
+        copy = (tmp_path / f"out/images/{one}/a.png").read_bytes()
+        assert copy == (tmp_path / f"set/photos/{one}/a.png").read_bytes()
+    (tmp_path / "out").rename(tmp_path / "first")
+    code, _, out = run(labels, "--images", tmp_path / "set/photos/cam1")
+    reason = "image that is not in its folder, and another has its name; --images names another"
+    assert code == 1 and left_out(out) == [("cam2/a.png", reason)]
+    out.rename(tmp_path / "second")
+    (labels,) = cvat(tmp_path / "set", CVAT_BOX, images=[("a.png", "thumbs/a.png", "")])
+    code, printed, _ = run(labels)
+    assert code == 2 and "several: photos/cam1/a.png and photos/cam2/a.png; --images names the folder" in printed.err
+
+
+def test_names_that_other_systems_write_otherwise(tmp_path, run):
+    (labels,) = cvat(tmp_path, CVAT_BOX, images=[("A\u0308.JPG", "images/\u00e4.jpg", ""), ("b", "images/b.png", "")])
+    code, _, out = run(labels)
+    assert code == 0 and sorted(os.listdir(out / "masks")) == ["A\u0308.png", "b.png"]
+
+
+def test_the_subsets_of_a_project_of_cvat(tmp_path, run):
+    subsets = ("Train", "Validation", "Test", "default")
+    images = [("0.png", f"images/{subset}/0.png", f'subset="{subset}"') for subset in subsets]
+    cvat(tmp_path / "set", CVAT_BOX, images=images)
+    code, _, out = run(tmp_path / "set")  # as it is unpacked
+    assert code == 0 and sorted(os.listdir(out / "images")) == ["0.png", "test", "train", "val"]
+    assert (out / "images/val/0.png").read_bytes() == (tmp_path / "set/images/Validation/0.png").read_bytes()
+    out.rename(tmp_path / "first")
+    images = [("0.png", f"images/{subset}/0.png", f'subset="{subset}"') for subset in ("train_1", "train_2")]
+    cvat(tmp_path / "two", CVAT_BOX, images=images)
+    code, _, out = run(tmp_path / "two/annotations.xml")
+    assert code == 0 and sorted(os.listdir(out / "images")) == ["train_1", "train_2"]
+
+
+def test_boxes_with_a_common_edge_leave_no_gap(tmp_path, run):
+    """The centers of pixels lie on the edge, which rounding must not move."""
+    boxes = [
+        f'<box label="car" xtl="0.1" ytl="{low}" xbr="23.9" ybr="{high}"/>' for low, high in ((0.3, 7.5), (7.5, 15.7))
+    ]
+    _, _, out = run(*cvat(tmp_path, *boxes))
+    assert mask_of(out, "a").all()
 
 
 def test_labelme_apart_from_its_images(tmp_path, run):
@@ -246,6 +320,19 @@ def test_voc(tmp_path, run, names):
     expected = box_mask(1 if names == "labelmap.txt" else 2)
     expected[0, :3] = 255, 255, 2 if names == "labelmap.txt" else 1
     np.testing.assert_array_equal(mask_of(out, "a"), expected)
+
+
+def test_voc_in_folders_with_colors_that_are_left_to_its_palette(tmp_path, run):
+    picture(tmp_path / "voc/JPEGImages/more/a.png")
+    (tmp_path / "voc/SegmentationClassPNG/more").mkdir(parents=True)
+    (tmp_path / "voc/SegmentationClass").mkdir()
+    Image.fromarray(box_mask(1)[..., None] * np.array([128, 0, 0], np.uint8)).save(
+        tmp_path / "voc/SegmentationClassPNG/more/a.png"
+    )
+    (tmp_path / "voc/labelmap.txt").write_text("background:::\ncat:::\n")
+    code, _, out = run(tmp_path / "voc")
+    assert code == 0
+    np.testing.assert_array_equal(mask_of(out, "more/a"), box_mask(1))
 
 
 @pytest.mark.parametrize(("orientation", "stored"), [*((one, False) for one in ORIENTATIONS), (5, True), (8, True)])
@@ -318,6 +405,9 @@ def broken(folder, name):
     elif name == "image cut off":
         labelme(labels, "a", ("car", BOX))
         (labels / "a.png").write_bytes((labels / "a.png").read_bytes()[:300])
+    elif name == "archive":
+        (folder / "labels.zip").write_bytes(b"PK")
+        return (folder / "labels.zip",)
     elif name == "no such folder":
         return (folder / "label",)
     return (labels,)
@@ -358,7 +448,7 @@ CONTENTS = {
     "damaged image inside": {"imagePath": "b.png", "imageData": "AAAA"},
     "number inside": {"imagePath": "b.png", "imageData": 5},
 }  # fmt: skip
-OTHERS = ("only boxes of VOC", "color of no class", "image cut off", "no such folder")
+OTHERS = ("archive", "only boxes of VOC", "color of no class", "image cut off", "no such folder")
 
 
 @pytest.mark.parametrize("name", [*FILES, *XML, *RUNS, *SHAPES, *CONTENTS, *OTHERS])

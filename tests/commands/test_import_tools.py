@@ -99,22 +99,29 @@ def test_yolo_with_the_splits_of_roboflow(tmp_path):
     for split, name in (("train", "a"), ("train", "empty"), ("valid", "b")):
         picture(tmp_path / "set" / split / "images" / f"{name}.png")
         (tmp_path / "set" / split / "labels").mkdir(exist_ok=True)
-    points = " ".join(f"{x / WIDTH:.9f} {y / HEIGHT:.9f}" for x, y in BOX)
+    corners = ([*BOX], [(4, 4), (6, 4), (6, 6), (4, 6)])
+    points, small = (" ".join(f"{x / WIDTH:.9f} {y / HEIGHT:.9f}" for x, y in each) for each in corners)
     (tmp_path / "set/train/labels/a.txt").write_text(
-        f"1 {points}\n0 0.5 0.5 0.2 0.2\n7 {points}\n1 0.1 oops 0.2 0.3 0.4 0.5\n"
+        f"0 {small}\n1 {points}\n0 0.5 0.5 0.2 0.2\n7 {points}\n1 0.1 oops 0.2 0.3 0.4 0.5\n"
     )
     (tmp_path / "set/valid/labels/b.txt").write_text(f"0 {points}\n")
+    (tmp_path / "set/valid/labels/lost.txt").write_text(f"0 {points}\n")
+    (tmp_path / "set/valid/labels/classes.txt").write_text("cat\ndog\n")  # of LabelImg
     (tmp_path / "set/data.yaml").write_text("train: ../train/images\nnc: 2\nnames: ['cat', 'dog']\n")
+    (tmp_path / "set/args.yaml").write_text("epochs: 3\n")
     code, reasons = imported(tmp_path, tmp_path / "set")
     assert code == 1 and tools.BOX in reasons and "class 7, which the YAML file does not name" in reasons
-    assert "image without any label" in reasons and len(reasons) == 4
-    assert (mask_of(tmp_path / "out", "train/a") == box_mask(2)).all()
+    assert {"image without any label", "labels without an image"} < reasons and len(reasons) == 5
+    expected = box_mask(2)
+    expected[4:6, 4:6] = 1  # the smaller one lies above
+    assert (mask_of(tmp_path / "out", "train/a") == expected).all()
     assert (mask_of(tmp_path / "out", "val/b") == box_mask(1)).all()
     labelme(tmp_path / "labelme", "x", ("car", BOX))
     (tmp_path / "labelme/settings.yaml").write_text("a: 1\n")  # a YAML file alone makes no set of YOLO
     assert next(open_labels(str(tmp_path / "labelme")).scenes(lambda *_: None)).source == "x.json"
-    (tmp_path / "set/data.yaml").write_text("names: {0: cat, 1: [a]}\n")
-    assert call_zoo("data", "import", tmp_path / "set", "--out", tmp_path / "other") == 2
+    for text in ("names: {0: cat, 1: [a]}\n", "names: [cat]\nkpt_shape: [17, 3]\n"):
+        (tmp_path / "set/data.yaml").write_text(text)
+        assert call_zoo("data", "import", tmp_path / "set", "--out", tmp_path / "other") == 2
 
 
 def test_via(tmp_path):
@@ -143,6 +150,38 @@ def test_via(tmp_path):
     assert (mask[:, :12] == box_mask(1)[:, :12]).all() and abs((mask == 2).sum() - np.pi * 16) < 3
     (tmp_path / "a" / "via.json").write_text(json.dumps(content))
     assert len(list(open_labels(str(tmp_path / "a" / "via.json")).scenes(lambda *_: None))) == 1
+
+
+def test_the_attribute_of_via_that_holds_the_class(tmp_path, capsys):
+    picture(tmp_path / "a" / "1.png")
+    shape = {"name": "polygon", "all_points_x": [x for x, _ in BOX], "all_points_y": [y for _, y in BOX]}
+    labels = tmp_path / "a" / "via.json"
+
+    def write(attributes):
+        region = {"shape_attributes": shape, "region_attributes": attributes}
+        labels.write_text(json.dumps({"1": {"filename": "1.png", "regions": [region]}}))
+
+    write({"hidden": "no", "kind": "car"})
+    assert call_zoo("data", "import", labels, "--out", tmp_path / "out") == 2
+    assert "attributes hidden, kind; name that of the class: --attribute" in capsys.readouterr().err
+    assert call_zoo("data", "import", labels, "--out", tmp_path / "out", "--attribute", "kint") == 2
+    assert "no region has the attribute kint; did you mean kind?" in capsys.readouterr().err
+    assert imported(tmp_path, labels, "--attribute", "kind") == (0, set())
+    assert (tmp_path / "out/classes.txt").read_text() == "background\ncar\n"
+    (tmp_path / "out").rename(tmp_path / "first")
+    write({})
+    assert imported(tmp_path, labels) == (0, set())
+    assert (tmp_path / "out/classes.txt").read_text() == "background\nobject\n"
+    labelme(tmp_path / "labelme", "x", ("car", BOX))
+    assert call_zoo("data", "import", tmp_path / "labelme", "--out", tmp_path / "o", "--attribute", "kind") == 2
+
+
+def test_a_task_with_two_images(tmp_path, capsys):
+    result = [studio(BOX_IN_PERCENT, "polygonlabels", to_name="second")]
+    images = {"one": "https://a.org/1.png", "two": "https://a.org/2.png"}
+    (tmp_path / "p.json").write_text(json.dumps([{"id": 4, "data": images, "annotations": [{"result": result}]}]))
+    assert call_zoo("data", "import", tmp_path / "p.json", "--out", tmp_path / "out") == 2
+    assert "task 4, which has several images" in capsys.readouterr().err
 
 
 def test_supervisely(tmp_path):

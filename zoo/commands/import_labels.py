@@ -9,7 +9,7 @@ import math
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from zoo.data.errors import BadSample, UserError, parsing, printable
 from zoo.data.extras import cv2
 from zoo.data.formats import images, masks, regular
 from zoo.data.importing.labels import FORMATS, IGNORED, Labels, LeaveOut, Scene, below, open_labels
+from zoo.data.importing.pictures import find_images
 from zoo.data.importing.shapes import paint
 from zoo.finetune.folder import HELD_OUT
 from zoo.predict.overlay import write_labels
@@ -50,13 +51,22 @@ def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     left_out: list[dict[str, str]] = []
     with new_folder(arguments.out, "--out") as folder:
-        labels = open_labels(arguments.labels)
-        values, classes = number_classes(labels, arguments)
+        labels = open_labels(arguments.labels, arguments.attribute)
+        reasons = ["it has none"]
+        scenes = [
+            (scene.image, {shape.label for shape in scene.shapes})
+            for scene in labels.scenes(lambda *row: reasons.append(": ".join(row)))
+        ]
+        found = set[str]().union(*(names for _, names in scenes))
+        if not found:
+            raise UserError(f"{arguments.labels}: no label can be imported; {reasons[:2][-1]}")
+        values, classes = number_classes(labels.declared, found, arguments)
+        files = find_images((image for image, _ in scenes), arguments.images or labels.folder)
 
         def leave_out(source: str, reason: str) -> None:
             left_out.append({"source": printable(source), "reason": printable(reason)})
 
-        pixels = write_scenes(labels, values, masks.class_colors(classes), arguments, folder, leave_out)
+        pixels = write_scenes(labels, files, values, masks.class_colors(classes), arguments, folder, leave_out)
         if not pixels:
             raise UserError(f"{arguments.labels}: no image can be imported; {': '.join(left_out[0].values())}")
         write_new("".join(f"{name}\n" for name in classes), os.path.join(folder, "classes.txt"), "--out")
@@ -73,19 +83,16 @@ def parser() -> program.Parser:
     add("--out", metavar="FOLDER", required=True, help="a new folder for images, masks and classes.txt")
     add("--classes", metavar="A,B,...", help="the classes in their order; all others are left out")
     add("--rest", choices=(BACKGROUND, "ignore"), default=BACKGROUND, help="pixels without a label; default background")
+    add("--attribute", metavar="NAME", help="of VIA's regions, which holds the class, where they have several")
     add("--keep-empty", action="store_true", help="keep images without a label")
     return parser
 
 
-def number_classes(labels: Labels, arguments: argparse.Namespace) -> tuple[dict[str, int], list[str]]:
+def number_classes(
+    declared: Iterable[str], found: Collection[str], arguments: argparse.Namespace
+) -> tuple[dict[str, int], list[str]]:
     """Return the value of every label, and the classes: background, then those declared, then others by name."""
-    reasons = ["it has none"]
-    found = {
-        shape.label for scene in labels.scenes(lambda *row: reasons.append(": ".join(row))) for shape in scene.shapes
-    }
-    if not found:
-        raise UserError(f"{arguments.labels}: no label can be imported; {reasons[:2][-1]}")
-    names = [name for name in (*labels.declared, *sorted(found)) if name in found]
+    names = [name for name in (*declared, *sorted(found)) if name in found]
     names.sort(key=lambda name: MEANINGS.get(name, name) != BACKGROUND)
     if arguments.classes:
         names = [name.strip() for name in arguments.classes.split(",") if name.strip()]
@@ -102,6 +109,7 @@ def number_classes(labels: Labels, arguments: argparse.Namespace) -> tuple[dict[
 
 def write_scenes(
     labels: Labels,
+    files: Mapping[str, str | BadSample],
     values: dict[str, int],
     colors: np.ndarray,
     arguments: argparse.Namespace,
@@ -111,6 +119,7 @@ def write_scenes(
     """Write images and masks.
 
     Args:
+        files: of the images, or why there is none.
         values: of the pixels of a label.
         colors: of the classes, which viewers show the masks in.
         leave_out: is called with what is left out, and why.
@@ -127,7 +136,7 @@ def write_scenes(
             if name in pixels:
                 raise BadSample("image of the same name as an earlier one")
             with parsing("image that cannot be read", kind=BadSample):
-                content, extension, size = read_image(scene, arguments.images or labels.folder)
+                content, extension, size = read_image(scene, files[below(scene.image)])
             mask, lost = paint(scene.shapes, size, values, rest)
             for reason in lost:
                 leave_out(scene.source, reason)
@@ -149,7 +158,7 @@ def write_scenes(
     return pixels
 
 
-def read_image(scene: Scene, folder: str) -> tuple[bytes, str, images.Size]:
+def read_image(scene: Scene, path: str | BadSample) -> tuple[bytes, str, images.Size]:
     """Read the image of a scene as it was labeled: upright, unless its labels state the size that is stored.
 
     Returns:
@@ -158,15 +167,16 @@ def read_image(scene: Scene, folder: str) -> tuple[bytes, str, images.Size]:
     Raises:
         BadSample: it is missing, cannot be decoded, or has another size.
     """
-    path = os.path.join(folder, below(scene.image))
-    path = path if os.path.isfile(path) else os.path.join(folder, os.path.basename(path))
-    if not os.path.isfile(path) and not scene.embedded:
-        raise BadSample("image that is not in its folder; --images names another")
-    encoded = images.read(path) if os.path.isfile(path) else images.parse(base64.b64decode(scene.embedded or ""))
+    if isinstance(path, str):
+        encoded, extension = images.read(path), os.path.splitext(path)[1]
+    elif scene.embedded:
+        encoded, extension = images.parse(base64.b64decode(scene.embedded)), os.path.splitext(scene.image)[1]
+    else:
+        raise path
     if math.prod(encoded.size) > regular.MASK.free:
         raise BadSample(f"image of more than {regular.MASK.free} pixels")
     pixels, stated = images.decode_stored(encoded), scene.size if None not in scene.size else encoded.size
-    extension, usual = os.path.splitext(path)[1], ".jpg" if encoded.is_jpeg else ".png"
+    usual = ".jpg" if encoded.is_jpeg else ".png"
     if stated == encoded.size and encoded.orientation != images.UPRIGHT:
         upright = np.ascontiguousarray(encoded.upright(pixels)[:, :, ::-1])
         return cv2.imencode(usual, upright, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes(), usual, encoded.size

@@ -27,11 +27,11 @@ from zoo.data.importing.scenes import (
     Scene,
     below,
     each,
-    folder_of,
     load_json,
     name_of,
     polygon,
     slashes,
+    split_folders,
 )
 from zoo.data.importing.shapes import CIRCLE, SQUARE, Region, Shape
 
@@ -46,39 +46,55 @@ FORMATS = """\
   Supervisely   a folder with meta.json, and img/ and ann/ of every data set
   VOC           a folder with JPEGImages and SegmentationClass, and perhaps labelmap.txt or class_names.txt"""
 BOXES = "holds boxes of VOC, and a box is no mask; VOC's masks are PNG files in SegmentationClass"
+ARCHIVES = (".zip", ".tar", ".tgz", ".gz")
 VOC_CLASSES = (
     *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
     *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
+VOC_MASKS = ("SegmentationClass", "SegmentationClassPNG")  # the latter of older versions of labelme2voc
 VOC_BORDER = 0xC0E0E0  # the color (224, 224, 192), as _colors returns it
 XML_BYTES, XML_FREE_BYTES, XML_EXPANSION = 256, 128 << 20, 16  # memory of an element; limits as for JSON
 
 
-def open_labels(path: str) -> Labels:
-    """Find out the format of a file or folder of labels. Raises UserError."""
+def open_labels(path: str, attribute: str | None = None) -> Labels:
+    """Find out the format of a file or folder of labels. Raises UserError.
+
+    Args:
+        attribute: name of that of VIA's regions which holds the class.
+    """
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file or folder; labels are\n{FORMATS}")
+    if path.lower().endswith(ARCHIVES):
+        raise UserError(f"{path}: an archive; unpack it and name the folder, or the file in it")
     with parsing(f"{path}: cannot be read as labels", "export them anew"):
         if os.path.isdir(path):
             found = _open_folder(path)
         else:
-            found = (_open_cvat if path.lower().endswith(".xml") else _open_json)(path)
+            found = _open_cvat(path) if path.lower().endswith(".xml") else _open_json(path, attribute)
     if found is None:
         raise UserError(f"{path}: holds labels of no format that can be imported; labels are\n{FORMATS}")
+    if attribute and attribute != found.attribute:
+        raise UserError(f"{path}: only a file of VIA has regions with attributes; leave --attribute out")
     return found
 
 
 def _open_folder(path: str) -> Labels | None:
-    if os.path.isdir(os.path.join(path, "SegmentationClass")):
-        return _open_voc(path)
     listed = os.listdir(path)
+    if "SegmentationClass" in listed:
+        return _open_voc(path)
+    if "annotations.xml" in listed:
+        return _open_cvat(os.path.join(path, "annotations.xml"))
     if "meta.json" in listed and any(os.path.isdir(os.path.join(path, name, "ann")) for name in ("", *listed)):
         return tools.supervisely(path)
     files = [os.path.relpath(os.path.join(folder, name), path) for folder, names in walk(path) for name in names]
-    settings = next((name for name in listed if name.endswith((".yaml", ".yml"))), None)
+    settings = [name for name in listed if name.endswith((".yaml", ".yml"))]
     if settings and any("labels" in file.split(os.sep)[:-1] and file.endswith(".txt") for file in files):
         return tools.yolo(path, settings)
     found = [file for file in files if file.lower().endswith(".json")]
+    masks = [file for file in found if os.path.basename(file).startswith(("instances_", "panoptic_"))]
+    found = masks or found  # of COCO, which has captions and key points beside them
+    if len({unsplit(file) for file in masks}) > 1:
+        raise UserError(f"{path}: several kinds of labels, {masks[0]} and {masks[-1]}; name one file")
     if not found and any(file.lower().endswith(".xml") for file in files):
         raise UserError(f"{path}: {BOXES}; labels of CVAT are a file, name that")
     if len(found) > 1 and len({unsplit(file) for file in found}) == 1:
@@ -88,30 +104,28 @@ def _open_folder(path: str) -> Labels | None:
 
 def _merge(root: str, files: list[str]) -> Labels:
     """Open the files of the splits of one set, whose images get a folder per split."""
-    parts, declared = [], list[str]()
-    for file in files:
-        labels = open_labels(os.path.join(root, file))
-        folder, name = os.path.split(file)
-        parts.append((split_of(name) or split_of(folder) or folder, os.path.relpath(labels.folder, root), labels))
-        declared += labels.declared
+    parts = {file: open_labels(os.path.join(root, file)) for file in files}
+    folders = {file: split_of(os.path.basename(file)) or os.path.dirname(file) for file in files}
+    places, declared = split_folders(folders.values()), [name for part in parts.values() for name in part.declared]
 
     def scenes(leave_out: LeaveOut) -> Iterator[Scene]:
-        for split, folder, labels in parts:
+        for file, labels in parts.items():
             for scene in labels.scenes(leave_out):
-                source, image = os.path.join(split, below(scene.source)), os.path.join(folder, below(scene.image))
+                image = below(scene.image)
+                source, image = (os.path.join(place, image) for place in (places[folders[file]], folders[file]))
                 yield scene._replace(source=source, image=image)
 
     return Labels(root, scenes, dict.fromkeys(declared))
 
 
-def _open_json(path: str) -> Labels | None:
+def _open_json(path: str, attribute: str | None = None) -> Labels | None:
     content, folder = load_json(path), os.path.dirname(path)
     if isinstance(content, list):
         return tools.label_studio(path, content)
     if "shapes" in content:
         return _labelme(folder, [os.path.basename(path)])
     if "images" not in content or "annotations" not in content:
-        return tools.via(path, content)
+        return tools.via(path, content, attribute)
     names = {one["id"]: name_of(one["name"]) for one in content["categories"]}
     by_image = defaultdict[Any, list[Any]](list)
     for one in content["annotations"]:
@@ -119,14 +133,11 @@ def _open_json(path: str) -> Labels | None:
     entries = [(slashes(one["file_name"]), (one, by_image.pop(one["id"], []))) for one in content["images"]]
     entries += [(f"image {key}", (None, found)) for key, found in by_image.items()]
     read = partial(_coco_scene, names=names, folder=os.path.splitext(path)[0])
-    folder = folder_of(entries[0][0], folder) if entries else folder
     return Labels(folder, partial(each, entries, read), [names[key] for key in sorted(names)])
 
 
 def _labelme(folder: str, files: list[str]) -> Labels:
-    scenes = partial(each, [(file, os.path.join(folder, file)) for file in files], _labelme_scene)
-    first = next(scenes(lambda *_: None), None)
-    return Labels(folder_of(first.image, folder) if first and not first.embedded else folder, scenes)
+    return Labels(folder, partial(each, [(file, os.path.join(folder, file)) for file in files], _labelme_scene))
 
 
 def _labelme_scene(source: str, path: str, leave_out: LeaveOut) -> Iterator[Scene]:
@@ -183,11 +194,15 @@ def _coco_shape(source: str, one: Any, leave_out: LeaveOut, names: dict[Any, str
     label, mask = name_of(names.get(one["category_id"])), one.get("segmentation")
     if not mask:
         raise BadSample("box without a mask")
-    order = -math.inf if one.get("iscrowd") else -float(one.get("area") or 0)
+    is_crowd, area = one.get("iscrowd"), one.get("area")
     if isinstance(mask, dict):
+        area = sum(shapes.lengths_of(mask["counts"])[1::2]) if area is None else area
+        order = -math.inf if is_crowd else -float(area)
         yield Shape(label, partial(shapes.coco_runs, mask["counts"], mask["size"]), order)
     else:
-        yield from (polygon(label, shapes.as_points(part), order) for part in mask)
+        parts = [shapes.as_points(part) for part in mask]
+        order = -math.inf if is_crowd else -float(sum(map(shapes.area, parts)) if area is None else area)
+        yield from (polygon(label, part, order) for part in parts)
 
 
 def _open_cvat(path: str) -> Labels | None:
@@ -196,16 +211,25 @@ def _open_cvat(path: str) -> Labels | None:
         raise UserError(f"{path}: {BOXES}")
     if root.find("track") is not None:
         raise UserError(f'{path}: holds tracks of a video; export the labels as "CVAT for images 1.1"')
-    entries = [(slashes(one.attrib["name"]), one) for one in root.findall("image")]
+    listed = root.findall("image")
+    places = {**split_folders(map(_subset, listed)), "default": ""}
+    entries = [(os.path.join(places[_subset(one)], slashes(one.attrib["name"])), one) for one in listed]
     names = dict.fromkeys(name_of(one.text) for one in root.findall("meta//labels/label/name"))
     if not entries:
         return None
-    return Labels(folder_of(entries[0][0], os.path.dirname(path)), partial(each, entries, _cvat_scene), names)
+    return Labels(os.path.dirname(path), partial(each, entries, _cvat_scene), names)
+
+
+def _subset(entry: ElementTree.Element) -> str:
+    """Return the subset of an image, whose name is that of a folder in exports of projects."""
+    name = entry.attrib.get("subset")
+    return slashes(name) if name else ""
 
 
 def _cvat_scene(source: str, entry: ElementTree.Element, leave_out: LeaveOut) -> Iterator[Scene]:
     found = list(each([(source, one) for one in entry], _cvat_shape, leave_out))
-    yield Scene(source, source, (int(entry.attrib["width"]), int(entry.attrib["height"])), found)
+    image = os.path.join(_subset(entry), slashes(entry.attrib["name"]))
+    yield Scene(source, image, (int(entry.attrib["width"]), int(entry.attrib["height"])), found)
 
 
 def _cvat_shape(source: str, entry: ElementTree.Element, leave_out: LeaveOut) -> Iterator[Shape]:
@@ -249,27 +273,30 @@ def _open_voc(path: str) -> Labels:
     label_map, list_of_names = (os.path.join(path, name) for name in ("labelmap.txt", "class_names.txt"))
     if os.path.isfile(label_map):
         rows = [line.split(":") for line in read_lines(label_map, "the label map").values() if line[0] != "#"]
-        colors = {_packed([int(level) for level in row[1].split(",")]): name_of(row[0]) for row in rows}
+        colors = {
+            _packed([int(level) for level in row[1].split(",")]) if row[1] else _voc_color(value): name_of(row[0])
+            for value, row in enumerate(rows)
+        }
     else:
         names = read_names(list_of_names) if os.path.isfile(list_of_names) else VOC_CLASSES
         colors = {_voc_color(value): name for value, name in enumerate(names)}
-    masks, pictures = (os.path.join(path, name) for name in ("SegmentationClass", "JPEGImages"))
-    files = [(name, os.path.join(masks, name)) for name in sorted(os.listdir(masks)) if name.endswith(".png")]
-    by_stem = {os.path.splitext(name)[0]: name for name in os.listdir(pictures)} if os.path.isdir(pictures) else {}
-    read = partial(_voc_scene, colors={VOC_BORDER: IGNORED, **colors}, by_stem=by_stem)
-    return Labels(pictures, partial(each, files, read), colors.values())
+    found: dict[str, str] = {}
+    for masks in VOC_MASKS:
+        if not found:
+            paths = [os.path.join(folder, name) for folder, names in walk(os.path.join(path, masks)) for name in names]
+            found = {os.path.relpath(each, os.path.join(path, masks)): each for each in paths if each.endswith(".png")}
+    read = partial(_voc_scene, colors={VOC_BORDER: IGNORED, **colors})
+    return Labels(os.path.join(path, "JPEGImages"), partial(each, list(found.items()), read), colors.values())
 
 
-def _voc_scene(
-    source: str, path: str, leave_out: LeaveOut, colors: dict[int, str], by_stem: dict[str, str]
-) -> Iterator[Scene]:
-    ids, stem = _colors(path), source.removesuffix(".png")
+def _voc_scene(source: str, path: str, leave_out: LeaveOut, colors: dict[int, str]) -> Iterator[Scene]:
+    ids = _colors(path)
     (height, width), used = ids.shape, np.unique(ids).tolist()
     for one in used:
         if one not in colors:
             raise BadSample(f"mask with the color {one & 255},{one >> 8 & 255},{one >> 16}, which is no class")
     found = [Shape(colors[one], partial(shapes.of_value, lambda: ids, one)) for one in used]
-    yield Scene(source, by_stem.get(stem, f"{stem}.jpg"), (width, height), found)
+    yield Scene(source, source.removesuffix(".png"), (width, height), found)  # an image with any extension
 
 
 def _voc_color(value: int) -> int:

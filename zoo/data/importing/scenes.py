@@ -1,11 +1,9 @@
 """Scenes, what labels of all formats are read into, and what their readers share."""
 
-import glob
 import os
-import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
 from pathlib import PureWindowsPath
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,12 +11,12 @@ import numpy as np
 
 from zoo.data.errors import BadSample, parsing, printable
 from zoo.data.formats import regular
+from zoo.data.formats.split_words import split_of
 from zoo.data.importing import shapes
 from zoo.data.importing.shapes import Shape
 
 T = TypeVar("T")
 LeaveOut = Callable[[str, str], None]  # is called with what is left out, or the file that holds it, and why
-LABEL_FOLDERS = re.compile("annotations?|anns?|labels?|labelme|coco|json", re.IGNORECASE)  # beside those of the images
 JSON_EXPANSION = 40  # limit of memory, in sizes of a file: polygons may be short numbers, of which there are many
 
 
@@ -43,27 +41,23 @@ class Labels(NamedTuple):
     """The labels of a data set.
 
     Attributes:
+        folder: in which, or below which, their images are.
         scenes: reads the labels in order, once for every call.
         declared: names of all classes in their order; none where the labels do not state it.
+        attribute: of VIA's regions, which holds the class.
     """
 
     folder: str
     scenes: Callable[[LeaveOut], Iterator[Scene]]
     declared: Iterable[str] = ()
+    attribute: str | None = None
 
 
-def folder_of(image: str, folder: str) -> str:
-    """Return the folder of an image: that of its labels, one below it, or one beside a folder that is for labels alone.
-
-    It is that of the labels, if the image is in none.
-    """
-    top, name = os.path.split(os.path.abspath(folder))
-    places = [folder, *([top] if LABEL_FOLDERS.fullmatch(name) else [])]
-    patterns = (os.path.join(glob.escape(place), end) for place in places for end in ("*/", "*/*/"))
-    for place in chain([folder], chain.from_iterable(map(glob.iglob, patterns))):
-        if any(os.path.isfile(os.path.join(place, path)) for path in (below(image), os.path.basename(image))):
-            return place
-    return folder
+def split_folders(folders: Iterable[str]) -> dict[str, str]:
+    """Return the split that the name of each folder states; the folder itself, if it states none or another does."""
+    places = {folder: os.path.join(*(split_of(part) or part for part in folder.split(os.sep))) for folder in folders}
+    counts = Counter(places.values())
+    return {folder: place if counts[place] == 1 else folder for folder, place in places.items()}
 
 
 def polygon(label: str, points: np.ndarray, order: float = 0) -> Shape:

@@ -5,7 +5,7 @@ and half-open: polygons with a common edge neither overlap there nor leave a gap
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,8 +89,18 @@ def outline(unit: np.ndarray, corners: np.ndarray, degrees: float = 0) -> np.nda
         corners: two opposite ones of the box, (2, 2).
         degrees: turned clockwise about its center.
     """
+    points = (1 - unit) / 2 * corners[0] + (1 + unit) / 2 * corners[1]  # without rounding at the corners
+    if not degrees:
+        return points
     sine, cosine = np.sin(np.radians(degrees)), np.cos(np.radians(degrees))
-    return unit * (corners[1] - corners[0]) / 2 @ np.array([(cosine, sine), (-sine, cosine)]) + corners.mean(axis=0)
+    center = corners.mean(axis=0)
+    return (points - center) @ np.array([(cosine, sine), (-sine, cosine)]) + center
+
+
+def area(points: np.ndarray) -> float:
+    """Return the area of a polygon, float (n, 2)."""
+    (x, y), (next_x, next_y) = points.T, np.roll(points, -1, axis=0).T
+    return abs(float((x * next_y - next_x * y).sum())) / 2
 
 
 def polygon(points: np.ndarray, height: int, width: int) -> Region:
@@ -129,8 +139,12 @@ def coco_runs(counts: object, size: object, height: int, width: int) -> Region:
     """Draw COCO's runs, column by column, compressed or not. Raises BadSample."""
     if size != [height, width]:
         raise BadSample(f"runs of another size, {size}, than their image")
-    lengths = decode_counts(counts) if isinstance(counts, str) else counts
-    return Region(0, 0, runs(lengths, (width, height)).T)
+    return Region(0, 0, runs(lengths_of(counts), (width, height)).T)
+
+
+def lengths_of(counts: Any) -> Any:
+    """Return the lengths of COCO's runs, which may be compressed."""
+    return decode_counts(counts) if isinstance(counts, str) else counts
 
 
 def decode_counts(text: str) -> np.ndarray:

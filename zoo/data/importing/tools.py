@@ -4,7 +4,7 @@ import base64
 import math
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -12,25 +12,25 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import numpy as np
 import yaml
 
-from zoo.data.errors import BadSample
+from zoo.data.errors import BadSample, UserError, similar_name
 from zoo.data.formats import headers, images, regular
 from zoo.data.formats.lists import walk
-from zoo.data.formats.split_words import split_of
 from zoo.data.importing import shapes
 from zoo.data.importing.scenes import (
     Labels,
     LeaveOut,
     Scene,
     each,
-    folder_of,
     load_json,
     name_of,
     polygon,
     slashes,
+    split_folders,
 )
 from zoo.data.importing.shapes import CIRCLE, Region, Shape
 
 BOX = "box without a mask"
+OBJECT = "object"  # class of regions of VIA that state none
 MAX_SETTINGS = 1 << 20  # bytes of the file that names YOLO's classes
 MAX_PACKED = 1 << 26  # bytes of a bitmap of Supervisely, unpacked
 
@@ -40,23 +40,20 @@ MAX_PACKED = 1 << 26  # bytes of a bitmap of Supervisely, unpacked
 
 def label_studio(path: str, tasks: list[Any]) -> Labels | None:
     """Open an export as JSON, or as JSON-MIN."""
-    entries = [(_image_of(task), task) for task in tasks if isinstance(task, dict)]
+    entries = [(", ".join(_images_of(task)), task) for task in tasks if isinstance(task, dict)]
     if not entries or not any(_results(task) for _, task in entries):
         return None
-    return Labels(folder_of(entries[0][0], os.path.dirname(path)), partial(each, entries, _task))
+    return Labels(os.path.dirname(path), partial(each, entries, _task))
 
 
-def _image_of(task: Mapping[str, Any]) -> str:
-    """Return the path of the image of a task: of an address that behind its host, of a local file that in `d`."""
+def _images_of(task: Mapping[str, Any]) -> list[str]:
+    """Return the paths of the images of a task: of an address that behind its host, of a local file that in `d`."""
     data = task.get("data", task)
-    found = next((value for key, value in data.items() if key != "file_upload" and _is_image(value)), "")
-    parts = urlsplit(found)
-    path = parse_qs(parts.query).get("d", [unquote(parts.path)])[0]
-    return slashes(path).lstrip("/") if path else ""
-
-
-def _is_image(value: object) -> bool:
-    return isinstance(value, str) and urlsplit(value).path.lower().endswith((*images.EXTENSIONS, "local-files/"))
+    texts = [value for key, value in data.items() if key != "file_upload" and isinstance(value, str)]
+    named = [text for text in texts if urlsplit(text).path.lower().endswith((*images.EXTENSIONS, "local-files/"))]
+    parts = [urlsplit(text) for text in named or [text for text in texts if "://" in text]]
+    paths = [parse_qs(each.query).get("d", [unquote(each.path)])[0] for each in parts]
+    return [slashes(path).lstrip("/") for path in paths if path]
 
 
 def _results(task: Mapping[str, Any]) -> list[list[Any]]:
@@ -72,6 +69,8 @@ def _task(source: str, task: Mapping[str, Any], leave_out: LeaveOut) -> Iterator
     results = _results(task)
     if not source:
         raise BadSample(f"task {task.get('id')}, which has no image")
+    if len(_images_of(task)) > 1:
+        raise BadSample(f"task {task.get('id')}, which has several images")
     if len(results) > 1:
         leave_out(source, f"labels of other annotators: {len(results) - 1}")
     listed = [one for one in results[0] if "original_width" in one] if results else []
@@ -151,24 +150,42 @@ def _opaque(content: bytes) -> np.ndarray:
 # YOLO: a text file per image, of lines `class x y x y ...`, as parts of the image's sides
 
 
-def yolo(root: str, settings: str) -> Labels:
-    """Open a folder with the names of the classes in a YAML file, and images/ and labels/ or the two of each split."""
-    names = yaml.safe_load(regular.read(os.path.join(root, settings), limit=MAX_SETTINGS))["names"]
+def yolo(root: str, settings: Sequence[str]) -> Labels:
+    """Open a folder with images/ and labels/, or the two of each split.
+
+    Args:
+        settings: YAML files, of which one names the classes.
+    """
+    read = [yaml.safe_load(regular.read(os.path.join(root, name), limit=MAX_SETTINGS)) for name in sorted(settings)]
+    content = next((each for each in read if isinstance(each, dict) and "names" in each), {})
+    if "kpt_shape" in content:
+        raise UserError(f"{root}: holds key points of YOLO, which have no area; export polygons")
+    names = content["names"]
     numbered = dict(enumerate(names)) if isinstance(names, list) else names
     declared = {int(n): name_of(name if isinstance(name, str) else str(int(name))) for n, name in numbered.items()}
-    entries = []
+    pictures, texts = (_files_in(root, *which) for which in (("images", images.EXTENSIONS), ("labels", (".txt",))))
+    places, labels = split_folders(os.path.dirname(name) for name in pictures), {_stem(name): name for name in texts}
+    entries: list[tuple[str, tuple[str | None, str | None]]] = []
+    for name, path in pictures.items():
+        source = os.path.join(places[os.path.dirname(name)], os.path.basename(name))
+        entries.append((source, (path, texts.get(labels.pop(_stem(name), "")))))
+    entries += [(name, (None, texts[name])) for name in labels.values() if os.path.basename(name) != "classes.txt"]
+    return Labels(root, partial(each, entries, partial(_yolo_scene, names=declared, root=root)), declared.values())
+
+
+def _files_in(root: str, kind: str, extensions: tuple[str, ...]) -> dict[str, str]:
+    """Return the files in folders of a name, by their paths without this name."""
+    found: dict[str, str] = {}
     for folder, files in walk(root):
         parts = os.path.relpath(folder, root).split(os.sep)
-        if "images" in parts:
-            at = len(parts) - 1 - parts[::-1].index("images")
-            place = [split_of(part) or part for part in parts[:at] + parts[at + 1 :]]
-            labels = os.path.join(root, *parts[:at], "labels", *parts[at + 1 :])
-            entries += [
-                (os.path.join(*place, file), (os.path.join(folder, file), os.path.join(labels, _stem(file) + ".txt")))
+        if kind in parts:
+            del parts[len(parts) - 1 - parts[::-1].index(kind)]
+            found |= {
+                os.path.join(*parts, file): os.path.join(folder, file)
                 for file in files
-                if file.lower().endswith(images.EXTENSIONS)
-            ]
-    return Labels(root, partial(each, entries, partial(_yolo_scene, names=declared, root=root)), declared.values())
+                if file.lower().endswith(extensions)
+            }
+    return found
 
 
 def _stem(file: str) -> str:
@@ -176,10 +193,12 @@ def _stem(file: str) -> str:
 
 
 def _yolo_scene(
-    source: str, paths: tuple[str, str], leave_out: LeaveOut, names: dict[int, str], root: str
+    source: str, paths: tuple[str | None, str | None], leave_out: LeaveOut, names: dict[int, str], root: str
 ) -> Iterator[Scene]:
     image, labels = paths
-    text = regular.read(labels).decode() if os.path.isfile(labels) else ""  # an image without a file has no objects
+    if image is None:
+        raise BadSample("labels without an image")
+    text = regular.read(labels).decode() if labels else ""  # an image without a file has no objects
     lines = [(source, line.split()) for line in text.splitlines() if line.strip()]
     found = list(each(lines, partial(_yolo_shape, names=names), leave_out))
     yield Scene(source, os.path.relpath(image, root), (None, None), found)
@@ -192,31 +211,56 @@ def _yolo_shape(source: str, words: list[str], leave_out: LeaveOut, names: dict[
     if len(words) <= 6:  # with a confidence behind it
         raise BadSample(BOX)
     points = shapes.as_points(words[1:])
-    yield Shape(names[number], lambda height, width: shapes.polygon(points * (width, height), height, width))
+    order = -shapes.area(points)
+    yield Shape(names[number], lambda height, width: shapes.polygon(points * (width, height), height, width), order)
 
 
 # VIA, the VGG Image Annotator
 
 
-def via(path: str, content: Mapping[str, Any]) -> Labels | None:
-    """Open a project, or its annotations as JSON."""
+def via(path: str, content: Mapping[str, Any], attribute: str | None) -> Labels | None:
+    """Open a project, or its annotations as JSON.
+
+    Args:
+        attribute: that holds the class; None: the only one. Regions without any are of class OBJECT.
+    """
     files = content.get("_via_img_metadata", content)
     entries = [(slashes(one["filename"]), one) for one in files.values() if isinstance(one, dict) and "regions" in one]
     if not entries:
         return None
-    return Labels(folder_of(entries[0][0], os.path.dirname(path)), partial(each, entries, _via_scene))
+    filled = sorted({key for _, entry in entries for one in _regions(entry) for key in _choices(one)})
+    if attribute is None and len(filled) > 1:
+        raise UserError(f"{path}: regions have the attributes {', '.join(filled)}; name that of the class: --attribute")
+    if attribute is not None and attribute not in filled:
+        raise UserError(f"{path}: no region has the attribute {attribute}{similar_name(attribute, filled)}")
+    attribute = attribute or next(iter(filled), None)
+    scenes = partial(each, entries, partial(_via_scene, attribute=attribute))
+    return Labels(os.path.dirname(path), scenes, attribute=attribute)
 
 
-def _via_scene(source: str, entry: Mapping[str, Any], leave_out: LeaveOut) -> Iterator[Scene]:
+def _regions(entry: Mapping[str, Any]) -> list[Any]:
     regions = entry["regions"]
-    listed = list(regions.values()) if isinstance(regions, dict) else regions
-    yield Scene(source, source, (None, None), list(each([(source, one) for one in listed], _via_shape, leave_out)))
+    return list(regions.values()) if isinstance(regions, dict) else regions
 
 
-def _via_shape(source: str, one: Mapping[str, Any], leave_out: LeaveOut) -> Iterator[Shape]:
-    given, attributes = one["shape_attributes"], one["region_attributes"].values()
-    chosen = [next((key for key, on in value.items() if on), None) for value in attributes if isinstance(value, dict)]
-    label = name_of(next((value for value in (*attributes, *chosen) if isinstance(value, str) and value), None))
+def _choices(region: Mapping[str, Any]) -> dict[str, str]:
+    """Return the attributes of a region that are filled; of check boxes, the first that is checked."""
+    attributes = region.get("region_attributes", {}).items()
+    chosen = {
+        key: next((name for name, on in value.items() if on), "") if isinstance(value, dict) else value
+        for key, value in attributes
+    }
+    return {key: value for key, value in chosen.items() if value}
+
+
+def _via_scene(source: str, entry: Mapping[str, Any], leave_out: LeaveOut, attribute: str | None) -> Iterator[Scene]:
+    found = each([(source, one) for one in _regions(entry)], partial(_via_shape, attribute=attribute), leave_out)
+    yield Scene(source, source, (None, None), list(found))
+
+
+def _via_shape(source: str, one: Mapping[str, Any], leave_out: LeaveOut, attribute: str | None) -> Iterator[Shape]:
+    given = one["shape_attributes"]
+    label = name_of(_choices(one).get(attribute) if attribute else OBJECT)
     kind, size = given["name"], [given.get(key, given.get("r")) for key in ("rx", "ry")]
     if kind == "polygon":
         yield polygon(label, shapes.as_points(np.stack([given["all_points_x"], given["all_points_y"]], axis=1)))
@@ -234,13 +278,16 @@ def _via_shape(source: str, one: Mapping[str, Any], leave_out: LeaveOut) -> Iter
 def supervisely(root: str) -> Labels:
     """Open a project as it is downloaded."""
     declared = [name_of(one["title"]) for one in load_json(os.path.join(root, "meta.json"))["classes"]]
-    entries = []
+    found: dict[str, list[str]] = {}
     for folder, files in walk(root):
         if os.path.basename(folder) == "ann":
             parent = os.path.relpath(os.path.dirname(folder), root)
-            split = "" if parent == "." else split_of(parent) or parent
-            names = [file.removesuffix(".json") for file in files if file.endswith(".json")]
-            entries += [(os.path.join(split, name), os.path.join(folder, f"{name}.json")) for name in names]
+            found[parent] = [file.removesuffix(".json") for file in files if file.endswith(".json")]
+    entries = [
+        (os.path.join("" if parent == "." else place, name), os.path.join(root, parent, "ann", f"{name}.json"))
+        for parent, place in split_folders(found).items()
+        for name in found[parent]
+    ]
     return Labels(root, partial(each, entries, partial(_supervisely_scene, root=root)), declared)
 
 
