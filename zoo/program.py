@@ -29,7 +29,12 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}{hint}")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, unknown = self.parse_known_args(args, namespace)
+        return self._complete(*self.parse_known_args(args, namespace))
+
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return self._complete(*self.parse_known_intermixed_args(args, namespace))
+
+    def _complete(self, found: Any, unknown: list[str]) -> Any:
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}", unknown[0].partition("=")[0])
         return found

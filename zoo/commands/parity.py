@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from zoo import program
 from zoo.parity import report
-from zoo.parity.engine import Request, request_of, run
+from zoo.parity.engine import UPDATES, Request, request_of, run
 from zoo.weights import files
 
 EPILOG = """\
@@ -32,7 +32,7 @@ Exit codes: 0 they agree, 1 they differ, 2 an error to fix on your side."""
 
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
-    arguments = parser().parse_args(argv)
+    arguments = parser().parse_intermixed_args(argv)  # sides may stand behind options
     if arguments.html:
         files.refuse_existing(arguments.html)
     request = request_from(arguments)
@@ -65,7 +65,7 @@ def parser() -> program.Parser:
         help="of the zoo, such as sgd(lr=0.1); or for each side a function of the parameters, or of `model`, that "
         "returns one or several of its own",
     )
-    add("--updates", type=int, default=3, metavar="N", help="with --optimizer; default 3")
+    add("--updates", type=int, default=UPDATES, metavar="N", help="with --optimizer; default 3")
     add("--accept", action="append", default=[], metavar="MODULE | FACT", help="whose difference is known")
     add("--map", action="append", default=[], metavar="SIDE=FILE", help="names of tensors in the reference, YAML")
     add("--out", metavar="DIR", help="folder to keep the records in")

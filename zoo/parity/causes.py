@@ -47,11 +47,16 @@ def of_gradient(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[str
 
 def _factor(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[str, float]) -> str:
     factor = fit_factor(reference, suspect)
-    if factor is None:
+    if factor is None or f"{factor:.6g}" == "1":
         return ""
-    if f"{factor:.6g}" == "1":
+    if reference.size == 1 and not _is_whole(factor):  # one number is some number of times any other
         return ""
     return "it is 0" if factor == 0 else named_factor(factor, factors) or f"it is {factor:.6g} times the others'"
+
+
+def _is_whole(factor: float) -> bool:
+    """Return whether a factor is a whole number, or 1 divided by one."""
+    return any(abs(value - round(value)) <= FIT * abs(value) for value in (factor, 1 / factor if factor else 0.0))
 
 
 def named_factor(factor: float, factors: Mapping[str, float]) -> str:
@@ -138,6 +143,8 @@ def _normalization(reference: np.ndarray, suspect: np.ndarray) -> str:
     if np.abs(offsets).max() <= _tolerance(x, y):
         factors = f"{slopes.min():.6g} to {slopes.max():.6g}"
         return f"each channel has a factor ({factors}): epsilon or variance of a normalization"
+    if np.abs((slopes - 1)[:, None] * centered).max() <= _tolerance(x, y):
+        return "each channel has an offset: a bias"
     return "each channel has a factor and an offset: statistics, weight or bias of a normalization"
 
 

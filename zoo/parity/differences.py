@@ -27,6 +27,7 @@ FLOOR = 2.0**-52 * 64  # of the largest values of a stage: always passes
 SUM_FLOOR = 2.0**-52 * 4096  # the same for a loss or a norm: one number has no reliable rounding of its own
 CHAOTIC = 0.03  # rounding of fp32, relative to the largest value, from which on it has grown too far to be a measure
 CHAOTIC_SHARE = 1e-3  # of the largest value
+OUTLIER = 1000.0  # times the median size of a stage's inputs: no measure of its others
 FP32_SAFETY = 30.0  # where a framework has no fp64 and all are compared in fp32
 PARTS = {"in": "input", "out": "output", "dout": "output gradient", "din": "input gradient"}
 
@@ -155,11 +156,18 @@ def differences(proofs: Records, rounded: Records) -> list[Difference]:
         rounded: records in fp32 by the same titles, perhaps not of all; they show the rounding.
     """
     found = events(proofs)
-    scales: dict[tuple[str, str], float] = {}
+    sizes: dict[tuple[str, str], list[float]] = {}
     for event in found:
-        kind = event.stage, event.part
-        scales[kind] = max(scales.get(kind, 0.0), magnitude_of(proofs, event), _weight(proofs, event))
+        size = max(magnitude_of(proofs, event), _weight(proofs, event))
+        sizes.setdefault((event.stage, event.part), []).append(size)
+    scales = {kind: (_largest if kind[1] == "input" else max)(values) for kind, values in sizes.items()}
     return [_difference(event, proofs, rounded, scales[event.stage, event.part]) for event in found]
+
+
+def _largest(sizes: Sequence[float]) -> float:
+    """Return the largest size of inputs but for those of masks, which may be the largest number of a type."""
+    usual = float(np.median([size for size in sizes if size] or [0.0]))
+    return max((size for size in sizes if size <= OUTLIER * usual), default=0.0)
 
 
 def distance(records: Records, event: Event, a: str, b: str) -> float:
@@ -203,6 +211,8 @@ def _difference(event: Event, proofs: Records, rounded: Records, scale: float) -
     else:
         limit = noise * FP32_SAFETY + floor / FP64_SHARE
     pairs = {(a, b): distance(proofs, event, a, b) for i, a in enumerate(titles) for b in titles[i + 1 :]}
+    if max(pairs.values()) > limit and all(_is_fp32(proofs[title].get(event.keys[title])) for title in titles):
+        limit = max(limit, noise * FP32_SAFETY + floor / FP64_SHARE)  # both compute it so, whatever their precision
     agree = {pair: value <= limit and _same_shape(proofs, event, *pair) for pair, value in pairs.items()}
     largest = max(pairs.values()) if all(_same_shape(proofs, event, *pair) for pair in pairs) else float("inf")
     apart = _apart(titles, lambda a, b: agree.get((a, b), agree.get((b, a))))
@@ -212,6 +222,12 @@ def _difference(event: Event, proofs: Records, rounded: Records, scale: float) -
     if not apart and not all(agree.values()):  # each of the outer two agrees with the one in the middle
         apart = tuple(titles)
     return Difference(event, largest, limit, magnitude, apart)
+
+
+def _is_fp32(values: np.ndarray) -> bool:
+    """Return whether all numbers are those of fp32."""
+    with np.errstate(over="ignore"):
+        return bool((values.astype(np.float32) == values).all())
 
 
 def _follows_an_update(event: Event) -> bool:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError, known_names
+from zoo.data.errors import UserError, known_names, similar_name
 from zoo.parity import inputs as input_values
 from zoo.parity import losses, mapping, match, nesting, updates
+from zoo.parity.facts import facts
 from zoo.parity.outline import Outline, Tensor
 from zoo.parity.record import Identity, Record
 from zoo.parity.record import load as load_record
@@ -22,6 +23,8 @@ from zoo.weights import files
 
 NATURAL, ALONE, EXPLAINED = "natural", "alone", "explained"
 FINE, COARSE = "fp64", "fp32"
+UPDATES = 3
+FREEZING = {"torch", "paddle", "mindspore"}  # frameworks with a property by which a parameter is not trained
 
 
 class Request(NamedTuple):
@@ -37,7 +40,7 @@ class Request(NamedTuple):
     inputs: Mapping[str, np.ndarray]
     loss: str | None = None
     optimizer: str | None = None
-    updates: int = 3
+    updates: int = UPDATES
     accepted: Sequence[str] = ()
     mappings: Mapping[str, Any] = {}
 
@@ -58,7 +61,7 @@ def request_of(
     inputs: Mapping[str, Any],
     loss: Any = None,
     optimizer: Any = None,
-    count: int = 3,
+    count: int = UPDATES,
     accepted: Sequence[str] = (),
     mappings: Mapping[str, Any] = {},
     python: Mapping[str, str] = {},
@@ -91,6 +94,8 @@ def request_of(
             raise UserError(
                 f"--{key}: give one for each side, or one of the zoo; {', '.join({*sides} - {*value})} lacks it"
             )
+    if count < 1 or (count != UPDATES and not optimizer):
+        raise UserError(f"--updates {count}: one at least, of an optimizer; name one by --optimizer")
     made = input_values.make(inputs, seed)
     if isinstance(loss, str):
         losses.check(loss, made)
@@ -124,6 +129,10 @@ def _run(request: Request, folder: Path) -> Result:
     with ExitStack() as stack:
         opened = open_sides(request, folder, stack)
         reference, *others = opened
+        known = [*dict.fromkeys(call.name for call in reference.outline.calls), *(fact.name for fact in facts())]
+        for name in request.accepted:
+            if name not in known:
+                raise UserError(f"--accept: there is no module or fact {name!r}{similar_name(name, known)}")
         judged = []
         bases = {finest(reference, other)[0] for other in others}
         for precision in reference.precisions:
@@ -213,7 +222,7 @@ def _compare(request: Request, reference: Opened, other: Opened) -> Judged:
         if title in records:
             records[title] = nesting.only(records[title], forced)
     judged = judge(names, matched, proofs, alone, rounded, request.accepted)
-    judged = judged._replace(dropout=_dropout(reference, other))
+    judged = judged._replace(dropout=_dropout(reference, other), frozen=_frozen(reference, other, matched))
     suspects = [identity for identity in forced if identity[0] in judged.suspects()]
     if judged.outputs_agree:
         return judged._replace(is_explained=True)
@@ -234,6 +243,15 @@ def _without(
 
 def write_match(opened: Opened, matched: match.Match) -> None:
     (opened.session.folder / MATCH).write_text(mapping.to_json(matched), encoding="utf-8")
+
+
+def _frozen(reference: Opened, other: Opened, matched: match.Match) -> list[str]:
+    """Return the parameters that one side alone trains, of frameworks in which a parameter may be frozen."""
+    if not {reference.outline.framework, other.outline.framework} <= FREEZING:
+        return []
+    trained = {tensor.name: tensor.is_trained for tensor in reference.outline.tensors}
+    sources = {t: matched.tensors[t.name].names for t in other.outline.tensors if t.name in matched.tensors}
+    return [names[0] for t, names in sources.items() if names and trained[names[0]] != t.is_trained]
 
 
 def _dropout(reference: Opened, other: Opened) -> dict[str, tuple[float, float]]:

@@ -1,5 +1,6 @@
 """Inputs of a comparison: shapes with a distribution, arrays, files, or functions of a generator."""
 
+import math
 import re
 import zlib
 from collections.abc import Callable, Mapping
@@ -38,6 +39,8 @@ def make(values: Mapping[str, Value], seed: int = 0) -> dict[str, np.ndarray]:
     for name, array in inputs.items():
         if array.dtype.kind not in "fiub":
             raise UserError(f"input {name}: numbers, not {array.dtype}")
+        if not np.isfinite(array).all():
+            raise UserError(f"input {name}: has numbers that are not finite, of which nothing can be compared")
     return inputs
 
 
@@ -45,6 +48,8 @@ def _drawn(name: str, text: str, generator: np.random.Generator) -> np.ndarray:
     found = SHAPE.fullmatch(text)
     if not found:
         raise UserError(f"input {name}={text}: write DTYPE:SHAPE, such as float32:2,3,64,64, or a file .npy or .npz")
+    if "0" in (found["shape"] or "").split(","):
+        raise UserError(f"input {name}={text}: has no elements; lengths are 1 or more")
     dtype, shape = found["dtype"], tuple(map(int, (found["shape"] or "").split(","))) if found["shape"] else ()
     if dtype not in DTYPES:
         raise UserError(f"input {name}: {dtype!r} is no type of inputs{known_names(dtype, DTYPES)}")
@@ -54,12 +59,14 @@ def _drawn(name: str, text: str, generator: np.random.Generator) -> np.ndarray:
         bounds = (float(found["low"]), float(found["high"])) if found["low"] else None
     except ValueError:
         raise UserError(f"input {name}={text}: LOW and HIGH are numbers") from None
+    if bounds and not -math.inf < bounds[0] < bounds[1] < math.inf:
+        raise UserError(f"input {name}={text}: HIGH is above LOW")
     if dtype.startswith("float"):
         values = generator.uniform(*bounds, shape) if bounds else generator.standard_normal(shape)
         return np.asarray(values, dtype)
-    low, high = (int(bound) for bound in bounds) if bounds else (0, 2) if dtype == "bool" else INTEGERS
+    low, high = map(math.ceil, bounds) if bounds else (0, 2) if dtype == "bool" else INTEGERS
     if high <= low:
-        raise UserError(f"input {name}={text}: HIGH is above LOW")
+        raise UserError(f"input {name}={text}: there is no integer from LOW up to HIGH")
     return np.asarray(generator.integers(low, high, shape)).astype(dtype)
 
 

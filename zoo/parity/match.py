@@ -56,6 +56,7 @@ def match(reference: Outline, other: Outline, given: Mapping[str, Any] | None = 
     _unflatten(reference, other, ours, {i: theirs[j] for j, i in pairs.items()}, tensors)
     tensors = packs.unpack(tensors, our_packs, their_packs) | fixed
     tensors = _tied(reference, other, tensors) | _without_key(reference, other, tensors) | tensors
+    tensors |= _lone(reference, other, tensors, asked) | _multiplied(reference, other, tensors)
     used = mapping.names_of(tensors)
     for j, candidates in choices.items():
         for tensor in theirs[j].tensors:
@@ -116,7 +117,8 @@ def _pair_rest(
 ) -> None:
     """Pair what is left of modules that do not correspond, such as tokens and scales.
 
-    In order, where both sides have as many of an attribute and shape, or of a shape; else where only one fits.
+    In order, where both sides have as many of an attribute and shape, or of a shape, of those that are trained or not;
+    else where only one fits.
 
     Args:
         asked: names of tensors that are as good as others.
@@ -127,7 +129,11 @@ def _pair_rest(
         sides = (ours, used | {*asked}), (theirs, tensors.keys() | {*asked})
         return [_loose(side, found) for side, found in sides]
 
-    for describe in (lambda tensor: (tensor.role, tensor.shape), lambda tensor: tensor.shape):
+    for describe in (
+        lambda tensor: (tensor.role, tensor.shape),
+        lambda tensor: (tensor.is_trained, tensor.shape),
+        lambda tensor: tensor.shape,
+    ):
         groups = [grouped(side, describe) for side in left()]
         for key in groups[0].keys() & groups[1].keys():
             if len(groups[0][key]) == len(groups[1][key]):
@@ -170,6 +176,44 @@ def _without_key(reference: Outline, other: Outline, tensors: Mapping[str, Sourc
                 steps = (("split", 0, [size] * 3, PACKED_BIASES[tensor.role]),)
                 found[tensor.name] = Source((bias,), steps, "split")
     return found
+
+
+def _lone(
+    reference: Outline, other: Outline, tensors: Mapping[str, Source], asked: Collection[str]
+) -> dict[str, Source]:
+    """Return the sources of parameters that alone are left of their shape, on both sides."""
+    used = mapping.names_of(tensors) | {*asked}
+    ours = grouped((t for t in reference.tensors if t.is_trained and t.name not in used), lambda tensor: tensor.shape)
+    left = (t for t in other.tensors if t.is_trained and t.name not in tensors and t.name not in asked)
+    theirs = grouped(left, lambda tensor: tensor.shape)
+    return {
+        theirs[shape][0].name: Source((ours[shape][0].name,), (), "order")
+        for shape in ours.keys() & theirs.keys()
+        if len(ours[shape]) == len(theirs[shape]) == 1
+    }
+
+
+def _multiplied(reference: Outline, other: Outline, tensors: Mapping[str, Source]) -> dict[str, Source]:
+    """Return the sources of square matrices of functions without modules, which are those of dense layers transposed.
+
+    That is how x @ w multiplies, unless a matrix that is not square tells otherwise.
+    """
+    kinds = {tensor.name: tensor.kind for tensor in reference.tensors}
+    found = {
+        tensor: tensors[tensor.name]
+        for tensor in other.tensors
+        if tensor.name in tensors and len(tensor.shape) == 2 and len(tensors[tensor.name].names) == 1
+    }
+    pairs = {
+        tensor: source
+        for tensor, source in found.items()
+        if sorted((kind_class(tensor.kind), kind_class(kinds.get(source.names[0], "?")))) == ["", "dense"]
+    }
+    transposed = (("transpose", [1, 0]),)
+    if not all(source.steps == transposed for tensor, source in pairs.items() if len({*tensor.shape}) > 1):
+        return {}
+    squares = {tensor: source for tensor, source in pairs.items() if len({*tensor.shape}) == 1 and not source.steps}
+    return {tensor.name: source._replace(steps=transposed) for tensor, source in squares.items()}
 
 
 def _unflatten(

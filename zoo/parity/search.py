@@ -20,6 +20,7 @@ MAX_EXPLAINED = 1 << 16  # elements of a tensor whose updates are explained
 MAX_TENSORS = 4  # whose updates differ: until a cause explains one
 FUNCTIONS = "activation attention interpolation"  # what code between modules calls, most often
 SEVERAL, FEW = 3, 12  # tensors that a function may get, such as query, key and value; that may be a term of a sum
+LATEST = 5  # of which a function may get one
 MAX_FAILURES = 8  # of the search for causes, for modules of one class
 
 
@@ -71,9 +72,10 @@ class Search:
             key, kinds, tensors, sources = f"{title}/{identity[0]}/input", FUNCTIONS, {}, []
             before = _before(calls, partner.span[0])
         guess: facts.Guess | None = None
-        for names in filter(None, (*sources, list(before)[-1:], list(before)[-SEVERAL:])):
+        last = list(before)[-LATEST:]
+        for names in filter(None, (*sources, last[-1:], last[-SEVERAL:], *([name] for name in last[-2::-1]))):
             loaded = [np.asarray(array) for name in names if (array := self.archive.load(name)) is not None]
-            for part in parts(loaded, reference, own) if names not in sources else [slice(None)]:
+            for part in parts(loaded, reference, own) if names not in sources else [...]:
                 sides = np.asarray(reference)[part], own[part]
                 case = Case(kinds, loaded, tensors, *sides, title == TRAINING, fit=self.fit)
                 guess = guess or facts.explain(case, self.framework)
@@ -179,7 +181,7 @@ def of_sum(
 
 def parts(sources: Sequence[np.ndarray], reference: np.ndarray, own: np.ndarray) -> list[Any]:
     """Return the parts of a tensor that code may have made of another one: all, or channels that others join."""
-    found: list[Any] = [slice(None)]
+    found: list[Any] = [...]
     if sources and own.shape == reference.shape and all(x.ndim > 1 for x in (own, *sources)):
         differs = np.flatnonzero(np.abs(own - reference).max((0, *range(2, own.ndim))))
         count, channels = sources[0].shape[1], own.shape[1]

@@ -3,6 +3,7 @@
 import re
 from ast import literal_eval
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,8 +41,16 @@ def settings_of(text: str) -> Any:
     try:
         pairs = [word.split("=", 1) for word in (found["settings"] or "").split(",") if word.strip()]
         settings = {key.strip(): literal_eval(value.strip()) for key, value in pairs}
-        return load_settings(found["name"])(**settings)
-    except (ValueError, SyntaxError, TypeError, SettingError) as error:
+    except (ValueError, SyntaxError):
+        raise UserError(f"--optimizer {text}: write NAME(KEY=VALUE, ...) with numbers, such as sgd(lr=0.1)") from None
+    cls = load_settings(found["name"])
+    names = tuple(field.name for field in fields(cls))
+    for key in settings:
+        if key not in names:
+            raise UserError(f"--optimizer {text}: there is no {key!r}{known_names(key, names)}")
+    try:
+        return cls(**settings)
+    except (ValueError, TypeError, SettingError) as error:
         raise UserError(f"--optimizer {text}: {error}") from None
 
 

@@ -77,6 +77,8 @@ class Judged(NamedTuple):
         accepted: findings in modules that were accepted.
         is_explained: whether all agrees once the modules found are replaced; None if that was not tried.
         dropout: rates of dropout modules that differ.
+        frozen: parameters that one side alone trains.
+        outputs: how many tensors the model returns in evaluation mode, on both sides.
     """
 
     titles: tuple[str, str]
@@ -88,12 +90,14 @@ class Judged(NamedTuple):
     precision: str = "fp64"
     is_explained: bool | None = None
     dropout: Mapping[str, tuple[float, float]] = {}
+    frozen: Sequence[str] = ()
+    outputs: Sequence[int] = ()
 
     @property
     def agrees(self) -> bool:
         """Whether nothing differs but what was accepted."""
-        rest = any(d.is_beyond for d in self.natural) and not self.accepted
-        return not self.findings and not self.dropout and not rest
+        rest = any(d.is_beyond for d in self.natural) and (not self.accepted or self.is_explained is False)
+        return not (self.findings or self.dropout or self.frozen or rest)
 
     @property
     def outputs_agree(self) -> bool:
@@ -109,6 +113,11 @@ class Judged(NamedTuple):
             lines.append(f"not in {side}: {some(self.matched.unused)}{remedy}")
         for name, (rate, other) in self.dropout.items():
             lines.append(f"{name}: the rate of dropout is {other:g} instead of {rate:g}")
+        if self.frozen:
+            lines.append(f"{some(self.frozen)}: trained by one side alone, and frozen by the other")
+        if len({*self.outputs}) > 1:
+            expected, own = self.outputs
+            lines.append(f"{own} outputs instead of {expected}, of which {min(own, expected)} are compared")
         for finding in self.findings:
             lines.append(str(finding))
         for finding in self.accepted:
@@ -203,7 +212,8 @@ def judge(
             found = [found[0]._replace(cause=OF_BIASES, fact="recurrent-bias-count")]
     known = [finding for finding in found if _is_accepted(finding, {*accepted})]
     rest = [finding for finding in found if finding not in known]
-    return Judged(titles, matched, natural, of_modules, rest, known, other.precision)
+    outputs = [call.outputs for title in titles for call in proofs[title].passes.get("evaluation", ()) if not call.name]
+    return Judged(titles, matched, natural, of_modules, rest, known, other.precision, outputs=outputs)
 
 
 def _is_accepted(finding: Finding, accepted: Collection[str]) -> bool:
@@ -353,7 +363,7 @@ def _finding(module: str, found: Sequence[Difference], reference: Record, other:
     cause, remedy, fact = next((guesses[key] for key in _keys(module, first) if key in guesses), ("", "", ""))
     cause = cause or _of_call(module, reference, call) or _pattern(first, reference, other)
     limit = first.limit / first.magnitude if first.magnitude else first.limit
-    places = _places(first, call) or tuple(
+    places = _places(first, call, other) or tuple(
         place for record in (other, reference) if (place := record.settings.get("places", {}).get(module))
     )
     part = LOSS if module == LOSS else first.event.part
@@ -391,13 +401,28 @@ def _keys(module: str, difference: Difference) -> list[str]:
     return [f"{stage}/{module}" for stage in (difference.event.stage, "training", "evaluation")]
 
 
-def _places(difference: Difference, call: Call | None) -> tuple[str, ...]:
-    """Return where the code is: before a call if its input differs, else that of the module."""
+def _places(difference: Difference, call: Call | None, record: Record) -> tuple[str, ...]:
+    """Return where the code is: before a call if its input differs, behind the last one within it, or its own."""
     if call is None:
         return ()
+    calls = next(calls for calls in record.passes.values() if call in calls)
     if difference.event.part == "input":
-        return tuple(dict.fromkeys((*call.call_sites, *call.files)))
-    return tuple(dict.fromkeys((*reversed(call.files), *call.call_sites)))
+        return tuple(dict.fromkeys((*_lines_since_last(call, calls), *call.files)))
+    inner = [each.call_sites for each in calls if call.span[0] < each.span[0] < call.span[1]]
+    behind = inner[-1][:1] if inner and difference.event.part == "output" else ()
+    return tuple(dict.fromkeys((*behind, *reversed(call.files), *call.call_sites)))
+
+
+def _lines_since_last(call: Call, calls: Sequence[Call]) -> tuple[str, ...]:
+    """Return the places of a call, the first with the lines since the call before it in the same module."""
+    around = [each.span[0] for each in calls if each.span[0] < call.span[0] < each.span[1]]
+    before = [each for each in calls if max(around, default=0) < each.span[0] and each.span[1] < call.span[0]]
+    if not before or not call.call_sites:
+        return call.call_sites
+    last = max(before, key=lambda each: each.span[1])
+    (path, _, line), (other, _, first) = (each.call_sites[0].rpartition(":") for each in (call, last))
+    is_range = path == other and int(first) < int(line)
+    return f"{path}:{first}-{line}" if is_range else call.call_sites[0], *call.call_sites[1:]
 
 
 def _calls(record: Record) -> list[Call]:

@@ -57,6 +57,8 @@ class Worker:
         if hasattr(self.recorder, "set_precision"):  # of a framework in which it is no property of the model
             self.recorder.set_precision(precision)
         source = self.side.model if self.side.framework == "onnx" else load(self.side.model)()
+        if source is None:
+            raise UserError(f"{self.side.model} returns None, and no model")
         model = self.recorder.Model(source, precision, self.side.device, self.side.compile)
         if hasattr(model, "prepare"):  # whose tensors are made for its inputs
             model.prepare(self.given)
@@ -162,6 +164,9 @@ class _Passes:
             trained if sources is None else {n for name in trained & sources.keys() for n in sources[name].names}
         )
 
+        arrays = self._named(model.arrays())
+        self.shapes = {name: value.shape for name, value in arrays.items() if name in self.trained}
+
     def evaluate(self) -> None:
         probe = self._probe(EVALUATION)
         self.model.run(self.worker.given, probe, None)
@@ -209,6 +214,8 @@ class _Passes:
         result = self.model.run(worker.given, probe, Objective(weighting, worker.own, loss))
         if probe is not None:
             probe.close()
+        if loss is not None and result.loss is None:
+            raise UserError(f"{worker.side.loss} returns None, and no loss")
         return (result.loss if weighting.loss is None else weighting.loss), result.gradients
 
     def _add(
@@ -224,6 +231,10 @@ class _Passes:
             self.record.add(f"{title}/loss", np.array(loss))
         for name, gradient in gradients.items():
             self.record.add(f"{title}/gradient/{name}", gradient)
+        if loss is not None:  # a backward pass that does not reach a tensor
+            for name, shape in self.shapes.items():
+                if name not in gradients:
+                    self.record.add(f"{title}/gradient/{name}", np.zeros(shape))
         for name, value in after.items():
             if name in self.trained:
                 self.record.add(f"{title}/change/{name}", value - before[name])

@@ -91,7 +91,7 @@ EXAMPLES = {
     "layer_norm": Example("LayerNorm", (scaled(normal(4, 6, 6)),), affine(6), names={"n": 6}),
     "rms_norm": Example("RMSNorm", (scaled(normal(4, 7, 6)),), {"weight": normal(6) + 2}, names={"n": 6}),
     "group_norm": Example(
-        "GroupNorm", (scaled(normal(4, 8, 3, 4)),), affine(8), settings={"groups": 2}, names={"n": 8}
+        "GroupNorm", (scaled(normal(4, 8, 3, 4)),), affine(8), settings={"groups": 2}, names={"n": 8, "g": 2}
     ),
     "batch_norm": Example("BatchNorm2d", (normal(4, 6, 3, 4),), affine(6, True), names={"n": 6}),
     "running_statistics": Example(

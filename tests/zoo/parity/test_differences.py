@@ -242,6 +242,20 @@ def test_the_change_of_a_large_weight_is_rounded_as_the_weight_is(right):
         assert found.is_beyond == is_beyond
 
 
+def test_what_both_compute_in_fp32_is_compared_so(right):
+    """Such as the table of an embedding of positions, in a model of fp64."""
+    fp64, _ = right
+    key = "update 1/gradient/stage.bn.bias"
+    narrow = {title: 2.0**-12 * np.float32(1 + np.arange(8)) for title in fp64}
+    for moved, is_beyond in ((narrow["paddle"], True), (np.nextafter(narrow["torch"], np.float32(1)), False)):
+        values = {**narrow, "paddle": np.float64(moved) + (1e-9 if is_beyond else 0)}
+        records = fp64
+        for title, each in values.items():
+            records = proofs.edit(records, title, key, lambda old, each=each: np.resize(each, old.shape).astype(float))
+        found = differences.differences(records, records)
+        assert one(found, "update 1", "gradient", "stage.bn.bias").is_beyond == is_beyond
+
+
 def test_a_tensor_of_zeros_has_the_scale_of_its_stage(right):
     """A gradient that is 0 but for rounding, such as that of a bias in front of a normalization."""
     fp64, _ = right

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers.cli import call_zoo
 from zoo import parity
 from zoo.data.errors import UserError
 from zoo.parity import search
@@ -50,6 +51,13 @@ def side(framework, path=None):
         ((TWO, INPUTS, {"torch": "a.py:loss"}), "paddle lacks it"),
         ((TWO, INPUTS, {"torhc": "a.py:loss"}), "no such side"),
         ((TWO, INPUTS, None, "sgd(rate=1)"), "rate"),
+        ((TWO, INPUTS, None, "sgd(lr=high)"), "with numbers"),
+        ((TWO, INPUTS, None, None, 2), "name one by --optimizer"),
+        ((TWO, INPUTS, None, "sgd(lr=1)", 0), "one at least"),
+        ((TWO, {"x": "float32:2,0"}), "no elements"),
+        ((TWO, {"x": "float32:2:1:0"}), "HIGH is above LOW"),
+        ((TWO, {"x": "int64:2:0.2:0.7"}), "no integer"),
+        ((TWO, {"x": np.array([1, np.nan])}), "not finite"),
         (({"torhc": "a.py:Net", "paddle": "b.py:Net"}, INPUTS), "torch"),
         (({"torch:cpu:cuda": "a.py:Net", "paddle": "b.py:Net"}, INPUTS), "one device"),
     ],
@@ -57,6 +65,14 @@ def side(framework, path=None):
 def test_a_request_that_cannot_be_meant_says_what_to_write(arguments, message):
     with pytest.raises(UserError, match=message):
         request_of(*arguments)
+
+
+@pytest.mark.parametrize(
+    "option, message", [("--input", "'paddel' is no framework"), ("--inptu", "did you mean --input")]
+)
+def test_sides_may_stand_around_options(capsys, option, message):
+    assert call_zoo("parity", "torch=a.py:Net", option, "x=float32:2", "paddel=b.py:Net") == 2
+    assert message in capsys.readouterr().err
 
 
 def test_inputs_are_the_same_for_a_seed_and_named():
@@ -80,8 +96,8 @@ def test_parts_are_channels_that_may_have_been_concatenated():
     for first, expected in ((1, [slice(0, 3)]), (6, [slice(5, 8)]), (3, [])):
         own = reference.copy()
         own[:, first] = 2
-        assert search.parts([source], reference, own) == [slice(None), *((slice(None), part) for part in expected)]
-    assert search.parts([source], reference, reference[:1]) == [slice(None)]
+        assert search.parts([source], reference, own) == [..., *((slice(None), part) for part in expected)]
+    assert search.parts([source], reference, reference[:1]) == [...]
 
 
 def test_channels_of_a_batch():

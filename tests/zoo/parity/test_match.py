@@ -164,6 +164,27 @@ def test_other_names_and_blocks():
     assert not {"stem", "stages.0", "stages.1"} & {name for name, _ in result.calls}  # of different extent
 
 
+@pytest.mark.parametrize(
+    "shapes, are_transposed", [([(6, 12), (12, 12)], True), ([(12, 6), (12, 12)], False), ([(12, 12)], True)]
+)
+def test_square_matrices_of_functions_lie_as_the_others(shapes, are_transposed):
+    layers = [layer(f"fc{i}", "Linear", (12, min(shape)), (2, 12), bias=None) for i, shape in enumerate(shapes)]
+    tensors = [Tensor(f"dense{i}.w", shape, f"dense{i}", "", "w", True) for i, shape in enumerate(shapes)]
+    function = Outline("jax", tensors, [Call("0", "", 0, "function", (), (), 1, 1, (1, 2))], {})
+    result = match(outline(*layers), function)
+    last = f"dense{len(shapes) - 1}.w"
+    assert result.missing == () and result.tensors[last].names == (f"fc{len(shapes) - 1}.weight",)
+    assert (result.tensors[last].steps == (("transpose", [1, 0]),)) == are_transposed
+
+
+def test_the_one_parameter_that_is_left_on_both_sides():
+    ours = outline(*STEM, own={"queries": (10, 8)})
+    theirs = outline(*STEM, uncalled=(layer("query_embed", "Embedding", (10, 8), bias=None),))
+    assert match(ours, theirs).tensors["query_embed.weight"].names == ("queries",)
+    two = outline(*STEM, own={"queries": (10, 8), "others": (10, 8)})
+    assert match(two, theirs).missing == ("query_embed.weight",)
+
+
 def test_blocks_of_the_same_layers():
     def block(name, *parts):
         return [

@@ -112,6 +112,14 @@ def test_what_is_accepted():
     assert not _is_accepted(finding._replace(fact=""), both)
 
 
+def test_what_is_accepted_hides_nothing_that_it_does_not_explain():
+    conv = Finding(("conv",), ("", ""), "output", 1.0, 0.1, "", "", "", ())
+    output = Difference(Event({"torch": "out"}, "evaluation", "", "output", {}), 0.1, 0.0, 1.0, ())
+    judged = Judged(("torch", "paddle"), Match({}, {}, (), (), {}), [output], [], [], [conv])
+    assert judged._replace(is_explained=True).agrees and not judged._replace(is_explained=False).agrees
+    assert not judged._replace(is_explained=True, frozen=["conv.weight"]).agrees
+
+
 def test_modules_whose_place_the_reference_can_take():
     """Neither a module of another shape, nor the model itself, which is all that a compiled one has."""
     conv, loss, model = (

@@ -39,7 +39,8 @@ def elu(x: np.ndarray, alpha: float = 1.0) -> np.ndarray:
 
 
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
-FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {  # the most usual first: several may fit few numbers
+    "identity": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
     "relu6": lambda x: np.clip(x, 0, 6),
     "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
@@ -59,7 +60,6 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "softsign": lambda x: x / (1 + np.abs(x)),
     "log_sigmoid": lambda x: -softplus(-x),
     "square_relu": lambda x: np.square(np.maximum(x, 0)),
-    "identity": lambda x: x,
 }
 
 

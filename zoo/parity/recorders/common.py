@@ -242,6 +242,9 @@ class Imperative(Model):
     def has_gradient(self, tensor: Any) -> bool:
         raise NotImplementedError
 
+    def write_back(self, given: Any, used: Any) -> None:
+        """Change the arguments of a call as the call has changed those that it got in their place."""
+
     @contextmanager
     def reporting(self, probe: Probe | None, call: Callable) -> Iterator[Callable]:
         """Let every module report its calls: by its method, since hooks get keywords in some frameworks alone.
@@ -257,9 +260,11 @@ class Imperative(Model):
         def report(name: str, function: Callable) -> Callable:
             @wraps(function)
             def reported(*args, **kwargs):
-                entry = probe.enter(name, modules[name], self.arrays_of((args, kwargs)))
-                args, kwargs = self._through(probe, entry, "in", (args, kwargs))
+                given = args, kwargs
+                entry = probe.enter(name, modules[name], self.arrays_of(given))
+                args, kwargs = self._through(probe, entry, "in", given)
                 outputs = function(*args, **kwargs)
+                self.write_back(given, (args, kwargs))
                 return self._through(probe, probe.leave(self.arrays_of(outputs)), "out", outputs)
 
             return reported

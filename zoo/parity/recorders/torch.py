@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from zoo.parity.probe import Probe
-from zoo.parity.recorders.common import Imperative, Objective, Pass, arguments, is_dropout, optimizers
+from zoo.parity.recorders.common import Imperative, Objective, Pass, arguments, flattened, is_dropout, optimizers
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 VERSION = torch.__version__
@@ -126,6 +126,12 @@ class Model(Imperative):
 
     def has_gradient(self, tensor: torch.Tensor) -> bool:
         return torch.is_grad_enabled() and tensor.requires_grad
+
+    def write_back(self, given: Any, used: Any) -> None:
+        """Change the arguments of a call as the call has changed those that it got in their place."""
+        for before, after in zip(flattened(given, self.is_tensor), flattened(used, self.is_tensor)):
+            if after is not before and after._version:
+                before.copy_(after)
 
 
 def save(path: str, tensors: Mapping[str, np.ndarray]) -> None:

@@ -1,0 +1,127 @@
+"""Faults and habits of small models that a comparison module by module could miss, or take for a difference."""
+
+import pytest
+
+from zoo import parity
+from zoo.data.errors import UserError
+
+NETS = '''
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, detach=False, freeze=False, more=False, factor=1.0, mean=False):
+        super().__init__()
+        self.first, self.bn, self.last = nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+        self.detach, self.more, self.factor, self.mean = detach, more, factor, mean
+        self.first.requires_grad_(not freeze)
+
+    def forward(self, x):
+        x = self.bn(self.first(x))
+        x = self.factor * self.last(x.detach() if self.detach else x)
+        x = x.square().mean() if self.mean else x
+        return (x, x + 1) if self.more else x
+
+
+class Shortcut(nn.Module):
+    """Its activation changes the tensor that the shortcut adds."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.relu, self.last = nn.Linear(5, 6), nn.ReLU(inplace=True), nn.Linear(6, 6)
+
+    def forward(self, x):
+        x = self.first(x)
+        return x + self.last(self.relu(x))
+
+
+class Masked(nn.Module):
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.first, self.add, self.last, self.factor = nn.Linear(5, 5), Add(), nn.Linear(5, 3), factor
+
+    def forward(self, x):
+        mask = torch.full_like(x, torch.finfo(x.dtype).min).triu(1)
+        x = self.factor * self.first(x)
+        return self.last(self.add(x, mask).softmax(-1))
+
+
+class Add(nn.Module):
+    def forward(self, x, mask):
+        return x + mask
+
+
+def nothing():
+    return None
+
+
+def no_loss(outputs, inputs):
+    outputs.sum()
+'''
+
+
+@pytest.fixture
+def compare(tmp_path):
+    """Return a function that compares two models, and returns the result and the places of all findings."""
+    path = tmp_path / "nets.py"
+    path.write_text(NETS)
+
+    def compared(first, second, inputs=None, **others):
+        sides = {"torch@a": f"{path}:{first}", "torch@b": f"{path}:{second}"}
+        return parity.compare(sides, inputs or {"x": "float32:5,5"}, **others).sides[0]
+
+    return compared
+
+
+def test_a_parameter_that_gets_no_gradient(compare):
+    judged = compare("Net", "Net(detach=True)")
+    assert not judged.agrees and judged.findings[0].modules[:1] == ("bn",) and "it is 0" in str(judged)
+
+
+@pytest.mark.slow
+def test_a_frozen_parameter(compare):
+    judged = compare("Net", "Net(freeze=True)")
+    assert (
+        not judged.agrees and judged.frozen == ["first.weight", "first.bias"] and "frozen by the other" in str(judged)
+    )
+
+
+@pytest.mark.slow
+def test_a_name_that_is_accepted_exists(compare):
+    with pytest.raises(UserError, match="no module or fact 'bm'"):
+        compare("Net", "Net", accept=["bm"])
+
+
+def test_another_number_of_outputs_is_said(compare):
+    assert "2 outputs instead of 1, of which 1 are compared" in str(compare("Net", "Net(more=True)"))
+
+
+@pytest.mark.slow
+def test_a_model_that_returns_one_number(compare):
+    assert compare("Net(mean=True)", "Net(mean=True)").agrees
+    judged = compare("Net(mean=True)", "Net(mean=True, factor=1.1)")
+    assert not judged.agrees and judged.findings[0].cause == ""  # one number is some number of times any other
+
+
+@pytest.mark.slow
+def test_an_activation_in_place(compare):
+    assert compare("Shortcut", "Shortcut").agrees
+
+
+@pytest.mark.slow
+def test_a_mask_of_the_largest_numbers_is_no_measure(compare):
+    assert compare("Masked", "Masked").agrees
+    judged = compare("Masked", "Masked(1.001)")
+    (finding,) = judged.findings
+    assert finding.modules == ("add",) and finding.what == "input"
+    assert finding.places[0].endswith("nets.py:39-40")  # from the layer before to the call
+
+
+@pytest.mark.slow
+def test_functions_that_return_nothing(compare):
+    with pytest.raises(UserError, match="nothing returns None, and no model"):
+        compare("Net", "nothing")
+    loss = {"torch@a": "no_loss", "torch@b": "no_loss"}
+    with pytest.raises(UserError, match="no_loss"):
+        compare("Net", "Net", loss=loss)
