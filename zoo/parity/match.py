@@ -194,10 +194,12 @@ def _lone(
 
 
 def _multiplied(reference: Outline, other: Outline, tensors: Mapping[str, Source]) -> dict[str, Source]:
-    """Return the sources of square matrices of functions without modules, which are those of dense layers transposed.
+    """Return the sources of square matrices of JAX's functions, which are those of dense layers transposed.
 
     That is how x @ w multiplies, unless a matrix that is not square tells otherwise.
     """
+    if "jax" not in (reference.framework, other.framework):
+        return {}
     kinds = {tensor.name: tensor.kind for tensor in reference.tensors}
     found = {
         tensor: tensors[tensor.name]

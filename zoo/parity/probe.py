@@ -22,6 +22,7 @@ ORDERS = {
     5: ((0, 1, 2, 3, 4), (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)),
 }
 GRADIENT = {"in": "din", "out": "dout"}
+HIDDEN = -100.0  # scores to which so much is added at most do not count
 
 
 class Archive:
@@ -125,16 +126,43 @@ class Probe(Recorder):
         tensor = f"{key}/{place.removeprefix('d')}"  # a gradient has the axes of its tensor
         order = self.orders.setdefault(tensor, axes(array, reference))
         own = array.transpose(order)
-        ordered = own.shape
-        if is_merged(ordered, reference.shape):  # such as the heads of an attention
-            own = own.reshape(reference.shape)
+        ordered, unmerged = own.shape, _unmerged(own.shape, reference.shape)
+        if own.shape != reference.shape and unmerged is not None:
+            own = own.reshape([reference.shape[axis] for axis in unmerged]).transpose(np.argsort(unmerged))
+        own = _like_mask(own, reference)
         self.record.add(name, own)
         if identity not in self.partner.forced:
             return None
         if place in ("in0", "out0"):
             self.partner.examine(call, identity, place, reference, own)
-        is_replaced = array.dtype.kind == "f" and own.shape == reference.shape
-        return np.asarray(reference).reshape(ordered).transpose(np.argsort(order)) if is_replaced else None
+        if array.dtype.kind != "f" or reference.dtype == bool or own.shape != reference.shape or unmerged is None:
+            return None
+        return np.asarray(reference).transpose(unmerged).reshape(ordered).transpose(np.argsort(order))
+
+
+def _unmerged(shape: tuple[int, ...], reference: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the order of a reference's axes in which neighboring ones merge to another shape; None if none does.
+
+    Such as the heads of an attention; or the samples and positions of (N, C, L), which become (N * L, C).
+    """
+    natural = tuple(range(len(reference)))
+    orders = (natural, *ORDERS.get(len(reference), ()))
+    if shape == reference:
+        return natural
+    return next((each for each in orders if is_merged(shape, tuple(reference[axis] for axis in each))), None)
+
+
+def _like_mask(array: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Return the reference for a mask that hides the same, where one is bool and the other one is added to scores.
+
+    Whether True hides or shows is a convention of its module, which is judged by its output.
+    """
+    if (array.dtype == bool) == (reference.dtype == bool) or array.shape != reference.shape:
+        return array
+    mask, added = (array, reference) if array.dtype == bool else (reference, array)
+    is_added = added.dtype.kind == "f" and bool(((added == 0) | (added <= HIDDEN)).all())
+    is_same = (mask == (added == 0)).all() or (mask != (added == 0)).all()
+    return np.asarray(reference) if is_added and is_same else array
 
 
 def axes(array: np.ndarray, reference: np.ndarray) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from zoo.parity import facts, losses, mapping
+from zoo.parity.causes import some
 from zoo.parity.formulas import losses as loss_formulas
 from zoo.parity.formulas import optimizers
 from zoo.parity.formulas.formula import FIT, FITS, Case
@@ -125,22 +126,23 @@ class Search:
         history: Sequence[Mapping[str, np.ndarray]],
     ) -> None:
         """Search the cause of updates that differ, by the first tensors whose do."""
-        tries = 0
+        compared, differ = 0, dict[str, tuple[list[np.ndarray], list[np.ndarray]]]()
         for name in sorted(trained):
             kept = [self.archive.load(f"after{number}/{name}") for number in range(len(history))]
             expected = [np.asarray(value) for value in kept if value is not None]
             own = [after[name] for after in history if name in after]
-            if len(expected) == len(own) == len(history) and not all(close(a, b) for a, b in zip(expected, own)):
-                loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
-                gradients = [np.asarray(value) for value in loaded if value is not None]
-                changes, others = (np.diff(np.stack([start[name], *after]), axis=0) for after in (own, expected))
-                kind = self.side.optimizer or ""
-                case = Case(kind, [start[name], *gradients], {}, others, changes, True, fit=self.fit)
-                guess = facts.explain_by(optimizers.UPDATES, case, self.library)
-                self._note("optimizer", guess)
-                tries += 1
-                if guess or tries == MAX_TENSORS:
-                    return
+            if len(expected) == len(own) == len(history):
+                compared += 1
+                if not all(close(a, b) for a, b in zip(expected, own)):
+                    differ[name] = expected, own
+        for name, sides in list(differ.items())[:MAX_TENSORS]:
+            loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
+            gradients = [np.asarray(value) for value in loaded if value is not None]
+            others, changes = (np.diff(np.stack([start[name], *after]), axis=0) for after in sides)
+            case = Case(self.side.optimizer or "", [start[name], *gradients], {}, others, changes, True, fit=self.fit)
+            if guess := facts.explain_by(optimizers.UPDATES, case, self.library):
+                where = f", for {some(list(differ))}" if len(differ) < compared else ""
+                return self._note("optimizer", guess._replace(cause=guess.cause + where))
 
     def _note(self, key: str, guess: facts.Guess | None) -> None:
         if guess is not None:

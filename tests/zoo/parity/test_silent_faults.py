@@ -52,6 +52,16 @@ class Add(nn.Module):
         return x + mask
 
 
+def decay(model):
+    return torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+
+
+def decay_of_matrices(model):
+    matrices = [each for each in model.parameters() if each.ndim > 1]
+    others = {"params": [each for each in model.parameters() if each.ndim < 2], "weight_decay": 0.0}
+    return torch.optim.AdamW([{"params": matrices}, others], weight_decay=0.1)
+
+
 def nothing():
     return None
 
@@ -71,6 +81,7 @@ def compare(tmp_path):
         sides = {"torch@a": f"{path}:{first}", "torch@b": f"{path}:{second}"}
         return parity.compare(sides, inputs or {"x": "float32:5,5"}, **others).sides[0]
 
+    compared.path = path
     return compared
 
 
@@ -119,9 +130,19 @@ def test_a_mask_of_the_largest_numbers_is_no_measure(compare):
 
 
 @pytest.mark.slow
+def test_the_parameters_that_are_decayed_are_named(compare):
+    optimizer = {"torch@a": f"{compare.path}:decay_of_matrices", "torch@b": f"{compare.path}:decay"}
+    (finding,) = compare("Net", "Net", optimizer=optimizer).findings
+    assert finding.modules == ("optimizer",)
+    assert (
+        finding.cause == "the weight decay of AdamW is 0.1 instead of 0, for bn.bias, bn.weight, first.bias and 1 more"
+    )
+
+
+@pytest.mark.slow
 def test_functions_that_return_nothing(compare):
     with pytest.raises(UserError, match="nothing returns None, and no model"):
         compare("Net", "nothing")
-    loss = {"torch@a": "no_loss", "torch@b": "no_loss"}
-    with pytest.raises(UserError, match="no_loss"):
+    loss = dict.fromkeys(("torch@a", "torch@b"), f"{compare.path}:no_loss")
+    with pytest.raises(UserError, match="no_loss returns None, and no loss"):
         compare("Net", "Net", loss=loss)

@@ -105,7 +105,11 @@ def changes(formula: Formula, case: Case) -> list[Change]:
         theirs = ways[0] if ways else ours
         both = [(case.reference, ours), (case.suspect, theirs)]
         if theirs != ours and all(_holds(formula, case, *side) for side in both):
-            return [Change(formula.name, name, ours[name], theirs[name], ours) for name in _changed(ours, theirs)]
+            names = _changed(ours, theirs)
+            if len(names) > 1:  # without those that change nothing by themselves, such as the kind of a decay of 0
+                fits = {name: _fits(formula, case, case.reference, {**ours, name: theirs[name]}) for name in names}
+                names = [name for name in names if not fits[name]] or names
+            return [Change(formula.name, name, ours[name], theirs[name], ours) for name in names]
     return []
 
 
@@ -254,6 +258,10 @@ def _holds(formula: Formula, case: Case, target: np.ndarray, settings: Settings)
     small = formula.sample(case)
     if small is case or small.reference.size == case.reference.size:
         return True
+    return _fits(formula, case, target, settings)
+
+
+def _fits(formula: Formula, case: Case, target: np.ndarray, settings: Settings) -> bool:
     result = _computed(formula, case._replace(target=target), settings)
     return _deviation(result, target) <= case.fit * float(np.nanmax(np.abs(target)))
 
