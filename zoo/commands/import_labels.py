@@ -52,16 +52,9 @@ def main(argv: list[str]) -> int:
     left_out: list[dict[str, str]] = []
     with new_folder(arguments.out, "--out") as folder:
         labels = open_labels(arguments.labels, arguments.attribute)
-        reasons = ["it has none"]
-        scenes = [
-            (scene.image, {shape.label for shape in scene.shapes})
-            for scene in labels.scenes(lambda *row: reasons.append(": ".join(row)))
-        ]
-        found = set[str]().union(*(names for _, names in scenes))
-        if not found:
-            raise UserError(f"{arguments.labels}: no label can be imported; {reasons[:2][-1]}")
+        stated, found = survey(labels, arguments.labels)
         values, classes = number_classes(labels.declared, found, arguments)
-        files = find_images((image for image, _ in scenes), arguments.images or labels.folder)
+        files = find_images(stated, arguments.images or labels.folder)
 
         def leave_out(source: str, reason: str) -> None:
             left_out.append({"source": printable(source), "reason": printable(reason)})
@@ -86,6 +79,17 @@ def parser() -> program.Parser:
     add("--attribute", metavar="NAME", help="of VIA's regions, which holds the class, where they have several")
     add("--keep-empty", action="store_true", help="keep images without a label")
     return parser
+
+
+def survey(labels: Labels, path: str) -> tuple[list[str], set[str]]:
+    """Return the paths of images that labels state, and the names of their shapes. Raises UserError if there are none."""
+    reasons, stated, found = ["it has none"], list[str](), set[str]()
+    for scene in labels.scenes(lambda *row: reasons.append(": ".join(row))):
+        stated.append(scene.image)
+        found |= {shape.label for shape in scene.shapes}
+    if not found:
+        raise UserError(f"{path}: no label can be imported; {reasons[:2][-1]}")
+    return stated, found
 
 
 def number_classes(
