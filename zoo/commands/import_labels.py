@@ -82,7 +82,7 @@ def parser() -> program.Parser:
 
 
 def survey(labels: Labels, path: str) -> tuple[list[str], set[str]]:
-    """Return the paths of images that labels state, and the names of their shapes. Raises UserError if there are none."""
+    """Return the paths of images that labels state, and the names of shapes. Raises UserError if there are none."""
     reasons, stated, found = ["it has none"], list[str](), set[str]()
     for scene in labels.scenes(lambda *row: reasons.append(": ".join(row))):
         stated.append(scene.image)

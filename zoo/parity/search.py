@@ -1,5 +1,6 @@
 """Search for the causes of differences, in the process of a side, which has whole tensors."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ MAX_TENSORS = 4  # whose updates differ: until a cause explains one
 FUNCTIONS = "activation attention interpolation"  # what code between modules calls, most often
 SEVERAL, FEW = 3, 12  # tensors that a function may get, such as query, key and value; that may be a term of a sum
 LATEST = 5  # of which a function may get one
+DIMENSIONS = re.compile(r"(\w+)([123])[dD]")
 MAX_FAILURES = 8  # of the search for causes, for modules of one class
 
 
@@ -82,7 +84,7 @@ class Search:
                 guess = guess or facts.explain(case, self.framework)
         terms = {name: self.archive.load(key) for key, name in list(before.items())[-FEW:]}
         guess = guess or of_sum(np.asarray(reference), own, terms, self.fit)
-        self._note(key, guess)
+        self._note(key, guess, call.kind)
         if guess is None:
             self.failures[call.kind, place] = self.failures.get((call.kind, place), 0) + 1
 
@@ -106,6 +108,7 @@ class Search:
             for each in self.model.tensors()
             if each.name in self.matched.tensors
         }
+        kinds = {each.module: each.kind for each in self.model.tensors()}
         for own_module, _ in (place for place in sources if place[1] == "running_mean"):
             names = [sources.get((own_module, role), "") for role in ("running_mean", "running_var")]
             module = names[0].rpartition(".")[0]
@@ -117,7 +120,8 @@ class Search:
             if not all(close(a, b) for a, b in zip(expected, own)):
                 given = [channels_second(np.asarray(batch), own[0].size), np.stack([before[name] for name in names])]
                 case = Case("", given, {}, np.stack(expected), np.stack(own), True, fit=self.fit)
-                self._note(f"statistic/{module}", facts.explain_by([optimizers.STATISTICS], case, self.framework))
+                guess = facts.explain_by([optimizers.STATISTICS], case, self.framework)
+                self._note(f"statistic/{module}", guess, kinds[own_module])
 
     def updates(
         self,
@@ -144,9 +148,10 @@ class Search:
                 where = f", for {some(list(differ))}" if len(differ) < compared else ""
                 return self._note("optimizer", guess._replace(cause=guess.cause + where))
 
-    def _note(self, key: str, guess: facts.Guess | None) -> None:
+    def _note(self, key: str, guess: facts.Guess | None, kind: str = "") -> None:
+        """Note a cause, with the remedy for a module of this class."""
         if guess is not None:
-            self.guesses[key] = [guess.cause, guess.remedy, guess.fact]
+            self.guesses[key] = [guess.cause, of_class(guess.remedy, kind), guess.fact]
 
     @cached_property
     def _weights(self) -> dict[str, dict[str, np.ndarray]]:
@@ -155,6 +160,12 @@ class Search:
         for tensor in self.model.tensors():
             found.setdefault(tensor.module, {})[tensor.role] = arrays[tensor.name]
         return found
+
+
+def of_class(remedy: str, kind: str) -> str:
+    """Return code with a class of the same dimensions as another one: BatchNorm1d for BatchNorm2d."""
+    found = DIMENSIONS.fullmatch(kind)
+    return re.sub(rf"\b{found[1]}[123](?=[dD]\b)", f"{found[1]}{found[2]}", remedy) if found else remedy
 
 
 def _before(calls: Sequence[Call], position: int, start: int = -1) -> dict[str, str]:

@@ -100,6 +100,14 @@ def test_parts_are_channels_that_may_have_been_concatenated():
     assert search.parts([source], reference, reference[:1]) == [...]
 
 
+@pytest.mark.parametrize(
+    "kind, code",
+    [("BatchNorm1D", "nn.BatchNorm1D(n)"), ("BatchNorm", "nn.BatchNorm2D(n)"), ("Conv1D", "nn.BatchNorm2D(n)")],
+)
+def test_the_remedy_names_the_class_of_the_module(kind, code):
+    assert search.of_class("nn.BatchNorm2D(n)", kind) == code
+
+
 def test_channels_of_a_batch():
     image = np.zeros((2, 3, 4, 5))
     assert search.channels_second(image, 3) is image and search.channels_second(image[:, :, 0, 0], 3).shape == (2, 3)
