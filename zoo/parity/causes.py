@@ -8,6 +8,7 @@ import numpy as np
 FIT = 1e-6  # largest relative deviation of numbers that fit a hypothesis
 UNEXPLAINED = 1e-2  # largest share of the difference that a hypothesis leaves
 TINY = 1e-300
+NOT_FINITE = "it is not finite"
 MAX_NAMES = 3  # that a sentence has
 
 
@@ -24,7 +25,7 @@ def of_activation(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[s
     if reference.shape != suspect.shape:
         return f"the shape is {suspect.shape} instead of {reference.shape}"
     if not np.isfinite(suspect).all():
-        return "it is not finite"
+        return NOT_FINITE
     if np.array_equal(reference, suspect):  # what differs is not in the excerpts
         return ""
     hypotheses: list[Callable[[np.ndarray, np.ndarray], str]] = [
@@ -41,7 +42,7 @@ def of_activation(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[s
 def of_gradient(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[str, float]) -> str:
     """Guess why a gradient differs."""
     if not np.isfinite(suspect).all():
-        return "it is not finite"
+        return NOT_FINITE
     return _factor(reference, suspect, factors)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.parity.causes import MAX_NAMES, of_activation, of_gradient, some
+from zoo.parity.causes import MAX_NAMES, NOT_FINITE, of_activation, of_gradient, some
 from zoo.parity.differences import Difference, Event, Records, differences, rounding
 from zoo.parity.mapping import Match
 from zoo.parity.record import ROUNDING_UNITS, Call, Record
@@ -58,7 +58,8 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         kinds = " / ".join(dict.fromkeys(filter(None, self.kinds)))
-        size = "has another shape" if self.relative == np.inf else f"differs by {self.relative:.1e}"
+        infinite = "is not finite" if self.cause == NOT_FINITE else "has another shape"
+        size = infinite if self.relative == np.inf else f"differs by {self.relative:.1e}"
         explained = "" if self.relative == np.inf else f", where rounding explains {self.limit:.1e}"
         lines = [f"{some(self.modules)}{f' ({kinds})' if kinds else ''}: {WORDS[self.what]} {size}{explained}"]
         lines += [f"  cause: {self.cause}"] if self.cause else []

@@ -102,6 +102,12 @@ def test_two_biases_beside_one_differ_from_the_second_update_on():
     assert not _is_of_biases([early, late], matched) and not _is_of_biases([], matched)
 
 
+def test_what_is_not_finite_has_no_other_shape():
+    finding = Finding(("conv",), ("", ""), "output", np.inf, 0.1, "it is not finite", "", "", ())
+    assert "its output is not finite\n" in str(finding)
+    assert "its output has another shape\n" in str(finding._replace(cause="the shape is (2,) instead of (3,)"))
+
+
 def test_what_is_accepted():
     finding = Finding(
         ("bn", "bn2"), ("", ""), "statistic", 1.0, 0.1, "", "", "running-variance, batch-norm-momentum", ()
