@@ -232,6 +232,15 @@ def test_images_of_one_name(tmp_path, run):
     assert code == 2 and "several: photos/cam1/a.png and photos/cam2/a.png; --images names the folder" in printed.err
 
 
+def test_images_in_a_folder_that_is_linked(tmp_path, run):
+    (labels,) = cvat(tmp_path / "set", CVAT_BOX, images=[("A.png", "../photos/A.png", ""), ("b.png", "b.png", "")])
+    picture(tmp_path / "photos/a.png")  # of another case
+    (tmp_path / "set/linked").symlink_to(tmp_path / "photos")
+    (tmp_path / "photos/again").symlink_to(tmp_path / "set")
+    code, _, out = run(labels)
+    assert code == 0 and (out / "images/A.png").read_bytes() == (tmp_path / "photos/A.png").read_bytes()
+
+
 def test_names_that_other_systems_write_otherwise(tmp_path, run):
     (labels,) = cvat(tmp_path, CVAT_BOX, images=[("A\u0308.JPG", "images/\u00e4.jpg", ""), ("b", "images/b.png", "")])
     code, _, out = run(labels)

@@ -53,12 +53,12 @@ def _most_alike(path: str, candidates: Sequence[str], folder: str) -> str | BadS
     return ranked[0]
 
 
-def _agreement(path: str, file: str) -> tuple[int, int, bool]:
+def _agreement(path: str, file: str) -> tuple[int, int, bool, bool]:
     """Return how far two paths agree from their last folders upwards.
 
     Returns:
-        The number of folders that state the same split or name, that of the same name, and whether that are all of the
-        first path.
+        The number of folders that state the same split or name, that of the same name, whether the files have one name,
+        and whether the folders are all of the first path.
     """
     ours, theirs = (os.path.dirname(each).split(os.sep)[::-1] for each in (path, file))
     alike = same = 0
@@ -66,7 +66,7 @@ def _agreement(path: str, file: str) -> tuple[int, int, bool]:
         if _plain(split_of(a) or a) != _plain(split_of(b) or b):
             break
         alike, same = alike + 1, same + (_plain(a) == _plain(b))
-    return alike, same, ours == [""] or same == len(ours)
+    return alike, same, os.path.basename(path) == os.path.basename(file), ours == [""] or same == len(ours)
 
 
 def _plain(name: str) -> str:
@@ -89,8 +89,12 @@ def _index(folder: str) -> Mapping[str, Sequence[str]]:
 
 
 def _walk(folder: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield folders and the names of their images, without hidden ones, down to a depth."""
-    for place, subfolders, files in os.walk(folder):
-        is_deep = place.removeprefix(folder).count(os.sep) >= MAX_DEPTH
-        subfolders[:] = [] if is_deep else sorted(name for name in subfolders if not is_hidden(name))
+    """Yield folders and the names of their images, without hidden ones, down to a depth; links are followed."""
+    seen = set[tuple[int, int]]()
+    for place, subfolders, files in os.walk(folder, followlinks=True):
+        status = os.stat(place)
+        key, is_deep = (status.st_dev, status.st_ino), place.removeprefix(folder).count(os.sep) >= MAX_DEPTH
+        subfolders[:] = [] if is_deep or key in seen else sorted(name for name in subfolders if not is_hidden(name))
+        files = [] if key in seen else files
+        seen.add(key)
         yield place, sorted(name for name in files if is_image(name) and not is_hidden(name))
