@@ -164,9 +164,6 @@ class _Passes:
             trained if sources is None else {n for name in trained & sources.keys() for n in sources[name].names}
         )
 
-        arrays = self._named(model.arrays())
-        self.shapes = {name: value.shape for name, value in arrays.items() if name in self.trained}
-
     def evaluate(self) -> None:
         probe = self._probe(EVALUATION)
         self.model.run(self.worker.given, probe, None)
@@ -231,10 +228,10 @@ class _Passes:
             self.record.add(f"{title}/loss", np.array(loss))
         for name, gradient in gradients.items():
             self.record.add(f"{title}/gradient/{name}", gradient)
-        if loss is not None:  # a backward pass that does not reach a tensor
-            for name, shape in self.shapes.items():
-                if name not in gradients:
-                    self.record.add(f"{title}/gradient/{name}", np.zeros(shape))
+        unreached = sorted(self.trained - gradients.keys()) if loss is not None else []
+        tensors = self._tensors(True) if unreached else {}
+        for name in unreached:
+            self.record.add(f"{title}/gradient/{name}", np.zeros(tensors[name].shape))
         for name, value in after.items():
             if name in self.trained:
                 self.record.add(f"{title}/change/{name}", value - before[name])
