@@ -46,19 +46,23 @@ class Accepted(Exception):
 @pytest.fixture
 def stop_when_parsed(monkeypatch):
     """Make every parser raise Accepted in place of returning."""
-    parse, depth = argparse.ArgumentParser.parse_known_args, []
+    depth = []
 
-    def parse_known_args(self, *args, **kwargs):
-        depth.append(self)  # the parser of a command of a command is called by that of the command
-        try:
-            found, rest = parse(self, *args, **kwargs)
-        finally:
-            depth.pop()
-        if not depth:
-            raise Accepted(rest)
-        return found, rest
+    def stopping(parse):
+        def parse_known(self, *args, **kwargs):
+            depth.append(self)  # the parser of a command of a command is called by that of the command
+            try:
+                found, rest = parse(self, *args, **kwargs)
+            finally:
+                depth.pop()
+            if not depth:
+                raise Accepted(rest)
+            return found, rest
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", parse_known_args)
+        return parse_known
+
+    for name in ("parse_known_args", "parse_known_intermixed_args"):
+        monkeypatch.setattr(argparse.ArgumentParser, name, stopping(getattr(argparse.ArgumentParser, name)))
 
 
 def documented(page):

@@ -50,14 +50,7 @@ def _factor(reference: np.ndarray, suspect: np.ndarray, factors: Mapping[str, fl
     factor = fit_factor(reference, suspect)
     if factor is None or f"{factor:.6g}" == "1":
         return ""
-    if reference.size == 1 and not _is_whole(factor):  # one number is some number of times any other
-        return ""
     return "it is 0" if factor == 0 else named_factor(factor, factors) or f"it is {factor:.6g} times the others'"
-
-
-def _is_whole(factor: float) -> bool:
-    """Return whether a factor is a whole number, or 1 divided by one."""
-    return any(abs(value - round(value)) <= FIT * abs(value) for value in (factor, 1 / factor if factor else 0.0))
 
 
 def named_factor(factor: float, factors: Mapping[str, float]) -> str:

@@ -387,7 +387,7 @@ def _pattern(difference: Difference, reference: Record, other: Record) -> str:
         return f"the shape is {shapes[1]} instead of {shapes[0]}"
     x, y = reference.get(keys[0]), other.get(keys[1])
     if difference.event.part in FORWARD:
-        return of_activation(x, y, {})
+        return of_activation(x, y, {}) if x.size > 1 else ""  # one number is some number of times any other
     return of_gradient(np.atleast_1d(x), np.atleast_1d(y), {}) if difference.event.part in GRADIENTS else ""
 
 
