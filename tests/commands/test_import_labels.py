@@ -241,6 +241,16 @@ def test_images_in_a_folder_that_is_linked(tmp_path, run):
     assert code == 0 and (out / "images/A.png").read_bytes() == (tmp_path / "photos/A.png").read_bytes()
 
 
+def test_what_the_labels_hold_comes_before_a_file_elsewhere(tmp_path, run):
+    labelme(tmp_path / "labels", "a", ("car", BOX))
+    content = (tmp_path / "labels/a.png").read_bytes()
+    labelme(tmp_path / "labels", "a", ("car", BOX), with_image=False, imageData=base64.b64encode(content).decode())
+    (tmp_path / "labels/a.png").unlink()
+    picture(tmp_path / "labels/other/a.png")
+    code, _, out = run(tmp_path / "labels")
+    assert code == 0 and (out / "images/a.png").read_bytes() == content
+
+
 def test_names_that_other_systems_write_otherwise(tmp_path, run):
     (labels,) = cvat(tmp_path, CVAT_BOX, images=[("A\u0308.JPG", "images/\u00e4.jpg", ""), ("b", "images/b.png", "")])
     code, _, out = run(labels)

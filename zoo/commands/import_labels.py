@@ -133,6 +133,7 @@ def write_scenes(
     """
     pixels, palette = dict[str, np.ndarray](), np.zeros((256, 3), np.uint8)
     palette[: len(colors)] = colors
+    place = arguments.images or labels.folder
     rest = values[BACKGROUND] if arguments.rest == BACKGROUND else IGNORE_INDEX
     for scene in labels.scenes(leave_out):
         name = os.path.splitext(printable(below(scene.source)))[0]
@@ -140,7 +141,9 @@ def write_scenes(
             if name in pixels:
                 raise BadSample("image of the same name as an earlier one")
             with parsing("image that cannot be read", kind=BadSample):
-                content, extension, size = read_image(scene, files[below(scene.image)])
+                path = files[below(scene.image)]
+                is_there = path == os.path.join(place, below(scene.image))
+                content, extension, size = read_image(scene, path if is_there or not scene.embedded else None)
             mask, lost = paint(scene.shapes, size, values, rest)
             for reason in lost:
                 leave_out(scene.source, reason)
@@ -162,7 +165,7 @@ def write_scenes(
     return pixels
 
 
-def read_image(scene: Scene, path: str | BadSample) -> tuple[bytes, str, images.Size]:
+def read_image(scene: Scene, path: str | BadSample | None) -> tuple[bytes, str, images.Size]:
     """Read the image of a scene as it was labeled: upright, unless its labels state the size that is stored.
 
     Returns:
@@ -173,8 +176,8 @@ def read_image(scene: Scene, path: str | BadSample) -> tuple[bytes, str, images.
     """
     if isinstance(path, str):
         encoded, extension = images.read(path), os.path.splitext(path)[1]
-    elif scene.embedded:
-        encoded, extension = images.parse(base64.b64decode(scene.embedded)), os.path.splitext(scene.image)[1]
+    elif path is None or scene.embedded:
+        encoded, extension = images.parse(base64.b64decode(scene.embedded or "")), os.path.splitext(scene.image)[1]
     else:
         raise path
     if math.prod(encoded.size) > regular.MASK.free:

@@ -417,7 +417,8 @@ def _places(difference: Difference, call: Call | None, record: Record) -> tuple[
 def _lines_since_last(call: Call, calls: Sequence[Call]) -> tuple[str, ...]:
     """Return the places of a call, the first with the lines since the call before it in the same module."""
     around = [each.span[0] for each in calls if each.span[0] < call.span[0] < each.span[1]]
-    before = [each for each in calls if max(around, default=0) < each.span[0] and each.span[1] < call.span[0]]
+    earlier = [each for each in calls if max(around, default=0) < each.span[0] and each.span[1] < call.span[0]]
+    before = [each for each in earlier if each.call_sites]  # a package's code may call modules, too
     if not before or not call.call_sites:
         return call.call_sites
     last = max(before, key=lambda each: each.span[1])

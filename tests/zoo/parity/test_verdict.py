@@ -6,7 +6,17 @@ import pytest
 from zoo.parity.differences import Difference, Event
 from zoo.parity.mapping import Match, Source
 from zoo.parity.record import Call, empty
-from zoo.parity.verdict import Finding, Judged, _excess, _is_accepted, _is_of_biases, first_beyond, group, judge
+from zoo.parity.verdict import (
+    Finding,
+    Judged,
+    _excess,
+    _is_accepted,
+    _is_of_biases,
+    _lines_since_last,
+    first_beyond,
+    group,
+    judge,
+)
 
 
 def beyond(name: str, part: str, largest: float = 1.0) -> Difference:
@@ -100,6 +110,17 @@ def test_two_biases_beside_one_differ_from_the_second_update_on():
     )
     assert _is_of_biases([late], matched) and not _is_of_biases([late], matched._replace(tensors={}))
     assert not _is_of_biases([early, late], matched) and not _is_of_biases([], matched)
+
+
+def test_the_lines_between_two_calls():
+    def call(name, span, *sites):
+        return Call(f"training/{name}", name, 0, "Linear", (), sites, 1, 1, span)
+
+    model, own = call("", (0, 9)), call("b", (5, 6), "net.py:12", "main.py:1")
+    for earlier, first in (("net.py:10", "net.py:10-12"), ("other.py:10", "net.py:12"), (None, "net.py:12")):
+        before = call("a", (1, 4), *([earlier] if earlier else []))  # without a site: a package's code has called it
+        assert _lines_since_last(own, [model, before, own]) == (first, "main.py:1")
+    assert _lines_since_last(call("b", (5, 6)), [model, own]) == ()
 
 
 def test_what_is_not_finite_has_no_other_shape():
