@@ -18,7 +18,7 @@ from zoo.parity.record import Identity, Record
 from zoo.parity.record import load as load_record
 from zoo.parity.session import Session
 from zoo.parity.side import INPUTS, MATCH, NAMES, OUTLINE, Order, Side, parse, spec_of
-from zoo.parity.verdict import Judged, Result, judge
+from zoo.parity.verdict import LOSS, OPTIMIZER, Judged, Result, judge
 from zoo.weights import files
 
 NATURAL, ALONE, EXPLAINED = "natural", "alone", "explained"
@@ -129,7 +129,9 @@ def _run(request: Request, folder: Path) -> Result:
     with ExitStack() as stack:
         opened = open_sides(request, folder, stack)
         reference, *others = opened
-        known = [*dict.fromkeys(call.name for call in reference.outline.calls), *(fact.name for fact in facts())]
+        outline = reference.outline
+        modules = dict.fromkeys([call.name for call in outline.calls] + [tensor.module for tensor in outline.tensors])
+        known = [*modules, LOSS, OPTIMIZER, *(fact.name for fact in facts())]
         for name in request.accepted:
             if name not in known:
                 raise UserError(f"--accept: there is no module or fact {name!r}{similar_name(name, known)}")

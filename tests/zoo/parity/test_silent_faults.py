@@ -102,6 +102,7 @@ def test_a_frozen_parameter(compare):
 def test_a_name_that_is_accepted_exists(compare):
     with pytest.raises(UserError, match="no module or fact 'bm'"):
         compare("Net", "Net", accept=["bm"])
+    assert compare("Net", "Net", accept=["loss", "optimizer", "bn", "", "running-variance"]).agrees
 
 
 def test_another_number_of_outputs_is_said(compare):

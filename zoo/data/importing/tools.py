@@ -156,7 +156,8 @@ def yolo(root: str, settings: Sequence[str]) -> Labels:
     Args:
         settings: YAML files, of which one names the classes.
     """
-    read = [yaml.safe_load(regular.read(os.path.join(root, name), limit=MAX_SETTINGS)) for name in sorted(settings)]
+    names_first = sorted(settings, key=lambda name: not name.startswith("data."))
+    read = (yaml.safe_load(regular.read(os.path.join(root, name), limit=MAX_SETTINGS)) for name in names_first)
     content = next((each for each in read if isinstance(each, dict) and "names" in each), {})
     if "kpt_shape" in content:
         raise UserError(f"{root}: holds key points of YOLO, which have no area; export polygons")
