@@ -228,10 +228,11 @@ class _Passes:
             self.record.add(f"{title}/loss", np.array(loss))
         for name, gradient in gradients.items():
             self.record.add(f"{title}/gradient/{name}", gradient)
-        unreached = sorted(self.trained - gradients.keys()) if loss is not None else []
-        tensors = self._tensors(True) if unreached else {}
-        for name in unreached:
-            self.record.add(f"{title}/gradient/{name}", np.zeros(tensors[name].shape))
+        if loss is not None and self.trained - gradients.keys():
+            # zeros for what the backward pass does not reach, if it has an array of its own (a summed bias has none)
+            for name, array in self._tensors(True).items():
+                if name in self.trained and name not in gradients:
+                    self.record.add(f"{title}/gradient/{name}", np.zeros(array.shape))
         for name, value in after.items():
             if name in self.trained:
                 self.record.add(f"{title}/change/{name}", value - before[name])
