@@ -52,6 +52,15 @@ class Add(nn.Module):
         return x + mask
 
 
+class Named(nn.Module):
+    def __init__(self, keys):
+        super().__init__()
+        self.layers, self.keys = nn.ModuleDict({"main": nn.Linear(5, 3), "aux": nn.Linear(5, 3)}), keys
+
+    def forward(self, x):
+        return {key: self.layers[key](x) for key in self.keys}
+
+
 def decay(model):
     return torch.optim.AdamW(model.parameters(), weight_decay=0.1)
 
@@ -117,6 +126,11 @@ def test_a_model_that_returns_one_number(compare):
 
 
 @pytest.mark.slow
+def test_outputs_of_dictionaries_are_paired_by_their_keys(compare):
+    judged = compare('Named(("main", "aux"))', 'Named(("aux", "main"))')
+    assert judged.agrees, str(judged)
+
+
 def test_an_activation_in_place(compare):
     assert compare("Shortcut", "Shortcut").agrees
 

@@ -87,14 +87,18 @@ def tensors_of(named: Iterable[tuple[str, tuple[int, ...], bool]], modules: Mapp
 
 
 def replaced(values: Any, is_tensor: Callable[[Any], bool], replace: Callable[[int, Any], Any]) -> Any:
-    """Return nested tuples, lists, dictionaries and data classes with each tensor replaced, given its number."""
+    """Return nested tuples, lists, dictionaries and data classes with each tensor replaced, given its number.
+
+    Dictionaries are walked in the order of their keys, which is the same in all frameworks; JAX sorts its own.
+    """
     count = iter(range(1 << 30))
 
     def walk(value: Any) -> Any:
         if is_tensor(value):
             return replace(next(count), value)
         if isinstance(value, Mapping):
-            changed = {key: walk(each) for key, each in value.items()}
+            walked = {key: walk(value[key]) for key in sorted(value, key=str)}
+            changed = {key: walked[key] for key in value}
             if all(changed[key] is each for key, each in value.items()):
                 return value
             return changed if type(value) is dict else _updated(value, changed)
