@@ -12,7 +12,7 @@ from tests.helpers.journals import write_journal
 from tests.helpers.speed_runs import FakeRuns
 from tests.helpers.submissions import events, recipe_text, write_run
 from zoo import cli
-from zoo.bench import bundle, statistics
+from zoo.bench import bundle, consistency, statistics
 from zoo.bench.matrix import process, rounds
 from zoo.bench.matrix.process import Load
 from zoo.config import loader
@@ -23,13 +23,17 @@ from zoo.run.description import recipe_digest
 
 def complete(folder):
     """Give a run that never took place what a run writes beside its journal."""
-    path = folder / "config.yaml"
+    path, found = folder / "config.yaml", journal.history(str(folder))
     if not path.exists():
-        path.write_text(recipe_text("configs/tsm_demo.yaml", (), folder), encoding="utf-8")
-    found = journal.history(str(folder))
+        framework = next(event["framework"] for event in found if event["event"] == "begin")
+        changes = (f"framework={framework}",)
+        path.write_text(recipe_text("configs/tsm_demo.yaml", changes, folder), encoding="utf-8")
+    recipe = loader.read(str(path))
     for event in found:
         if event["event"] == "begin":
-            event["recipe_sha256"] = recipe_digest(loader.read(str(path)), event["weights"])
+            event |= {field: recipe[key].value for field, key in consistency.OF_RECIPE.items()}
+            event["global_batch"] = event["ranks"] * event["batch"] * event["accumulate"]
+            event["recipe_sha256"] = recipe_digest(recipe, event["weights"])
             begin = event
         if event["event"] == "train":
             event["epoch"] = event["step"] * begin["global_batch"] / begin["train_samples"]
@@ -139,6 +143,59 @@ def test_numbers_that_do_not_follow_are_found_behind_new_hashes(packed, capsys, 
     assert what in capsys.readouterr().out
 
 
+def changed_event(files, name, **changes):
+    """Return the files of a bundle in which an event has other values, its log written again."""
+    lines = [json.loads(line) for line in files["tsm/events.jsonl"].splitlines()]
+    for event in lines:
+        if event["event"] == name:
+            event |= changes
+    begin = next(event for event in lines if event["event"] == "begin")
+    log = "".join(f"{line}\n" for line in airank.lines(lines, begin["target"], begin["warmup_epochs"]))
+    journal_text = "".join(f"{json.dumps(event)}\n" for event in lines)
+    return {**files, "tsm/events.jsonl": journal_text.encode(), "tsm/airank.log": log.encode()}
+
+
+@pytest.mark.parametrize(
+    "name, changes, what",
+    [
+        ("begin", {"batch": 999}, "batch is 999"),
+        ("begin", {"ranks": 8}, "the global batch is not"),
+        ("begin", {"framework": "jax"}, "framework is jax"),
+        ("begin", {"framework": []}, "framework is []"),
+        ("begin", {"seed": 7}, "seed is 7"),
+        ("begin", {"precision": 5}, "precision is 5"),
+        ("begin", {"ranks": "x"}, "the global batch is not"),
+        ("begin", {"flops_per_sample": 10**400}, "a number that nothing can measure"),
+        ("eval", {"accuracy": 12.5, "top1": 12.5}, "no fraction"),
+        ("eval", {"iou": {"road": 0.5, "sky": None, "car": 0.1}, "miou": 0.4}, "not the mean of the classes"),
+    ],
+)
+def test_events_that_contradict_one_another_are_found_behind_new_hashes(packed, capsys, name, changes, what):
+    assert verify(packed, repacked(changed_event(contents(packed), name, **changes))) == 1
+    assert what in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("weights", {"tsm": {"step-00002000": None}}),
+        ("weights", {"x": {"best": "0" * 64}}),
+        ("runs", None),
+        ("more", 1),
+    ],
+)
+def test_what_a_manifest_states_is_checked(packed, key, value):
+    files = contents(packed)
+    manifest = json.loads(files.pop("bundle.json"))
+    manifest |= {key: value}
+    assert verify(packed, repacked({**files, "bundle.json": json.dumps(manifest).encode()})) == 1
+
+
+def test_control_characters_of_a_bundle_reach_no_terminal(packed, capsys):
+    assert verify(packed, repacked({**contents(packed), "tsm/\x1b[2J": b"1"})) == 1
+    assert "\x1b" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -172,7 +229,7 @@ def test_records_that_contradict_one_another_are_not_published(run, tmp_path, ca
 
 
 def test_a_run_that_goes_on_is_published_as_it_was_read(run, tmp_path, monkeypatch):
-    contradictions, path = bundle.contradictions, run / journal.FILE
+    contradictions, path = consistency.contradictions, run / journal.FILE
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(lines[:-2]), encoding="utf-8")
     (run / airank.FILE).unlink()  # which is of the whole run
@@ -181,9 +238,9 @@ def test_a_run_that_goes_on_is_published_as_it_was_read(run, tmp_path, monkeypat
         path.write_text("".join(lines), encoding="utf-8")
         return contradictions(*arguments)
 
-    monkeypatch.setattr(bundle, "contradictions", later)
+    monkeypatch.setattr(consistency, "contradictions", later)
     assert cli.main(["publish", str(run), "--out", str(tmp_path / "early.zip")]) == 0
-    monkeypatch.setattr(bundle, "contradictions", contradictions)
+    monkeypatch.setattr(consistency, "contradictions", contradictions)
     assert path.read_text(encoding="utf-8") == "".join(lines) and verify(tmp_path / "early.zip") == 0
 
 
@@ -204,8 +261,11 @@ def test_bundles_are_reported_and_protocols_are_not_mixed(packed, tmp_path, caps
     assert cli.main(["publish", str(other), "--out", str(tmp_path / "other.zip")]) == 0
     assert cli.main(["report", str(packed), str(tmp_path / "other.zip")]) == 2
     assert "different protocols" in capsys.readouterr().err
-    assert verify(packed, packed.read_bytes() + b" ") == 1
-    assert cli.main(["report", str(packed)]) == 2
+    copy = packed.rename(tmp_path / "copy.bundle")
+    assert cli.main(["report", str(copy), str(tmp_path / "tsm")]) == 0  # the same run, which counts once
+    assert capsys.readouterr().out.count("complete") == 1
+    assert verify(copy, copy.read_bytes() + b" ") == 1
+    assert cli.main(["report", str(copy)]) == 2  # whatever its name
 
 
 def test_a_matrix(tmp_path, monkeypatch, capsys):
@@ -233,3 +293,31 @@ def test_a_matrix(tmp_path, monkeypatch, capsys):
         changed = files["m/results.json"].replace(str(cases[0][key]).encode(), str(cases[0][key] * 1.01).encode())
         assert verify(path, repacked({**files, "m/results.json": changed})) == 1
         assert f"{key} of tsm_demo" in capsys.readouterr().out
+    assert cli.main(["publish", str(tmp_path / "m/torch"), "--out", str(tmp_path / "part.zip")]) == 2
+    assert "is a part of" in capsys.readouterr().err  # which would lose what says that the machine was busy
+
+
+@pytest.mark.parametrize(
+    "change, what",
+    [
+        (lambda found: found.update(runs_on_a_busy_machine=1), "runs_on_a_busy_machine is 1"),
+        (lambda found: found["cases"][0].update(framework="jax"), "framework is jax"),
+        (lambda found: found["cases"][0]["runs"].pop(), "is complete, and no run of a case"),
+        (lambda found: found["cases"].pop(), "is complete, and no run of a case"),
+        (lambda found: found["cases"][0].update(reason="none"), "results.csv is not the table"),
+    ],
+)
+def test_results_of_a_matrix_that_its_runs_contradict(tmp_path, monkeypatch, change, what):
+    monkeypatch.setattr(rounds.process, "run", FakeRuns())
+    monkeypatch.setattr(extras, "is_installed", lambda package: True)
+    monkeypatch.setattr(process, "measure_load", lambda: Load(0.0))
+    words = ["-c", "tsm_demo", "--frameworks", "torch,paddle", "-n", "2", "--out", str(tmp_path / "m")]
+    assert cli.main(["bench", "matrix", *words]) == 0
+    for path in (tmp_path / "m").rglob("events.jsonl"):
+        complete(path.parent)
+    results, names = tmp_path / "m/results.json", ["results.json"]
+    assert consistency.contradictions(tmp_path / "m", names) == []
+    content = json.loads(results.read_text())
+    change(content)
+    results.write_text(json.dumps(content))
+    assert any(what in problem for problem in consistency.contradictions(tmp_path / "m", names))

@@ -292,6 +292,11 @@ def test_a_dry_run_checks_each_case_and_names_what_cannot_run(bench, capsys, tmp
     out = capsys.readouterr().out
     assert "4 of 8 cases" in out and out.count("fp16 is refused\n") == 4 + 1 and not (tmp_path / "m").exists()
     assert len(fake.started) == 8 and all("--check-only" in words for words, _, _ in fake.commands)
+    fake.failures = dict.fromkeys(("torch", "paddle"), "no")
+    assert run(*MATRIX, "--dry-run") == 2  # as the matrix itself would end
+    fake.failures = {}
+    assert run(*MATRIX) == 0
+    assert run(*MATRIX, "--count", "7", "--dry-run") == 2 and "another matrix" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -39,7 +39,9 @@ def test_what_was_measured_while_others_computed_is_marked_in_every_table(tmp_pa
     found = [runs.read(path) for path in runs.find(str(tmp_path))]
     shown = {table.name: table for table in tables.build(found, group(found), [])}
     marks = [row["remark"] for row in shown["throughput"].rows]
-    assert marks == ["busy before 1 of 2", None] == [row["remark"] for row in shown["usage"].rows]
+    assert marks == ["busy before 1 of 2", None]
+    assert shown["usage"].rows[0]["remark"].startswith("busy before 1 of 2")
+    assert [row["remark"] for row in shown["runs"].rows] == [None, "busy", None, None]
     (first, second) = ([*row.values()][-1] for row in shown["overview"].rows)
     assert first.endswith(") busy before 1 of 2") and second.endswith(")")
 
@@ -109,6 +111,22 @@ def test_time2train_and_its_speed_up(tmp_path):
     ))  # fmt: skip
     assert [result.time_to_target for result in results] == [40.0, 16.0, None]
     assert [time_speed_up(result, results) for result in results] == [1.0, pytest.approx(2.5), None]
+
+
+def test_speed_ups_of_training_and_mfu_beyond_what_is_possible_are_withheld(tmp_path):
+    slow, fast = training_events(seconds=20.0), training_events(seconds=5.0, cards=2)
+    found = read(tmp_path, slow, fast, training_events(seconds=3.0, cards=8))
+    shown = {table.name: table.rows for table in tables.build(found, group(found, peak_tflops=1e-9), [])}
+    assert [row["time_speed_up"] for row in shown["training"]] == [1.0, None, pytest.approx(20 / 3)]
+    assert [row["ips_speed_up"] is None for row in shown["training"]] == [False, True, False]
+    assert shown["training"][1]["remark"].startswith("no speed-up by Time2train: 4.0 is more than 2 cards can give; no")
+    assert all(row["mfu"] is None and "no MFU: " in row["remark"] for row in shown["usage"])
+
+
+def test_an_interval_of_a_ratio_that_says_nothing_is_left_out(tmp_path):
+    several = [speed_events(rate, framework=name) for name in ("torch", "paddle") for rate in (10.0, 50.0)]
+    (ratio,) = ratios(group(read(tmp_path, *several)))
+    assert ratio.value == pytest.approx(1.0) and ratio.low is ratio.high is None and "noisy" in ratio.mark
 
 
 def test_frameworks_are_compared_where_all_else_is_equal(tmp_path):

@@ -44,10 +44,16 @@ def test_the_small_steps_are_those_of_the_demo():
 
 def test_the_comparison_has_an_interval(tmp_path):
     case = {"median": 82.0, "low": 80.0, "high": 84.0}
-    (tmp_path / "results.json").write_text(json.dumps({"cases": [case]}))
+    content = {"runs_on_a_busy_machine": 0, "cases": [case]}
+    (tmp_path / "results.json").write_text(json.dumps(content))
     row = rows()[1]._replace(samples_per_s="80")
-    assert reproduce.compare(row, str(tmp_path)) == (
+    assert reproduce.compare(row, str(tmp_path), is_small=False) == (
         "82 (95% interval 80 to 84) samples/s; tsm_paddle_airank, amp, 1x1: 80; ratio 1.025 (95% interval 1 to 1.05)"
+    )
+    content = {"runs_on_a_busy_machine": 2, "cases": [{**case, "low": 1.0}]}
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    assert reproduce.compare(row, str(tmp_path), is_small=True) == (
+        "82 (too noisy) samples/s (the machine was busy before 2 runs), of the demo, which no report has"
     )
 
 

@@ -285,12 +285,14 @@ def test_the_recipe_is_that_of_the_run_without_paths(tmp_path):
 @pytest.mark.parametrize(
     "words, expected",
     [
-        (["train.py", "-c", "a.yaml", "--out", "runs/x", "--amp"], "-c a.yaml --amp"),
+        (["train.py", "-c", "a.yaml", "--out", "runs/x", "--amp"], "-c code/recipe.yaml --amp"),
+        (["train.py", "--config=../configs/a/b.yaml"], "--config=configs/a/b.yaml"),
+        (["train.py", "-c", "configs/b.yaml"], "-c configs/b.yaml"),
         (
             ["train.py", "-c", "/home/me/zoo/configs/a/b.yaml", "-o", "data.root=/x"],
             "-c configs/a/b.yaml -o data.root=FOLDER",
         ),
-        (["train.py", "--resume=runs/x", "-c", "a b.yaml"], "-c 'a b.yaml'"),
+        (["train.py", "--resume=runs/x", "-c", "a b"], "-c 'a b'"),
         (["/env/bin/zoo", "train", "-c", "tsm_demo", "--out", "x"], "-c tsm_demo"),
         (["/zoo/__main__.py", "launch", "--exec-rank", "/tmp/logs", "-c", "tsm_demo"], "-c tsm_demo"),
         (["train.py", "-c/home/me/zoo/configs/b.yaml", "-odata.root=/home/x"], "-cconfigs/b.yaml -odata.root=FOLDER"),
@@ -483,6 +485,8 @@ def test_a_demo_is_checked_like_a_submission_and_is_none(tmp_path):
 def test_a_system_without_accelerators(copied_tree):
     field("accelerators_per_node", 0)(copied_tree)
     assert check(str(copied_tree)) == [f"{SYSTEM}: 0 accelerators, but a log of 32 cards"]
+    field("hardware_type", None)(copied_tree)
+    assert f"{SYSTEM}: 0 accelerators, but a log of 32 cards" in check(str(copied_tree))
 
 
 def test_other_folders(tmp_path):
@@ -508,6 +512,12 @@ def test_the_table_of_a_tree_and_of_runs(good_tree, tmp_path):
     assert found[-1]["speedup_by_throughput"] == pytest.approx(24000.25 / 780.25)
     of_runs = rows(list(write_scales(tmp_path).values()), None)
     assert cells(of_runs) == [["tsm (torch, fp16)", *row] for row in FIGURES]
+
+
+def test_speed_ups_that_no_cards_give_are_withheld(tmp_path):
+    found = rows([write_run(tmp_path / "1", events(1, seconds=16000.0)), write_run(tmp_path / "8", events(8))], None)
+    assert found[0]["speedup"] == 1 and found[1]["speedup"] is None
+    assert " cards can give" in found[1]["remark"] and summary(found)[-1].startswith("tsm (torch, fp16), 8 cards: no ")
 
 
 def test_published_logs(copied_tree):

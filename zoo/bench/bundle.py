@@ -6,34 +6,32 @@ same bytes on every machine, so that a bundle is whole if writing its contents a
 
 import hashlib
 import io
-import math
 import os
+import re
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from zoo.bench.matrix import results
+from zoo.bench import consistency
 from zoo.bench.report import runs
 from zoo.bench.report.runs import ATTEMPTS, MATRIX
-from zoo.config import loader
 from zoo.data.audit import TABLE_NAME
-from zoo.data.errors import UserError, parsing
+from zoo.data.errors import UserError, parsing, printable
 from zoo.data.formats import regular
 from zoo.logs import airank, journal
-from zoo.logs.journal import Event
-from zoo.run.description import recipe_digest
 from zoo.run.folder import RECIPE
 
 MANIFEST = "bundle.json"
 FORMAT = 1
+KEYS = {"format", "license", "runs", "weights", "files"}  # of a manifest, beside its SHA-256
 OF_RUN = (journal.FILE, RECIPE, airank.FILE, TABLE_NAME)  # files of a run that it has
 OF_MATRIX = (MATRIX, ATTEMPTS, "results.json", "results.csv")
 MODEL = "model.safetensors"  # of a checkpoint
 MAX_BYTES, MAX_FILES = 1 << 30, 20_000  # of a bundle from elsewhere
+OF_STEP, SHA256 = re.compile(r"step-[0-9]{1,18}"), re.compile("[0-9a-f]{64}")
 DATE = (1980, 1, 1, 0, 0, 0)  # of every file in a ZIP file: the earliest there is
-TOLERANCE = 1e-9  # relative, of statistics that another version of numpy computes
 
 
 def pack(folder: str, license_name: str) -> bytes:
@@ -46,14 +44,19 @@ def pack(folder: str, license_name: str) -> bytes:
     if not found:
         raise UserError(f"{folder}: no run in it, there is no {journal.FILE}")
     top = Path(os.path.realpath(folder))
+    matrix = next((parent for parent in top.parents if (parent / MATRIX).is_file()), None)
+    if matrix:
+        raise UserError(f"{folder} is a part of {matrix}, whose records say when the machine was busy; publish that")
     paths = [Path(os.path.realpath(run)) / name for run in found for name in OF_RUN] + [
         top / name for name in OF_MATRIX
     ]
     files = {(top.name / path.relative_to(top)).as_posix(): path.read_bytes() for path in paths if path.is_file()}
+    if unfit := [name for name in files if not _is_name(name)]:
+        raise UserError(f"{printable(unfit[0])}: a bundle cannot have a file of this name; rename its folder")
     names = [Path(os.path.realpath(run)).relative_to(top.parent).as_posix() for run in found]
     with tempfile.TemporaryDirectory() as copy:  # a run may go on writing
         _write(files, copy)
-        problems = contradictions(Path(copy), files)
+        problems = consistency.contradictions(Path(copy), files)
         described = {name: describe(Path(copy, name)) for name in names}
     if problems:
         raise UserError(f"{folder} cannot be published:\n" + "".join(f"  - {line}\n" for line in problems).rstrip())
@@ -65,6 +68,12 @@ def pack(folder: str, license_name: str) -> bytes:
         "files": {name: [len(content), _sha256(content)] for name, content in sorted(files.items())},
     }
     return _archive({**manifest, "sha256": _sha256(_canonical(manifest))}, files)
+
+
+def is_bundle(path: str) -> bool:
+    """Return whether a file is a ZIP file, or called one."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK" or path.lower().endswith(".zip")
 
 
 def unpack(path: str, folder: str) -> dict[str, Any]:
@@ -86,10 +95,10 @@ def unpack(path: str, folder: str) -> dict[str, Any]:
         if manifest["format"] != FORMAT:
             raise UserError(f"{path}: a bundle of format {manifest['format']}; this version reads {FORMAT}")
         digest, stated = manifest.pop("sha256"), manifest["files"]
-    problem = _difference(manifest, digest, stated, contents)
-    if problem or _archive({**manifest, "sha256": digest}, contents) != packed:
-        raise UserError(f"{path} is not as it was written: {problem or 'something was added, or the order changed'}")
-    with parsing(f"{path} is no bundle"):
+        problem = _difference(manifest, digest, stated, contents)
+        if problem or _archive({**manifest, "sha256": digest}, contents) != packed:
+            problem = problem or "something was added, or the order changed"
+            raise UserError(f"{path} is not as it was written: {problem}")
         _write(contents, folder)
     return manifest
 
@@ -104,7 +113,7 @@ def _write(files: Mapping[str, bytes], folder: str) -> None:
 def verify(manifest: Mapping[str, Any], folder: Path) -> list[str]:
     """Recompute the numbers of a bundle that was unpacked to a folder; list what contradicts."""
     with parsing("the records are damaged"):
-        return [*contradictions(folder, manifest["files"]), *_misstated(manifest, folder)]
+        return [*consistency.contradictions(folder, manifest["files"]), *_misstated(manifest, folder)]
 
 
 def _misstated(manifest: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -112,11 +121,15 @@ def _misstated(manifest: Mapping[str, Any], folder: Path) -> Iterator[str]:
     for name, stated in manifest["runs"].items():
         found = regular.parse_json(_canonical(describe(folder / name)).decode())
         for key in sorted({*stated, *found}):
-            if not _same(stated.get(key), found.get(key)):
+            if not consistency.same(stated.get(key), found.get(key)):
                 yield f"{name}: {key} is stated as {stated.get(key)}, and by the records {found.get(key)}"
     recorded = {os.path.dirname(name) for name in manifest["files"] if os.path.basename(name) == journal.FILE}
     for name in sorted(recorded ^ {*manifest["runs"]}):
         yield f"{name}: not a run of both the records and the manifest"
+    for name, digests in manifest["weights"].items():
+        for step, digest in digests.items():
+            if name not in recorded or not (OF_STEP.fullmatch(step) and SHA256.fullmatch(digest)):
+                yield f"{name}: {step} has no SHA-256 of weights: {digest}"
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -130,84 +143,6 @@ def describe(folder: Path) -> dict[str, Any]:
         **{key: begin.get(key) for key in (*kept, "data", "checksum", "device", "compute", "ranks", "seed")},
         "values": values,
     }
-
-
-def contradictions(folder: Path, names: Iterable[str]) -> list[str]:
-    """List what in the records of runs contradicts itself. names: of the files, below the folder."""
-    problems = []
-    for name in names:
-        path, where = folder / name, os.path.dirname(name)
-        with parsing(f"{name} is damaged"):
-            if path.name == journal.FILE:
-                problems += [f"{where}: {problem}" for problem in _of_run(path.parent)]
-            elif path.name == "results.json":
-                problems += [f"{name}: {problem}" for problem in _of_matrix(path)]
-    return problems
-
-
-def _of_run(folder: Path) -> Iterator[str]:
-    """Yield what in the records of a run contradicts itself."""
-    events = journal.history(str(folder))
-    begin = runs.first(events, "begin")
-    if begin is None:
-        yield f"{journal.FILE}: the run has not begun"
-        return
-    times = [event["time"] for event in events]
-    if times != sorted(times):
-        yield f"{journal.FILE}: time goes back"
-    if not (folder / RECIPE).is_file():
-        yield f"{RECIPE} is missing"
-        return
-    recipe = loader.read(str(folder / RECIPE))
-    if recipe_digest(recipe, begin["weights"]) != begin["recipe_sha256"]:
-        yield f"{RECIPE}: not the recipe that the run began with"
-    log, targets = folder / airank.FILE, {begin.get("target"), recipe["target"].value}
-    texts = ["".join(f"{line}\n" for line in airank.lines(events, each, begin["warmup_epochs"])) for each in targets]
-    if log.is_file() and log.read_text(encoding="utf-8") not in texts:
-        yield f"{airank.FILE}: not what follows from {journal.FILE}"
-    yield from _of_events(events, begin)
-
-
-def _of_events(events: list[Event], begin: Event) -> Iterator[str]:
-    """Yield what contradicts itself within the events of a run."""
-    goes_on = any(event["event"] in ("resume", "data_changed") for event in events)  # perhaps with other batches
-    for event in events:
-        where = f"{journal.FILE}: {event['event']} at step {event.get('step')}"
-        if event["event"] == "eval" and not _same(event["accuracy"], _metric(event, begin)):
-            yield f"{where}: the accuracy is not the {begin['metric']}"
-        if event["event"] == "speed" and not _same(event["samples_per_s"], event["samples"] / event["seconds"]):
-            yield f"{where}: the throughput is not samples by seconds"
-        if event["event"] == "train" and not goes_on:
-            samples = event["step"] * begin["global_batch"]
-            # Epochs are rounded to whole ones within a batch.
-            if abs(event["epoch"] * begin["train_samples"] - samples) >= begin["global_batch"]:
-                yield f"{where}: epoch {event['epoch']}, after {samples} samples of {begin['train_samples']} each"
-
-
-def _metric(event: Event, begin: Event) -> Any:
-    """Return the main metric of an evaluation: of the moving average, where there is one."""
-    return (event.get("ema") or event).get(begin["metric"], event["accuracy"])
-
-
-def _of_matrix(path: Path) -> Iterator[str]:
-    """Yield what in the results of a matrix does not follow from its runs."""
-    cases = regular.load_json(str(path))["cases"]
-    recorded = {Path(run).relative_to(path.parent).parts: run for run in runs.find(str(path.parent))}
-    for case in cases:
-        found: dict[int, runs.Run] = {}
-        for row in case["runs"]:
-            parts = Path(row["folder"]).parts
-            folder = next((run for own, run in recorded.items() if parts[-len(own) :] == own), None)
-            if folder is None:
-                yield f"there is no run {row['folder']}"
-                continue
-            run = found[row["run"]] = runs.read(folder)
-            for name in results.RUN_VALUES:
-                if not _same(row[name], getattr(run.values, name)):
-                    yield f"{name} of {'/'.join(parts[-1:])} is {row[name]}, and by its journal another"
-        for name, value in results.Outcome(found).values.items():
-            if not _same(case[name], value):
-                yield f"{name} of {case['recipe']} {case['framework']} is {case[name]}, and by its runs {value}"
 
 
 def _weights(run: Path) -> dict[str, str]:
@@ -225,15 +160,23 @@ def _difference(manifest: Mapping[str, Any], digest: str, stated: Any, contents:
     """Return how files and manifest differ; "" if they do not."""
     if digest != _sha256(_canonical(manifest)):
         return f"{MANIFEST} has changed"
+    if manifest.keys() != KEYS:
+        return f"{MANIFEST} has {', '.join(sorted(manifest))}, not {', '.join(sorted(KEYS))}"
     for name in sorted({*stated, *contents}):
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or "\\" in name:
+        if not _is_name(name):
             return f"{name} is no name of a file in it"
         if name not in contents or name not in stated:
             return f"{name} is {'missing' if name in stated else 'not in the manifest'}"
         if stated[name] != [len(contents[name]), _sha256(contents[name])]:
             return f"{name} has changed"
     return ""
+
+
+def _is_name(name: str) -> bool:
+    """Return whether a path is one of the files that a bundle has, below its folder."""
+    path = PurePosixPath(name)
+    is_below = not path.is_absolute() and ".." not in path.parts and "\\" not in name and printable(name) == name
+    return is_below and path.name in (*OF_RUN, *OF_MATRIX)
 
 
 def _archive(manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
@@ -252,12 +195,3 @@ def _canonical(values: Mapping[str, Any]) -> bytes:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Return whether two values of JSON are the same, numbers but for the rounding of statistics."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
-    if journal.is_number(a) and journal.is_number(b):
-        return math.isclose(a, b, rel_tol=TOLERANCE) or (math.isnan(a) and math.isnan(b))
-    return bool(a == b)

@@ -24,6 +24,7 @@ from zoo.bench.matrix.cases import (
     is_checkout,
     read_recipes,
     read_variants,
+    require_same,
     resolve,
     title,
 )
@@ -142,9 +143,11 @@ def run_matrix(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         skipped |= rounds.refused(arguments, [case for case in cases if case not in skipped])
     announce(cases, skipped, arguments)
+    description = describe(arguments, recipes, variants, code_version())
     if arguments.dry_run:
-        return 0
-    with closing(Folder(Path(arguments.out), describe(arguments, recipes, variants, code_version()))) as target:
+        require_same(Path(arguments.out), description)
+        return 0 if len(skipped) < len(cases) else 2
+    with closing(Folder(Path(arguments.out), description)) as target:
         done = measure(target, arguments, cases, skipped)
     if old is not None:
         new = results.by_title(run for of_case in done.values() for run in of_case.values())

@@ -16,7 +16,8 @@ from zoo.bench.report.results import Result
 from zoo.bench.report.runs import COUNTED, MIXED, Run, natural
 from zoo.bench.report.tables import Table
 from zoo.commands.new_file import add_json_argument, print_report, require_new
-from zoo.data.errors import UserError, similar_path
+from zoo.data.errors import UserError, printable, similar_path
+from zoo.logs import journal
 from zoo.table import csv_text, terminal_width
 from zoo.table import table as lines_of
 from zoo.templates import render
@@ -49,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     require_new(arguments.json, "--json")
     found = read(arguments.paths, arguments.target, arguments.samples)
     measured = results.group(found, arguments.peak_tflops)
-    warnings = results.check([run for run in found if run.state in COUNTED], arguments.force)
+    warnings = results.check(found, arguments.force)
     warnings += _uncounted(found)
     per_kwh = {key: value for key in ("price", "co2") if (value := getattr(arguments, key))}
     *parts, all_runs = every = tables.build(found, measured, results.ratios(measured), per_kwh)
@@ -132,7 +133,7 @@ def _words(*words: Any, comma: str = ", ") -> str:
 
 
 def _joined(found: Any) -> str:
-    values = sorted({str(value) for value in found if value}, key=natural)
+    values = sorted({printable(" ".join(str(value).split())) for value in found if value}, key=natural)
     more = f"; and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
     return "; ".join(values[:MAX_VALUES]) + more
 
@@ -168,6 +169,7 @@ def parser() -> program.Parser:
 
 
 def read(paths: Sequence[str], target: float | None, samples: int | None) -> list[Run]:
+    """Read the runs of all paths; one that several of them hold counts once."""
     found: dict[str, Run] = {}
     for path in paths:
         if os.path.isdir(path):
@@ -175,9 +177,10 @@ def read(paths: Sequence[str], target: float | None, samples: int | None) -> lis
             if not folders:
                 raise UserError(f"{path} holds no run: no events.jsonl in it or below it")
             for folder in folders:
-                found.setdefault(os.path.realpath(folder), runs.read(folder))
-        elif path.endswith(".zip") and os.path.isfile(path):
-            found |= _of_bundle(path)
+                found.setdefault(_digest(folder), runs.read(folder))
+        elif os.path.isfile(path) and bundle.is_bundle(path):
+            for digest, run in _of_bundle(path).items():
+                found.setdefault(digest, run)
         elif os.path.isfile(path):
             found.setdefault(os.path.realpath(path), logs.read(path, target, samples))
         else:
@@ -185,14 +188,19 @@ def read(paths: Sequence[str], target: float | None, samples: int | None) -> lis
     return list(found.values())
 
 
+def _digest(folder: str) -> str:
+    """Return what identifies a run, wherever a copy of it lies."""
+    return bundle.file_sha256(Path(folder, journal.FILE))
+
+
 def _of_bundle(path: str) -> dict[str, Run]:
-    """Return the runs of a bundle by their path in it. Raises UserError if it does not verify."""
+    """Return the runs of a bundle by their digests. Raises UserError if it does not verify."""
     with tempfile.TemporaryDirectory() as folder:
         manifest = bundle.unpack(path, folder)
         for problem in bundle.verify(manifest, Path(folder)):
             raise UserError(f"{path}: {problem}; see zoo verify {path}")
         names = {f"{path}/{name}": os.path.join(folder, name) for name in manifest["runs"]}
-        return {name: runs.read(each)._replace(path=name) for name, each in names.items()}
+        return {_digest(each): runs.read(each)._replace(path=name) for name, each in names.items()}
 
 
 def _models(found: Sequence[Run], measured: Sequence[Result]) -> list[str | None]:

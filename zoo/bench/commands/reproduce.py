@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from zoo import bench, program
 from zoo.bench.options import cluster, count
-from zoo.bench.statistics import CONFIDENCE
+from zoo.bench.statistics import CONFIDENCE, WIDE
 from zoo.commands.options import add_override_argument
 from zoo.config import loader
 from zoo.data.errors import UserError, known_names
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
         if code := subprocess.call(program.command(*step)):
             return code
         print(flush=True)
-    print(compare(row, out) + ("; of the demo, which no report has" if arguments.small else ""))
+    print(compare(row, out, arguments.small))
     return 0
 
 
@@ -97,15 +97,22 @@ def steps(row: Row, arguments: argparse.Namespace, out: str) -> list[list[str]]:
     ]
 
 
-def compare(row: Row, out: str) -> str:
-    """Return a line on the throughput of a matrix beside the published one, with its interval."""
-    [case] = regular.load_json(str(Path(out, "results.json")))["cases"]
+def compare(row: Row, out: str, is_small: bool) -> str:
+    """Return a line on the throughput of a matrix, with its interval; beside the published one unless it is small."""
+    content = regular.load_json(str(Path(out, "results.json")))
+    busy, [case] = content["runs_on_a_busy_machine"], content["cases"]
     published, found = float(row.samples_per_s), [case[key] for key in ("median", "low", "high")]
-    speeds, ratios = (
-        f"{one[0]:.4g}" + (f" ({CONFIDENCE:.0%} interval {one[1]:.4g} to {one[2]:.4g})" if one[1] is not None else "")
-        for one in (found, [value and value / published for value in found])
-    )
-    return f"{speeds} samples/s; {row.recipe}, {row.precision}, {row.world}: {published:g}; ratio {ratios}"
+    speeds, ratios = (_with_interval(*each) for each in (found, [value and value / published for value in found]))
+    mark = f" (the machine was busy before {busy} runs)" if busy else ""
+    if is_small:
+        return f"{speeds} samples/s{mark}, of the demo, which no report has"
+    return f"{speeds} samples/s{mark}; {row.recipe}, {row.precision}, {row.world}: {published:g}; ratio {ratios}"
+
+
+def _with_interval(value: float, low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return f"{value:.4g}"
+    return f"{value:.4g} ({f'{CONFIDENCE:.0%} interval {low:.4g} to {high:.4g}' if high < WIDE * low else 'too noisy'})"
 
 
 def _choose(rows: Sequence[Row], arguments: argparse.Namespace) -> Row:

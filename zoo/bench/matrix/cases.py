@@ -8,13 +8,12 @@ import random
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import program
 from zoo.bench.options import Cluster
-from zoo.bench.report.runs import ATTEMPTS, MATRIX
+from zoo.bench.report.runs import ATTEMPTS, MATRIX, attempts
 from zoo.config import loader
 from zoo.config.convert import plain
 from zoo.config.schema import Config
@@ -203,14 +202,7 @@ class Folder:
 
     def __init__(self, path: Path, description: Mapping[str, Any]):
         self.path = path
-        recorded = recorded_matrix(path)
-        if recorded is None and is_run(str(path)):
-            raise UserError(f"--out {path}: this folder holds something else; choose a new one")
-        if recorded is not None and (changed := differences(recorded, description)):
-            lines = "\n  ".join(changed)
-            raise UserError(
-                f"--out {path}: this folder holds another matrix; choose a new one. What differs:\n  {lines}"
-            )
+        recorded = require_same(path, description)
         try:
             durable.make_folders(str(path))
             self._lock = FolderLock()
@@ -220,7 +212,9 @@ class Folder:
                 durable.replace(str(path / MATRIX), content.encode(), str(path / f"{MATRIX}.writing"))
         except OSError as error:
             raise UserError(f"--out {path}: cannot be written to ({error.strerror})") from None
-        self.attempts = _read_lines(path / ATTEMPTS)
+        self.attempts = attempts(path)
+        if self.attempts and not (path / ATTEMPTS).read_bytes().endswith(b"\n"):
+            self._append("")  # ends a line that a kill has truncated
 
     def close(self) -> None:
         """Let other processes write to the folder."""
@@ -230,8 +224,11 @@ class Folder:
         """Append an attempt to the journal, and make it durable."""
         entry = {"kind": kind, "case": str(case), **values}
         self.attempts.append(entry)
+        self._append(json.dumps(entry))
+
+    def _append(self, line: str) -> None:
         with open(self.path / ATTEMPTS, "a", encoding="utf-8", opener=durable.regular) as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(f"{line}\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -256,6 +253,17 @@ def recorded_matrix(path: Path) -> dict[str, Any] | None:
         return dict(regular.load_json(str(path / MATRIX)))
 
 
+def require_same(path: Path, description: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what identifies the matrix in a folder; None if it has none. Raises UserError if it holds another one."""
+    recorded = recorded_matrix(path)
+    if recorded is None and is_run(str(path)):
+        raise UserError(f"--out {path}: this folder holds something else; choose a new one")
+    if recorded is not None and (changed := differences(recorded, description)):
+        lines = "\n  ".join(changed)
+        raise UserError(f"--out {path}: this folder holds another matrix; choose a new one. What differs:\n  {lines}")
+    return recorded
+
+
 def differences(recorded: Mapping[str, Any], current: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Return `key: old -> new` for every value that differs."""
     found = []
@@ -273,16 +281,3 @@ def clear(run: Path) -> None:
     shutil.rmtree(run, ignore_errors=True)
     shutil.rmtree(f"{run}.ranks", ignore_errors=True)
     run.parent.mkdir(parents=True, exist_ok=True)
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a journal, without a line that a kill has truncated, which it ends."""
-    entries = []
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    if text and not text.endswith("\n"):
-        with open(path, "a", encoding="utf-8", opener=durable.regular) as file:
-            file.write("\n")
-    for line in text.splitlines():
-        with suppress(ValueError):
-            entries.append(json.loads(line))
-    return entries

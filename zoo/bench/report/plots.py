@@ -149,9 +149,10 @@ def _scaling(model: str, results: Sequence[Result]) -> Plot | None:
         left.plot(cards, speeds, dash, marker="o", markersize=4, color=color, label=names[case])
         efficiency = [100 * speed / ideal for speed, ideal in zip(speeds, linear)]
         believed = [value if value <= 100 * MAX_EFFICIENCY else math.nan for value in efficiency]
+        of_base = [is_doubtful or doubtful[0] for is_doubtful in doubtful]  # to which the efficiency is relative
         right.plot(cards, believed, dash, marker="o", markersize=4, color=color)
-        for axes, values in ((left, speeds), (right, believed)):
-            hollow = [value if is_doubtful else math.nan for value, is_doubtful in zip(values, doubtful)]
+        for axes, values, doubts in ((left, speeds, doubtful), (right, believed, of_base)):
+            hollow = [value if is_doubtful else math.nan for value, is_doubtful in zip(values, doubts)]
             axes.plot(cards, hollow, "o", markersize=4, color=color, markerfacecolor="white")
     left.plot([], [], ":", color=INK, label="linear scaling")
     for axes in (left, right):

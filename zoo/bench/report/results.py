@@ -8,7 +8,7 @@ from typing import NamedTuple
 from zoo.bench.report import accelerators
 from zoo.bench.report.accelerators import Peak
 from zoo.bench.report.runs import COUNTED, Case, Run, differing, natural
-from zoo.bench.statistics import Summary, interval, log_ratio, summarize
+from zoo.bench.statistics import WIDE, Summary, interval, log_ratio, summarize
 from zoo.data.errors import UserError
 from zoo.frameworks import FRAMEWORKS
 
@@ -75,7 +75,7 @@ class Ratio(NamedTuple):
     case: Case  # of the framework
     base: Case  # that of the other framework
     value: float  # ratio of the medians
-    low: float | None  # end of its 95 % confidence interval; None with fewer than two runs of either
+    low: float | None  # end of its 95 % confidence interval; None if it says nothing: with one run of either, or WIDE
     high: float | None
     mark: str  # what makes one of them doubtful
 
@@ -137,9 +137,14 @@ def withheld(result: Result, results: Sequence[Result]) -> str | None:
         return None
     if base.speed.is_noisy or result.speed.is_noisy:
         return "no speed-up: too noisy"
-    ratio = result.speed.median / base.speed.median
-    impossible = ratio > MAX_EFFICIENCY * result.case.cards
-    return f"no speed-up: {ratio:.1f} is more than {result.case.cards} cards can give" if impossible else None
+    return too_fast("speed-up", result.speed.median / base.speed.median, result.case.cards)
+
+
+def too_fast(name: str, ratio: float | None, cards: int | None) -> str | None:
+    """Return why a speed-up is not believed; None if it is."""
+    if not ratio or not cards or ratio <= MAX_EFFICIENCY * cards:
+        return None
+    return f"no {name}: {ratio:.1f} is more than {cards} cards can give"
 
 
 def time_speed_up(result: Result, results: Sequence[Result]) -> float | None:
@@ -166,9 +171,10 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
                 base = next((one for one in bases if one.case.recipe == other.case.recipe), bases[0])
                 a, b = base.speeds, other.speeds
                 value, several = statistics.median(b) / statistics.median(a), min(len(a), len(b)) > 1
-                ends = interval(value, log_ratio(a, b, paired=False).half_width) if several else (None, None)
+                ends = interval(value, log_ratio(a, b, paired=False).half_width) if several else (0.0, 0.0)
+                low, high = ends if ends[1] < WIDE * ends[0] else (None, None)
                 mark = "; ".join(dict.fromkeys(filter(None, (other.mark, base.mark))))
-                found.append(Ratio(other.case, base.case, value, ends[0], ends[1], mark))
+                found.append(Ratio(other.case, base.case, value, low, high, mark))
     return sorted(found, key=lambda ratio: order(ratio.case))
 
 
@@ -199,13 +205,13 @@ ASPECTS: dict[str, Callable[[Run], str | None]] = {
 }
 
 
-def check(runs: Sequence[Run], force: bool) -> list[str]:
-    """Return what a reader has to know before comparing runs of the same model."""
-    warnings = []
-    for model in dict.fromkeys(run.case.model for run in runs):
+def check(shown: Sequence[Run], force: bool) -> list[str]:
+    """Return what a reader has to know before comparing runs of the same model. shown: also those that do not count."""
+    warnings, runs = [], [run for run in shown if run.state in COUNTED]
+    for model in dict.fromkeys(run.case.model for run in shown):
         members = [run for run in runs if run.case.model == model]
         name = model or "a model that is not known"
-        protocols = _by_value(members, lambda run: run.protocol)
+        protocols = _by_value([run for run in shown if run.case.model == model], lambda run: run.protocol)
         if len(protocols) > 1:
             problem = f"the results of {name} have different protocols"
             if not force:

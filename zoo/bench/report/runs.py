@@ -182,14 +182,17 @@ def _was_busy(folder: str) -> bool:
     """Return whether others used the machine before a run of a matrix began."""
     path = Path(os.path.abspath(folder))
     root = next((parent for parent in path.parents[: MATRIX_DEPTH + 1] if (parent / ATTEMPTS).is_file()), None)
-    if root is None:
-        return False
-    last: dict[str, Any] = {}
-    for line in (root / ATTEMPTS).read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError):  # a line that a kill has truncated
-            entry = json.loads(line)
-            last = entry if entry.get("folder") == str(path.relative_to(root)) else last
-    return bool(last.get("busy"))
+    own = [entry for entry in attempts(root) if entry.get("folder") == str(path.relative_to(root))] if root else []
+    return bool(own and own[-1].get("busy"))
+
+
+def attempts(matrix: Path) -> list[dict[str, Any]]:
+    """Return the attempts of a matrix, without a line that a kill has truncated."""
+    found, path = [], matrix / ATTEMPTS
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 def _may_use_tf32(begin: Event, hosts: Sequence[Any]) -> bool:

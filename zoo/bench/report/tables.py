@@ -13,6 +13,7 @@ from zoo.bench.report.results import (
     single_card,
     speed_up,
     time_speed_up,
+    too_fast,
     withheld,
 )
 from zoo.bench.report.runs import Case, Run
@@ -214,8 +215,8 @@ def _throughput_row(result: Result, results: Sequence[Result]) -> Row:
         **_case_row(result.case),
         "threads": result.threads,
         "median": speed.median,
-        "low": speed.low,
-        "high": speed.high,
+        "low": None if speed.is_noisy else speed.low,
+        "high": None if speed.is_noisy else speed.high,
         **(several if count > 1 else dict.fromkeys(several)),
         "runs": count,
         "speed_up": up,
@@ -225,18 +226,19 @@ def _throughput_row(result: Result, results: Sequence[Result]) -> Row:
 
 
 def _usage_row(result: Result, per_kwh: Mapping[str, float]) -> Row:
-    flops, wh = result.flops_per_card, result.median("wh")
+    flops, wh, mfu = result.flops_per_card, result.median("wh"), result.mfu
+    doubt = f"no MFU: {mfu:.3g} times the peak" if mfu and mfu > 1 else None
     return {
         **_case_row(result.case),
         **{key: result.median(key) for key in ("p50", "p90", "p99", "data_wait")},
         "tflops": flops / 1e12 if flops else None,
         "peak_tflops": result.peak.flops / 1e12 if result.peak else None,
         "peak_source": result.peak.source if result.peak else None,
-        "mfu": result.mfu,
+        "mfu": None if doubt else mfu,
         **{key: result.median(key) for key in ("device_memory", "host_memory", "watts", "joules_per_sample")},
         "wh": wh,
         **{key: factor * wh / 1000 if wh else None for key, factor in per_kwh.items()},
-        **_where(result.case, result.mark),
+        **_where(result.case, result.mark, doubt),
     }
 
 
@@ -246,6 +248,12 @@ def _training_row(result: Result, results: Sequence[Result]) -> Row:
     time_up, ips = time_speed_up(result, results), result.median("avg_ips")
     base = single_card(result, results)
     base_ips = base.median("avg_ips") if base and not withheld(result, results) else None
+    ips_up, cards = ips / base_ips if ips and base_ips else None, result.case.cards
+    doubts = [
+        too_fast("speed-up by Time2train", time_up, cards),
+        too_fast("speed-up by throughput", ips_up, cards),
+    ]
+    time_up, ips_up = (None if doubt else ratio for doubt, ratio in zip(doubts, (time_up, ips_up)))
     return {
         **_case_row(result.case),
         "time_to_target": result.time_to_target,
@@ -256,10 +264,10 @@ def _training_row(result: Result, results: Sequence[Result]) -> Row:
         "reached": f"{reached} of {len(result.runs)}" if target is not None else None,
         "target_epoch": result.median("target_epoch"),
         "time_speed_up": time_up,
-        "time_efficiency": time_up / result.case.cards if time_up and result.case.cards else None,
-        "ips_speed_up": ips / base_ips if ips and base_ips else None,
+        "time_efficiency": time_up / cards if time_up and cards else None,
+        "ips_speed_up": ips_up,
         "runs": len(result.runs),
-        **_where(result.case, result.mark),
+        **_where(result.case, result.mark, *doubts),
     }
 
 
@@ -285,7 +293,7 @@ def _run_row(run: Run) -> Row:
     return {
         "path": run.path,
         "state": run.state,
-        "remark": run.remark or None,
+        "remark": "; ".join(filter(None, (run.remark, "busy" if run.facts.get("busy") else ""))) or None,
         **row,
         "samples_per_s": run.values.samples_per_s,
         "accuracy": run.values.best,

@@ -1,6 +1,7 @@
 """Check of the tree of a submission, from its files alone, and the table that AI-Rank's reviewers make of it."""
 
 import filecmp
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.bench.airank_log import Log, deviations, measure, parse
+from zoo.bench.report.results import too_fast
 from zoo.bench.submission import rules, runs
 from zoo.bench.submission.tree import DEMO_FILE
 from zoo.data.errors import UserError, parsing
@@ -19,6 +21,7 @@ from zoo.table import table
 
 SAMPLES = re.compile(r"training samples: (\d{1,12})$", re.MULTILINE)  # of readme.data_note
 WARMUP = re.compile(r"avg_ips leaves out warm-up epochs: (\d{1,6})$", re.MULTILINE)  # of readme.readme
+SPEED_UPS = ("speedup", "speedup_by_throughput")
 HEAD = ("model", "cards", "Time2train(sec)", "throughput(samples/sec)", "accuracy(%)", "speed-up")
 
 
@@ -49,14 +52,21 @@ def check(tree: str) -> list[str]:
         found = rules.problems(fields) if isinstance(fields, dict) else ["no object"]
         models = [read_model(folder) for folder in sorted(file.parent.iterdir()) if folder.is_dir()]
         cards = max((count for model in models for count in model.logs), default=0)
-        if not found:
-            present = fields["accelerators_per_node"] * fields["number_of_nodes"]
-            found += [f"{present} accelerators, but a log of {cards} cards"] if present < cards else []
+        if (present := _accelerators(fields, cards)) < cards:
+            found.append(f"{present} accelerators, but a log of {cards} cards")
         lines += [f"{file.relative_to(root)}: {text}" for text in found]
         lines += [] if models else [f"{file.parent.relative_to(root)}: no folder of a model in it"]
         for model in models:
             lines += [f"{model.path.relative_to(root)}/{text}" for text in _problems(model)]
     return lines
+
+
+def _accelerators(fields: Any, unknown: int) -> int:
+    """Return the number of accelerators of all nodes; `unknown` where it is missing."""
+    names = ("accelerators_per_node", "number_of_nodes")
+    counts = [fields.get(name) if isinstance(fields, dict) else None for name in names]
+    known = [count for count in counts if isinstance(count, int)]
+    return math.prod(known) if len(known) == len(names) else unknown
 
 
 def read_model(path: Path) -> Model:
@@ -120,17 +130,21 @@ def rows(paths: Sequence[str], target: Decimal | None) -> list[dict[str, Any]]:
         times, speeds = ([base.get(key), row[key]] for key in ("time_to_train_s", "samples_per_s"))
         row["speedup"] = times[0] / times[1] if all(times) else None
         row["speedup_by_throughput"] = speeds[1] / speeds[0] if all(speeds) else None
+        doubts = [too_fast(key, row[key], row["cards"]) for key in SPEED_UPS]
+        row |= {key: None for key, doubt in zip(SPEED_UPS, doubts) if doubt}
+        row["remark"] = "; ".join(filter(None, doubts)) or None
     return sorted(found, key=lambda row: (row["model"], row["cards"]))
 
 
 def summary(found: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the lines of the reviewers' table in Markdown."""
+    """Return the lines of the reviewers' table in Markdown, and below it why a speed-up is left out."""
     keys = ("time_to_train_s", "samples_per_s", "accuracy_percent", "speedup")
     cells = [
         (row["model"], row["cards"], *(None if row[key] is None else f"{row[key]:.2f}" for key in keys))
         for row in found
     ]
-    return table(cells, HEAD, markdown=True)
+    remarks = [f"{row['model']}, {row['cards']} cards: {row['remark']}" for row in found if row["remark"]]
+    return [*table(cells, HEAD, markdown=True), *remarks]
 
 
 def _row_of_run(path: str, target: Decimal | None) -> dict[str, Any]:

@@ -196,12 +196,11 @@ def _public_word(text: str) -> str:
     """
     glued = GLUED.fullmatch(text)
     option, rest = glued.groups() if glued else ("", text)
-    key, equals, _ = rest.partition("=")
-    return option + (f"{key}=FOLDER" if equals and key in PATH_KEYS else ABSOLUTE.sub(_public_path, rest))
-
-
-def _public_path(match: re.Match[str]) -> str:
-    path = match[0]
-    if not path.endswith((".yaml", ".yml")):
-        return PATH
-    return f"configs/{path.rpartition('/configs/')[2]}" if "/configs/" in path else RECIPE
+    key, equals, value = rest.partition("=")
+    if equals and key in PATH_KEYS:
+        return f"{option}{key}=FOLDER"
+    path = value if key.startswith("--") else rest
+    if path.endswith((".yaml", ".yml")):
+        _, folder, name = f"/{path}".rpartition("/configs/")
+        return text.removesuffix(path) + (f"configs/{name}" if folder else RECIPE)
+    return option + ABSOLUTE.sub(PATH, rest)
