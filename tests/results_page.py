@@ -23,8 +23,8 @@ PAGE, BUNDLES = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
 HEAD = """\
 # Results
 
-Each table is that of a bundle in `docs/results`, whose numbers `zoo verify` recomputes from the journals of its runs;
-`zoo report` shows more of it. `python -m tests.results_page` writes this page from the bundles.
+Samples/s and accuracies are those of bundles in `docs/results`, which `zoo verify` recomputes from journals; updates,
+loaders and predictions are from JSON files beside them. `python -m tests.results_page` writes this page.
 Speeds are medians over runs of a process each, with 95 % intervals; accuracies are means over seeds, with the standard
 deviation of one run. Results of other machines are welcome: `zoo publish` writes a bundle.
 """

@@ -186,8 +186,8 @@ def test_photos_are_cut_out_and_named_by_the_persons_of_an_album(tmp_path, detec
     model = {"model.depth": 18, "model.width": 8, "model.embedding": 8, **settings}
     weights = predicting.train(tmp_path / "run", "arcface_synthetic.yaml", model, 1)
     for person, square in (("ann", (3, 4)), ("ben", (9, 8))):
-        photo(tmp_path / f"persons/{person}/1.png", square)
-        shutil.copytree(tmp_path / f"persons/{person}", tmp_path / "photos", dirs_exist_ok=True)
+        photo(tmp_path / f"persons/group/{person}/1.png", square)
+        shutil.copytree(tmp_path / f"persons/group/{person}", tmp_path / "photos", dirs_exist_ok=True)
         (tmp_path / "photos/1.png").rename(tmp_path / f"photos/{person}.png")
     photo(tmp_path / "photos/nobody.png")
     words = ["--weights", weights, "--detector", detector, "--search", tmp_path / "persons", "--csv"]
@@ -199,7 +199,7 @@ def test_photos_are_cut_out_and_named_by_the_persons_of_an_album(tmp_path, detec
     ]
     with open(tmp_path / "a/predictions.csv", encoding="utf-8") as file:
         assert [row["label"] for row in csv.DictReader(file)] == ["ann", "ben", ""]
-    assert call_zoo("data", "align", tmp_path / "persons", "--detector", detector, "--out", tmp_path / "cut") == 0
+    assert call_zoo("data", "align", tmp_path / "persons/group", "--detector", detector, "--out", tmp_path / "cut") == 0
     _, cut, _, _ = predicting.run_predict(capsys, tmp_path / "b", tmp_path / "cut", "--weights", weights)
     for row, other in zip(record["files"], cut["files"]):
         assert np.dot(row["embedding"], other["embedding"]) > 0.99  # but for the JPEG file

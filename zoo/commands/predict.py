@@ -330,7 +330,7 @@ def read_album(
             report(path, str(result))
     units = {path: result.embedding for path, result in found.items() if not isinstance(result, BadSample)}
     persons = [os.path.relpath(path, arguments.search).split(os.sep)[:-1] for path in units]
-    names = [folders[0] for folders in persons if folders] if all(persons) else []
+    names = [folders[-1] for folders in persons if folders] if all(persons) else []
     if any(persons) and not names:
         print("no person is named, since images lie in the album itself; put each into a folder", flush=True)
     limit = arguments.threshold

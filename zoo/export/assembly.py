@@ -24,7 +24,7 @@ PREPROCESSING, POSTPROCESSING = "preprocessing", "postprocessing"  # scopes of w
 # Settings of data sets that decide what an evaluation makes of a file.
 DATA_KEYS = (
     *("size", "eval_size", "short_side", "eval_crop", "eval_crops", "eval_sampling", "segments", "first_frame"),
-    *("frame_template", "antialias", "base_size", "eval_scales", "resize"),
+    *("frame_template", "antialias", "base_size", "eval_scales", "resize", "levels"),
 )
 SMALLEST_NORM = 1e-12  # an embedding of zeros stays zero
 

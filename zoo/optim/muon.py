@@ -1,8 +1,9 @@
 """Muon for the filters of convolutions, AdamW for other parameters: Keller Jordan, kellerjordan.github.io/posts/muon.
 
 Of a filter as a matrix, a row per output channel:
-    mean = momentum * mean + (1 - momentum) * g
-    w = w - lr * (0.2 * sqrt(max(rows, columns)) * orthogonal(momentum * mean + (1 - momentum) * g) + decay * w)
+    mean = filter_momentum * mean + (1 - filter_momentum) * g
+    ahead = filter_momentum * mean + (1 - filter_momentum) * g
+    w = w - lr * (0.2 * sqrt(max(rows, columns)) * orthogonal(ahead) + decay * w)
 
 orthogonal(x) takes all singular values of x near 1, by five Newton-Schulz steps, as torch.optim.Muon; there in
 bfloat16, here in the type of the weights, so that frameworks agree. With the factor of Moonlight (arXiv:2502.16982; in
@@ -33,13 +34,13 @@ class Settings(adamw.Settings):
     size: ClassVar[float] = 0.2
     floor: ClassVar[float] = 1e-7
 
-    momentum: Annotated[
+    filter_momentum: Annotated[
         float, Range(low=0, high=1, open_high=True), Doc("Decay of the moving average of filters' gradients.")
     ] = 0.95
 
     @cached_property
     def rest(self) -> float:
-        return 1 - self.momentum
+        return 1 - self.filter_momentum
 
     def sum_rounding(self, weight: Any) -> float:
         return 4 * self.first**STEPS if weight.ndim > 2 else 0.0  # small singular values grow by `first` in each step
@@ -47,7 +48,7 @@ class Settings(adamw.Settings):
     def direction(self, math, weight, gradient, slots, decay, applied) -> Any:
         if not math.is_filter(weight):
             return adamw.Settings.direction(self, math, weight, gradient, slots, decay, applied)
-        kept, rest = math.number(self.momentum, weight), math.number(self.rest, weight)
+        kept, rest = math.number(self.filter_momentum, weight), math.number(self.rest, weight)
         mean = kept * slots[0] + rest * gradient
         step = math.of_matrix(self.orthogonal, kept * mean + rest * gradient)
         kept, rest = math.number(self.beta2, weight), math.number(self.rest2, weight)

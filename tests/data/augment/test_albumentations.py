@@ -101,6 +101,7 @@ def test_a_data_set_is_augmented_by_them(tmp_path):
         ({"albumentations.Affine": {"scale": {"x": 1}}}, "scale: must be a number, a text or a list"),
         ({"albumentations.CLAHE": 3}, "expected options such as"),
         ({"albumentations.PixelDropout": {"mask_drop_value": 255}}, "drops other pixels of the mask than of the image"),
+        ({"albumentations.Rotate": {"mask_interpolation": 1}}, "mixes the numbers of classes"),
     ],
 )
 def test_what_cannot_be_used_is_refused(value, message):

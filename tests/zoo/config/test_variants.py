@@ -104,6 +104,11 @@ def test_a_learning_rate_that_was_chosen_for_another_optimizer_is_refused(tmp_pa
     assert merged(tmp_path, child, ["optim.lr=3"]) == 3
 
 
+def test_muon_does_not_take_over_the_momentum_of_sgd():
+    request = resolve_recipe(Options("configs/resnet50_imagenet.yaml", ["optim.name=muon", "optim.lr=0.002"]))
+    assert request.config.optim.filter_momentum == 0.95 and "optim.momentum" not in request.resolved
+
+
 def test_every_optimizer_has_a_learning_rate_of_its_own(tmp_path):
     rates = {name: merged(tmp_path, SMALL, [f"optim.name={name}"]) for name in optim.OPTIMIZERS}
     assert rates == {"sgd": 0.1, "sgd_nesterov": 0.1, "adamw": 0.001, "lars": 0.3, "lamb": 0.0025, "muon": 0.001}

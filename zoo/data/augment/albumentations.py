@@ -66,6 +66,8 @@ def parse(name: str, given: dict[str, Any]) -> Options:
         raise ValueError(f"{name}: it needs {', '.join(needed)}, which a sample has not")
     if getattr(transform, "mask_drop_value", None) is not None:
         raise ValueError(f"{name}: mask_drop_value: drops other pixels of the mask than of the image; leave it out")
+    if getattr(transform, "mask_interpolation", 0) not in (0, 6):  # cv2.INTER_NEAREST, INTER_NEAREST_EXACT
+        raise ValueError(f"{name}: mask_interpolation: mixes the numbers of classes; leave it out")
     return options
 
 
