@@ -1,11 +1,15 @@
 """Parts of long videos as samples, by a table with start and end."""
 
+from fractions import Fraction
+
+import av
 import numpy as np
 import pytest
 
 from tests.helpers.clips import encode, numbered, read_numbers
 from zoo.data.datasets import kinetics
 from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import video
 from zoo.data.formats.lists import Span
 from zoo.finetune import folder
 
@@ -60,9 +64,42 @@ def test_parts_of_a_video_are_on_one_side(tmp_path):
 
 
 def test_frames_of_a_span():
-    assert Span(0, 2).frames(200, 25) == (0, 50) and Span(2, 3.2).frames(200, 25) == (50, 80)
-    assert Span(1.0, 2.0).frames(100, 30000 / 1001) == (30, 60) and Span(7.5, 20).frames(200, 25) == (188, 200)
-    assert Span(3, 9, "frames").frames(5, 0) == (3, 5) and Span(9, 12, "frames").frames(5, 25) == (5, 5)
+    def bounds(span, count, rate, times=None):
+        return video.bounds(span, rate, np.arange(count) / rate + 3 if times is None else np.array(times, float))
+
+    for times in (None, np.full(200, np.nan)):  # raw H.264 has none
+        assert bounds(Span(0, 2), 200, 25, times) == (0, 50) and bounds(Span(2, 3.2), 200, 25, times) == (50, 80)
+        assert bounds(Span(7.5, 20), 200, 25, times) == (188, 200)
+    assert bounds(Span(1.0, 2.0), 100, 30000 / 1001) == (30, 60)
+    assert bounds(Span(3, 9, "frames"), 5, 25) == (3, 5) and bounds(None, 5, 25) == (0, 5)
+    reordered = np.arange(200).reshape(-1, 2)[:, ::-1].ravel() / 25  # times of decoding, as AVI has them
+    assert bounds(Span(2, 3.2), 200, 25, reordered) == (50, 80)
+    assert bounds(Span(0.1, 3.0), 5, 0, [7.0, 7.1, 8.5, 9.9996, 30.0]) == (1, 3)
+    for times in ([0, 5, 1, 2], [0, np.nan, 5, 6]):
+        with pytest.raises(BadSample, match="no times to find 1-2 s by; give start_frame and end_frame"):
+            bounds(Span(1, 2), 4, 25, times)
+        assert bounds(Span(1, 2, "frames"), 4, 25, times) == (1, 2)
+
+
+@pytest.mark.parametrize("codec", ["libx264", "mpeg4"])  # from keyframes, and from the first frame on
+@pytest.mark.parametrize("container", ["mp4", "mkv"])
+def test_seconds_of_a_variable_frame_rate(tmp_path, codec, container):
+    """30 frames per second until 2 s, then 5, as phones and recorders of screens write."""
+    times = [*np.arange(60) / 30, *(2 + np.arange(20) / 5)]
+    with av.open(str(tmp_path / f"long.{container}"), "w") as file:
+        stream = file.add_stream(codec, rate=30, width=96, height=64, pix_fmt="yuv420p")
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for seconds, pixels in zip(times, numbered(80), strict=True):
+            frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
+            frame.pts, frame.time_base = round(1000 * seconds), Fraction(1, 1000)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    _, val = load(tmp_path, "video,start,end,label\nlong,0,2,a\nlong,2,4,b\nlong,4,99,c\nlong,6,7,c\n", segments=2)
+    for index, expected in enumerate(([15, 45], [62, 67], [72, 77])):
+        assert read_numbers(val._read(index, lambda n: np.array([n // 4, n * 3 // 4]))) == expected
+        assert not val.remark(index, np.random.default_rng(0))
+    with pytest.raises(BadSample, match="the part 6-7 s lies behind the end of the video: its last frame is at 5.8 s"):
+        val.sample(3, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +122,7 @@ def test_a_part_behind_the_end_is_unreadable(root):
     _, val = load(root, "video,start,end,label\nlong,7.9,30,a\nlong,40,41,b\n", min_frames=3)
     with pytest.raises(BadSample, match=r"too short: 2 frame\(s\)"):
         val.sample(0, np.random.default_rng(0))
-    with pytest.raises(BadSample, match=r"too short: 0 frame\(s\)"):
+    with pytest.raises(BadSample, match="part 40-41 s lies behind the end of the video: its last frame is at 7.96 s"):
         val.sample(1, np.random.default_rng(0))
 
 

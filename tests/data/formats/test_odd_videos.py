@@ -233,7 +233,7 @@ def draw(rng, lengths, count):
 
 def test_a_header_that_promises_more_frames_than_there_are(tmp_path, monkeypatch):
     """The frames are counted once per file, and drawn as often whether the count is known or not."""
-    monkeypatch.setattr(video, "_counts", {})
+    monkeypatch.setattr(video, "_parts", {})
     source = encode(tmp_path / "a.avi", numbered(20), "mpeg4")
     path = write_packets(source, tmp_path / "b.avi", not_coded(packets(source)))
     decoded, original = [], video.decode_all

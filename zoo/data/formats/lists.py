@@ -1,7 +1,6 @@
 """Lists of samples: text files with a path and a label per line, or one folder per class."""
 
 import io
-import math
 import os
 import re
 from collections import Counter
@@ -41,12 +40,6 @@ class Span(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.start:g}-{self.end:g}{'' if self.unit == 'frames' else ' s'}"
-
-    def frames(self, count: int, rate: float) -> tuple[int, int]:
-        """Return the first frame and the one behind the last of a video of `count` frames, `rate` per second."""
-        factor = rate if self.unit == "s" else 1.0
-        first, end = (math.ceil(round(each * factor, 3)) for each in (self.start, self.end))
-        return min(first, count), min(end, count)
 
 
 @dataclass(frozen=True, slots=True)

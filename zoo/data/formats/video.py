@@ -12,6 +12,7 @@ fork. Both libraries are imported when the first video is decoded: sets of image
 loaded before decord.
 """
 
+import math
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 FrameSampler = Callable[[int], np.ndarray]  # number of frames -> 0-based indices, of any shape
+DrawIndices = Callable[[int, int], list[int]]  # first frame of a part and the one behind its last -> those to decode
 
 # It seeks to wrong frames in HEVC and MPEG-4, and colors, sizes and transparency of VP8 and VP9 are not FFmpeg's.
 DECORD_READS = ("h264", "yuv420p")
@@ -57,7 +59,8 @@ BOX, LONG_SIZE = struct.Struct(">I4s"), struct.Struct(">Q")
 LAYOUTS = {b"hdlr": struct.Struct(">8x4s"), b"stsz": struct.Struct(">4xII"), b"trun": struct.Struct(">4xI")}
 LONG = 1  # size with a meaning
 SOUND = b"soun"  # of which FFmpeg makes one entry per chunk
-_counts: dict[tuple[int, ...], int] = {}  # frames of files whose packets are more or less
+ROUNDING = 1e-3  # seconds by which time stamps of frames, and the limits of a part, may be rounded
+_parts: dict[tuple[object, ...], tuple[int, int]] = {}  # of files whose packets are no frames, or have other times
 MAX_BOXES, FREE_FRAMES, BYTES_PER_FRAME = 1_000_000, 1_000_000, 4
 
 
@@ -70,7 +73,7 @@ def read_frames(
     Args:
         sample_frames: called with the number of frames, returns the indices of the frames to decode.
         decoder: "decord" reads the videos by it that it reads rightly, "pyav" none.
-        span: part of the video that is taken for the whole; its seconds are frames by the mean frame rate.
+        span: part of the video that is taken for the whole.
 
     Returns:
         uint8 RGB (H, W, 3), upright, for each of the flattened indices.
@@ -81,17 +84,16 @@ def read_frames(
             stream = video_stream(container)
             size = stream.codec_context.width, stream.codec_context.height
             stream.codec_context.options |= {"err_detect": "explode"}  # what is damaged is decoded from the start
-            rate = float(stream.average_rate or 0)
 
             @cache
-            def indices(count: int) -> list[int]:
-                """Draw the frames once for each number of frames."""
-                numbers = _indices_within(span, rate, sample_frames, count, min_frames)
+            def indices(first: int, end: int) -> list[int]:
+                """Draw the frames once for each part that the video may have."""
+                numbers = [first + index for index in sample_indices(sample_frames, end - first, min_frames)]
                 regular.check_clip(*size, len(set(numbers)))
                 return numbers
 
-            frames = _decode_from_keyframes(container, stream, indices, decoder)
-        return _decode_from_start(path, indices) if frames is None else frames
+            frames = _decode_from_keyframes(container, stream, span, indices, decoder)
+        return _decode_from_start(path, span, indices) if frames is None else frames
 
 
 def compare_frames(
@@ -108,9 +110,9 @@ def compare_frames(
     sample = cache(sample_frames)
     frames = read_frames(path, sample, min_frames, decoder, span)
     with parsing(NOT_DECODED, kind=BadSample):
-        with open_container(path) as container:
-            rate = float(video_stream(container).average_rate or 0)
-        exact = _decode_from_start(path, lambda count: _indices_within(span, rate, sample, count, min_frames))
+        exact = _decode_from_start(
+            path, span, lambda first, end: [first + at for at in sample_indices(sample, end - first, min_frames)]
+        )
         if not all(map(np.array_equal, frames, exact)):
             raise BadSample("decoding from a keyframe gives other frames than decoding from the first frame on")
         return sum(frame.is_corrupt for frame in decode_all(path))
@@ -123,16 +125,33 @@ def sample_indices(sample_frames: FrameSampler, count: int, min_frames: int) -> 
     return [int(index) for index in sample_frames(count).ravel()]
 
 
-def _indices_within(
-    span: Span | None, rate: float, sample_frames: FrameSampler, count: int, min_frames: int
-) -> list[int]:
-    """Return what sample_indices returns for a part of `count` frames, None for all, as indices of the video."""
+def bounds(span: Span | None, rate: float, times: np.ndarray) -> tuple[int, int]:
+    """Return the first frame of a part of a video, None for all of it, and the one behind its last.
+
+    Args:
+        rate: mean of the frames per second, by which seconds are counted unless a frame is half a frame off.
+        times: of the frames in seconds, on any clock; NaN where it is not known.
+
+    Raises:
+        BadSample: the part begins behind the last frame, or it is not known where it begins.
+    """
+    count = len(times)
     if span is None:
-        return sample_indices(sample_frames, count, min_frames)
-    if not rate and span.unit == "s":
-        raise BadSample(f"has no frame rate, so it is not known where {span} begins; give start_frame and end_frame")
-    first, end = span.frames(count, rate)
-    return [first + index for index in sample_indices(sample_frames, end - first, min_frames)]
+        return 0, count
+    limits, ordered, end = np.array([span.start, span.end]), np.sort(times), f"it has {count} frames"
+    if span.unit == "s":
+        # Of constant rate, too, where times are unknown, or where those of decoding stand for them, as in AVI files.
+        if rate and not (np.abs((ordered - ordered[:1]) * rate - np.arange(count)) >= 0.5).any():
+            limits, last = limits * rate, (count - 1) / rate
+        elif (np.diff(times) >= 0).all():
+            limits, last = np.searchsorted(times - times[:1], limits - ROUNDING), times[-1] - times[0]
+        else:
+            raise BadSample(f"its frames have no times to find {span} by; give start_frame and end_frame")
+        end = f"its last frame is at {last:.6g} s"
+    first, behind = (min(math.ceil(round(limit, 3)), count) for limit in limits.tolist())
+    if first == count:
+        raise BadSample(f"the part {span} lies behind the end of the video: {end}")
+    return first, behind
 
 
 def open_container(path: str, options: dict[str, str] | None = None) -> "InputContainer":
@@ -227,14 +246,15 @@ def decode_all(path: str) -> Iterator["VideoFrame"]:
 
 
 def _decode_from_keyframes(
-    container: "InputContainer", stream: "VideoStream", indices: Callable[[int], list[int]], decoder: str
+    container: "InputContainer", stream: "VideoStream", span: Span | None, indices: DrawIndices, decoder: str
 ) -> list[np.ndarray] | None:
     """Decode what is needed and no more; None if the video is not regular, or damaged."""
     try:
         index = read_index(container, stream)
         if index is None:
             return None
-        numbers = indices(len(index.timestamps))
+        times = np.array(index.timestamps) * float(stream.time_base or 0)
+        numbers = indices(*bounds(span, float(stream.average_rate or 0), times))
         frames = _decode_with_decord(container.name, stream, index, numbers) if decoder == "decord" else None
         return frames or decode_numbers(stream, index, numbers)
     except BadSample:
@@ -265,22 +285,25 @@ def _decode_with_decord(
     return frames if np.array_equal([first], decode_numbers(stream, index, [0]) or ()) else None
 
 
-def _decode_from_start(path: str, indices: Callable[[int], list[int]]) -> list[np.ndarray]:
+def _decode_from_start(path: str, span: Span | None, indices: DrawIndices) -> list[np.ndarray]:
     """Decode a video from its first frame on, and sample the frames that come out of the decoder."""
     with open_container(path) as container:
-        packets = container.demux(video_stream(container))
-        count = sum(packet.size > 0 and not packet.is_discard for packet in packets)
-    indices(count)  # draws the same random numbers, whether the count of frames is known or not
+        stream = video_stream(container)
+        rate, unit = float(stream.average_rate or 0), float(stream.time_base or 0)
+        packets = (packet for packet in container.demux(stream) if packet.size > 0 and not packet.is_discard)
+        stamps = [packet.dts if packet.pts is None else packet.pts for packet in packets]
+    part = bounds(span, rate, np.sort(np.array(stamps, float)) * unit)
+    indices(*part)  # draws the same random numbers, whether the frames are known or not
     file = os.stat(path)
-    identity = file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
-    count = _counts.get(identity, count)
+    identity = file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, span
+    part = _parts.get(identity, part)
     while True:
-        needed, frames, total = set(indices(count)), {}, 0
+        needed, frames, times = set(indices(*part)), {}, list[float | None]()
         convert = rgb_converter()
         for number, frame in enumerate(decode_all(path)):
-            total = number + 1
+            times.append(frame.time)
             if not number or number in needed:
                 frames[number] = convert(frame)
-        if total == count:
-            return [frames[number] for number in indices(count)]
-        count = _counts[identity] = total
+        if (found := bounds(span, rate, np.array(times, float))) == part:
+            return [frames[number] for number in indices(*part)]
+        part = _parts[identity] = found
