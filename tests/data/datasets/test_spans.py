@@ -52,6 +52,29 @@ def test_samples_are_frames_of_their_part(root, text):
     assert val.sample(1, rng)["video"].shape == (4, 96, 96, 3) and not val.remark(1, rng)
 
 
+@pytest.mark.parametrize(
+    "start, end",
+    [
+        *(("start_sec", "end_sec"), ("Start (s)", "End (s)"), ("start_seconds", "end_seconds"), ("begin", "end")),
+        *(("from", "to"), ("onset", "offset"), ("startTime", "stopTime"), ("t_start", "t_end")),
+        *(("time_start", "time_end"), ("segment_start", "segment_end")),
+        *(("frame_start", "frame_end"), ("first frame", "last frame"), ("StartFrame", "EndFrame")),
+    ],
+)
+def test_names_of_columns(tmp_path, start, end):
+    encode(tmp_path / "long.mp4", numbered(200))
+    _, val = load(tmp_path, f"video,{end},label,{start},tomato,duration,notes,fps,split\nlong,3,a,1,x,2,x,25,train\n")
+    assert val.clips[0].span == Span(1, 3, "frames" if "frame" in start.lower() else "s")
+
+
+def test_parts_of_one_video_cannot_be_divided(tmp_path):
+    encode(tmp_path / "long.mp4", numbered(50))
+    (tmp_path / "train.csv").write_text("video,start,end,label\nlong,0,1,a\nlong,1,2,a\n")
+    settings = kinetics.Settings(root=str(tmp_path), train_list="train.csv", val_fraction=0.5, cache=None)
+    with pytest.raises(UserError, match="none of the 2 samples can be .*, as all are parts or copies of one file; add"):
+        kinetics.load(settings)
+
+
 def test_parts_of_a_video_are_on_one_side(tmp_path):
     for number in range(8):
         encode(tmp_path / f"{number}.mp4", numbered(30 + number))
@@ -107,7 +130,17 @@ def test_seconds_of_a_variable_frame_rate(tmp_path, codec, container):
     [
         ("video,start,end,label\nlong,3,1,a\n", "parts.csv: row 2: 3-1 s is no part of a video"),
         ("video,start,end,label\nlong,x,1,a\n", "parts.csv: row 2: start and end"),
-        ("video,start,label\nlong,1,a\n", "parts.csv: has a column start, but not both of start and end"),
+        ("video,start,label\nlong,1,a\n", "parts.csv: its columns start should be one start and one end"),
+        ("video,from,stop_frame,label\nlong,1,2,a\n", "its columns from, stop_frame should be one start and one end"),
+        (
+            "video,start_ms,end_ms,label\nlong,1,2,a\n",
+            "start_ms, end_ms should be .* both in seconds or both in frames",
+        ),
+        (
+            "video,start,end,first_frame,last_frame,label\nlong,0,1,1,25,a\n",
+            "end, first_frame, last_frame should be one",
+        ),
+        ("video,labels,start,end\nlong,a,0,1\nlong,a|b,1,2\n", "row 3: long has the label a.b; a video has one class"),
         ("video,start,end,label\nlong,0,1,a\nlong,0,1,b\n", "long.mp4 0-1 s has label b here and a in line 2"),
         ("video,start,end,label\nshort,0,1,a\n", "none of its files, such as short, is below"),
         ("clips,start,end,label\nlong,0,1,a\n", "which of its columns .* names the files. rename it to video"),

@@ -251,11 +251,14 @@ def divide(
     """
     from zoo.data import splitting  # which most data sets do without
 
-    held = splitting.hold_out(splitting.content_keys(files, settings.root), labels, settings.val_fraction)
+    keys = splitting.content_keys(files, settings.root)
+    held = splitting.hold_out(keys, labels, settings.val_fraction)
     if not held.any():
+        are_one = len(held) > 1 and len({*keys.tolist()}) == 1
+        cause = "as all are parts or copies of one file" if are_one else "which takes two different ones of a class"
         raise UserError(
-            f"{settings.root}: none of the {len(held)} samples can be held out for validation, which takes two "
-            "different ones of a class; add samples"
+            f"{settings.root}: none of the {len(held)} samples can be held out for validation, {cause}; add samples"
+            + " of other files" * are_one
         )
     notes.append(
         f"no validation split: {held.sum()} of {len(held)} samples are held out of training, by their contents "

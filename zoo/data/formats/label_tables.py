@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -30,9 +31,9 @@ LABELS = (
     *("tags", "tag", "classes", "categories", "finding labels", "attributes", "action"),
 )
 CLIPS = ("video", "clip", "video_path", *IMAGES, "video_id", "youtube_id")
-SPANS = (  # names of the columns of start and end, and their unit
-    ((("start", "start_time", "time_start", "t_start"), ("end", "end_time", "time_end", "t_end")), "s"),
-    ((("start_frame", "first_frame"), ("end_frame", "stop_frame", "last_frame")), "frames"),
+SPANS = re.compile(  # names of columns: groups are of a start, of an end, and, of those that are not in seconds, units
+    r"(?:(start|begin|from|onset|first(?=.?frame))|(end|stop|to|offset|last(?=.?frame))|(frame)"
+    r"|(m(?:illi|in|inute)?|h(?:our)?)|segment|clip|time|stamp|t|s(?:ec(?:ond)?)?|[^a-z])+"
 )
 JSON_LINE = 'a line is an object such as {"file_name": "a.jpg", "label": "cat"}, or with "labels": ["cat", "dog"]'
 Rows = list[tuple[str, str]]  # path of an image below the root, and its label as text
@@ -109,6 +110,11 @@ def read_clips(path: str, root: str, notes: list[str]) -> tuple[Rows, list[Span 
     columns, unit = _columns_of_spans(path, table.names)
     for number, (name, label) in _labels_of_cells(path, table).items():
         video, span = files.find(name, f"{path}: row {number}"), None
+        if re.search("[|;]", label):
+            raise UserError(
+                f"{path}: row {number}: {name} has the label {label}; a video has one class: give it one, or "
+                "a row for each with its start and end"
+            )
         if columns:
             cells = [table.rows[number][at].strip() for at in columns if at < len(table.rows[number])]
             with parsing(f"{path}: row {number}: start and end", "they are numbers of seconds or frames"):
@@ -124,14 +130,19 @@ def read_clips(path: str, root: str, notes: list[str]) -> tuple[Rows, list[Span 
 
 
 def _columns_of_spans(path: str, names: Sequence[str]) -> tuple[tuple[int, ...], Literal["s", "frames"]]:
-    lower = [name.lower() for name in names]
-    for pair, unit in SPANS:
-        found = tuple(next((lower.index(name) for name in each if name in lower), -1) for each in pair)
-        if max(found) >= 0 and min(found) < 0:
-            raise UserError(f"{path}: has a column {names[max(found)]}, but not both of {pair[0][0]} and {pair[1][0]}")
-        if min(found) >= 0:
-            return found, "frames" if unit == "frames" else "s"
-    return (), "s"
+    """Return the columns of start and end, if there are any, and their unit. Raises UserError."""
+    matches = ((at, SPANS.fullmatch(name.lower())) for at, name in enumerate(names))
+    found = {at: match for at, match in matches if match and (match[1] or match[2])}
+    if not found:
+        return (), "s"
+    starts, ends = ([at for at, match in found.items() if match[group]] for group in (1, 2))
+    units = {(match[3] is not None, match[4]) for match in found.values()}
+    if len(starts) == len(ends) == 1 and starts != ends and units in ({(False, None)}, {(True, None)}):
+        return (*starts, *ends), "frames" if (True, None) in units else "s"
+    raise UserError(
+        f"{path}: its columns {', '.join(names[at] for at in found)} should be one start and one end, both in seconds "
+        "or both in frames; add what lacks, and remove or rename the others"
+    )
 
 
 def read_cells(path: str, columns: Sequence[str] = IMAGES) -> Cells:
