@@ -89,7 +89,7 @@ def test_a_video_frame_by_frame(model, video, tmp_path, capsys):
     )
     assert (code, errors) == (0, "")
     assert [row["frame"] for row in rows] == [0, 2, 4, 6, 8]
-    assert [row["time"] for row in rows] == pytest.approx([frame / 12 for frame in range(0, FRAMES, 2)], abs=1e-6)
+    assert [row["time"] for row in rows] == pytest.approx([frame / 24 for frame in range(0, FRAMES, 2)], abs=1e-6)
     frames = [pixels for pixels, _ in overlay.read_video(video)]
     for count, row in enumerate(rows, 1):
         expected = clip_probabilities(model, frames[: 2 * count : 2])
@@ -97,7 +97,9 @@ def test_a_video_frame_by_frame(model, video, tmp_path, capsys):
             np.testing.assert_allclose(probability, expected[name], rtol=1e-5)
     assert {row["dropped"] for row in rows} == {0} and summary["dropped"] == 0 and summary["predictions"] == 5
     assert (summary["every"], summary["source"], summary["live"], summary["step"]) == (2, video, False, 1)
-    assert "12 frames per second; the model sees one of 2 frames, 6 per second" in lines
+    assert (
+        "12 frames per second; the model sees one of 2 frames, 6 per second; 2 of them are a clip of 0.333 s;" in lines
+    )
     assert "5 predictions in" in lines and f"results are in {tmp_path / 'out'}" in lines
     written = list(overlay.read_video(str(annotated)))
     assert len(written) == FRAMES and written[0][1] == 12

@@ -70,7 +70,13 @@ def shapes_of(model: str, arch: Any, size: Sequence[int]) -> Shapes:
 
 
 class FramePredictor:
-    """A model that sees each frame as an image of its own, and what it has made of the last ones."""
+    """A model that sees each frame as an image of its own, and what it has made of the last ones.
+
+    Attributes:
+        frames: number of frames that an output is of.
+    """
+
+    frames = 1
 
     def __init__(self, model: TrainedModel, predictor: Predictor, smooth: int):
         """Begin a stream.
@@ -81,6 +87,8 @@ class FramePredictor:
         """
         self.model, self.predictor, self.settings = model, predictor, model.cfg.data
         self.recent: deque[np.ndarray] = deque(maxlen=smooth)
+        self.clip: deque[float] = deque(maxlen=self.frames)  # times of the frames of the last output
+        self.begins: deque[float] = deque(maxlen=smooth)  # of the frames of each of the recent outputs
 
     def __call__(self, image: np.ndarray, request: Request, stem: str) -> tuple[str, Row]:
         """Return the line and the row of the next frame, as of a file.
@@ -95,6 +103,20 @@ class FramePredictor:
         sample, output = self.see(image)
         self.recent.append(output)
         return self.predictor.describe(self.model, "", sample, np.concatenate(self.recent), request, stem)
+
+    def middle(self, seconds: float) -> float:
+        """Return the middle of the time of the recent outputs, of which the next one is there with a frame's time."""
+        self.clip.append(seconds)
+        self.begins.append(self.clip[0])
+        return (self.begins[0] + seconds) / 2
+
+    def end(self, request: Request) -> Iterator[tuple[float, Row]]:
+        """Yield middle and row of ever fewer of the recent outputs, the last ones: no more will follow them."""
+        while len(self.recent) > 1:
+            self.recent.popleft()
+            self.begins.popleft()
+            _, row = self.predictor.describe(self.model, "", Sample({}), np.concatenate(self.recent), request, "")
+            yield (self.begins[0] + self.clip[-1]) / 2, row
 
     def see(self, image: np.ndarray) -> tuple[Sample, np.ndarray]:
         """Return what the model is given of the next frame, and its output (views, ...)."""
@@ -117,13 +139,14 @@ class WindowPredictor(FramePredictor):
     """
 
     def __init__(self, model: TrainedModel, predictor: Predictor, smooth: int):
+        self.frames = model.cfg.data.segments
         super().__init__(model, predictor, smooth)
-        self.window: deque[np.ndarray] = deque(maxlen=self.settings.segments)
+        self.window: deque[np.ndarray] = deque(maxlen=self.frames)
 
     def sample(self, image: np.ndarray) -> Sample:
         """Return the clip that ends with the next frame."""
         self.window.append(preprocess(image, self.settings))
-        first = [self.window[0]] * (self.settings.segments - len(self.window))
+        first = [self.window[0]] * (self.frames - len(self.window))
         return Sample({"video": np.stack([*first, *self.window])[None]})
 
 
@@ -186,20 +209,21 @@ def run(
     source = open_source(options.source, options.timeout)
     rate = source.rate or overlay.DEFAULT_FRAME_RATE
     every = interval(model.cfg.data, dataset, rate, options.every, options.clip_seconds)
-    print(_introduction(source, rate, every, options.smooth), flush=True)
+    is_live = source.is_live or options.realtime
+    print(_introduction(source, rate, every, options, getattr(model.cfg.data, "segments", 0)), flush=True)
     os.makedirs(out, exist_ok=True)
     capture = None
     frames: Iterable[Captured]
-    if source.is_live or options.realtime:
+    if is_live:
         paced = source if source.is_live else source._replace(frames=in_real_time(source.frames))
         frames = capture = LatestFrame(paced, every, options.timeout, stopped)
     else:
         frames = one_by_one(source.frames, stopped)
     with open(os.path.join(out, ROWS_FILE), "x", encoding="utf-8", buffering=1) as rows:
         progress = Report(rows, Timeline(out))
-        seen = _predict(frames, predictor, request, every, out, progress, lambda: capture.dropped if capture else 0)
+        seen = _predict(frames, predictor, request, every, out, progress, capture)
         try:
-            _write_or_drain(seen, progress, options.annotate, rate, every, capture is not None)
+            _write_or_drain(seen, progress, options.annotate, rate, every, is_live)
         finally:
             (capture or source).close()
             progress.end_line()
@@ -207,14 +231,15 @@ def run(
             metadata = {
                 **model.metadata,
                 "source": source.name,
-                "live": source.is_live or options.realtime,
+                "live": is_live,
                 "frames_per_second": float(rate),
                 "every": every,
                 "smooth": options.smooth,
             }
             with open(os.path.join(out, SUMMARY_FILE), "x", encoding="utf-8") as file:
                 file.write(json.dumps({**metadata, **summary}, indent=1) + "\n")
-            print("\n".join([stream_report.describe(summary), *progress.timeline.close()]), flush=True)
+            written = progress.timeline.close(progress.last + float(1 / rate))
+            print("\n".join([stream_report.describe(summary), *written]), flush=True)
 
 
 def _predict(
@@ -224,16 +249,25 @@ def _predict(
     every: int,
     out: str,
     progress: Report,
-    count_dropped: Callable[[], int],
+    capture: LatestFrame | None,
 ) -> Iterator[Frame]:
+    """Predict frames and report the labels: of a live source at the last frame, of a file in the middle of its frames.
+
+    Args:
+        capture: of a live source.
+    """
     for frame, captured in frames:
+        progress.last = frame.time
         if frame.number % every == 0:
             try:
                 line, row = predictor(frame.pixels(), request, os.path.join(out, f"frame_{frame.number:06d}"))
             except BadSample as error:
                 raise UserError(str(error)) from None
-            progress.add(frame.number, frame.time, line, row, captured, count_dropped())
+            middle, dropped = predictor.middle(frame.time), capture.dropped if capture else 0
+            progress.add(frame.number, frame.time if capture else middle, line, row, captured, dropped)
         yield frame._replace(pixels=partial(predictor.draw, frame))
+    for middle, row in () if capture else predictor.end(request):
+        progress.timeline.add(middle, row)
 
 
 def _write_or_drain(
@@ -265,8 +299,12 @@ def _write_or_drain(
         raise error
 
 
-def _introduction(source: Source, rate: Fraction, every: int, smooth: int) -> str:
+def _introduction(source: Source, rate: Fraction, every: int, options: Options, segments: int) -> str:
     known = f"{float(rate):.4g} frames per second" + ("" if source.rate else " (assumed: the source does not tell)")
     seen = "every frame" if every == 1 else f"one of {every} frames, {float(rate / every):.3g} per second"
-    mean = f"; a label is that of the last {smooth} of them" if smooth > 1 else ""
-    return f"{source.name}: {known}; the model sees {seen}{mean}"
+    is_default = options.every is None and options.clip_seconds is None
+    remedy = "; if clips lasted otherwise in training, give --clip-seconds" * is_default
+    clip = f"; {segments} of them are a clip of {float(segments * every / rate):.3g} s{remedy}" if segments else ""
+    last = "the last " * (source.is_live or options.realtime)
+    mean = f"; a label is that of {last}{options.smooth} of them" if options.smooth > 1 else ""
+    return f"{source.name}: {known}; the model sees {seen}{clip}{mean}"

@@ -37,7 +37,7 @@ class Options:
         source: path of a video, camera, or address.
         realtime: read a file at its own pace, as if it were a camera.
         every: the model sees every n-th frame; None to choose n by the recipe.
-        clip_seconds: duration of the training clips, to choose n by; None for that of the data set.
+        clip_seconds: duration of the training clips, to choose n by; None for that of Kinetics, or of the demo.
         smooth: number of frames whose logits are averaged; default that of mit-han-lab's online_demo/main.py.
         timeout: seconds after which a source that sends nothing is given up.
         annotate: path of the video to write; None for none.
@@ -77,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     smooth, timeout = Options.smooth, Options.timeout
     add("--stream", metavar="SOURCE", help="a video, a camera (0, /dev/video0), or an rtsp:// or http:// address")
     add("--realtime", action="store_true", help="read a video at its own pace and drop frames, as from a camera")
-    add("--every", type=int, metavar="N", help="the model sees every N-th frame; default: as far apart as in training")
-    add("--clip-seconds", type=float, metavar="S", help="duration of the training clips, to choose --every by")
+    add("--every", type=int, metavar="N", help="the model sees every N-th frame; default: by --clip-seconds")
+    add("--clip-seconds", type=float, metavar="S", help="length of the training clips; give it unless 10, as Kinetics'")
     add("--smooth", type=int, default=smooth, metavar="N", help=f"frames whose logits are averaged; default {smooth}")
     add("--timeout", type=float, default=timeout, metavar="S", help=f"for a silent source; default {timeout:g} seconds")
     add("--annotate", metavar="VIDEO", help="write a video (mp4) of the frames with their predictions")
@@ -134,6 +134,7 @@ class Report:
     """The predictions of a stream so far.
 
     Attributes:
+        last: time of the last frame, whether predicted or not.
         caption, remark: texts of the last one, for a video.
     """
 
@@ -142,6 +143,7 @@ class Report:
         self.rows, self.timeline = rows, timeline
         self.count = 0
         self.dropped = 0
+        self.last = 0.0
         self.caption = ""
         self.remark = ""
         self.latencies: deque[float] = deque(maxlen=KEPT_LATENCIES)

@@ -19,10 +19,9 @@ SHOWN, OTHER = 24, 160  # labels in the legend, those that were seen longest; gr
 
 
 class Stretch(NamedTuple):
-    """Seconds in which every prediction had one label, and the sum of the scores of so many."""
+    """Time since which every prediction had one label, in seconds, and the sum of the scores of so many."""
 
     start: float
-    end: float
     label: str
     total: float
     predictions: int
@@ -41,26 +40,26 @@ class Timeline:
             return
         (label, score), before = found, self.stretch
         if before and before.label == label:
-            self.stretch = before._replace(end=seconds, total=before.total + score, predictions=before.predictions + 1)
+            self.stretch = before._replace(total=before.total + score, predictions=before.predictions + 1)
             return
         if before:
-            self._write(before._replace(end=seconds))
-        self.stretch = Stretch(seconds, seconds, label, score, 1)
+            self._write(before, seconds)
+        self.stretch = Stretch(seconds, label, score, 1)
 
-    def close(self) -> list[str]:
-        """Write what is left, and the chart; return the paths of both."""
+    def close(self, end: float) -> list[str]:
+        """Write what is left, until the end of the stream, and the chart; return the paths of both."""
         if self.stretch is None:
             return []
-        self._write(self.stretch)
+        self._write(self.stretch, end)
         draw(self.table, self.chart)
         return [self.table, self.chart]
 
-    def _write(self, stretch: Stretch) -> None:
+    def _write(self, stretch: Stretch, end: float) -> None:
         is_new = not os.path.exists(self.table)
         with open(self.table, "a", encoding="utf-8", newline="", opener=durable.regular) as file:
             values = (
                 f"{stretch.start:.3f}",
-                f"{stretch.end:.3f}",
+                f"{end:.3f}",
                 stretch.label,
                 f"{stretch.total / stretch.predictions:.4f}",
             )
@@ -68,13 +67,18 @@ class Timeline:
 
 
 def label_of(row: Row) -> tuple[str, float] | None:
-    """Return what a row of a prediction shows, and its score; None for rows without labels."""
+    """Return what a row of a prediction shows, and its score; None for rows without labels.
+
+    Several classes are one label in the order of their names, with the score of the most probable one.
+    """
     if "person" in row:
         return row["person"] or "nobody", row["most_similar"][0]["cosine"]
     if "predictions" not in row:
         return None
-    first, *_ = row["predictions"] or [{"label": "none", "probability": 0.0}]
-    return first["label"], first["probability"]
+    if not row.get("labels", row["predictions"]):
+        return "none", 0.0
+    first = row["predictions"][0]
+    return "|".join(sorted(row.get("labels", [first["label"]]))), first["probability"]
 
 
 def draw(table: str, path: str) -> None:

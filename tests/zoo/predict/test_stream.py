@@ -1,5 +1,7 @@
 """Sampling, state, smoothing and annotated frames of a stream; of live sources the newest frame alone."""
 
+import csv
+import json
 import threading
 from fractions import Fraction
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ from zoo.data.datasets import kinetics
 from zoo.data.demo import motion
 from zoo.data.errors import UserError
 from zoo.data.formats.lists import LabeledPath
-from zoo.predict import overlay, stream_report, stream_sources
+from zoo.predict import overlay, stream, stream_report, stream_sources
 from zoo.predict.results import Request, TrainedModel
 from zoo.predict.stream import begin, interval, preprocess, state_shapes
 from zoo.predict.stream_report import Options, Shown, annotate
@@ -73,6 +75,82 @@ def test_the_state_is_passed_on_and_logits_are_averaged():
         np.testing.assert_allclose([each["probability"] for each in predictions], powers / powers.sum(), rtol=1e-12)
 
 
+class Colors:
+    """A trainer of clips whose logits are a hundred times the shares of red, green and blue."""
+
+    def to_device(self, batch):
+        return batch
+
+    def predict(self, batch, size):
+        means = batch["video"].mean((1, 2, 3), dtype=np.float64)
+        return 100 * means / np.maximum(means.sum(1, keepdims=True), 1)
+
+
+@pytest.fixture(scope="module")
+def colors(tmp_path_factory):
+    """30 s, red until 10 s, green until 20 s, then blue."""
+    frames = np.zeros((300, 32, 32, 3), np.uint8)
+    for number in range(300):
+        frames[number, ..., number // 100] = 220
+    return clips.encode(tmp_path_factory.mktemp("colors") / "a.mp4", frames, rate=10)
+
+
+def run_colors(path, out, **options):
+    cfg = SimpleNamespace(data=kinetics.Settings(size=16, segments=4), seed=1)
+    model = TrainedModel(cfg, Colors(), ("red", "green", "blue"), {"task": "classify"})
+    stream.run(model, None, "kinetics", Options(path, **options), Request(), str(out), never)
+    with open(out / "timeline.csv", newline="") as file:
+        stretches = [(float(row["start"]), float(row["end"]), row["label"]) for row in csv.DictReader(file)]
+    with open(out / stream.ROWS_FILE) as file:
+        return stretches, [json.loads(line)["time"] for line in file]
+
+
+@pytest.mark.parametrize(
+    "options, error",  # of twice the distance of the frames that the model sees, in seconds, at most
+    [
+        *(({"clip_seconds": 2.0, "smooth": 1}, 0.5), ({"clip_seconds": 2.0}, 0.5)),
+        *(({"every": 1}, 0.1), ({"every": 1, "smooth": 81}, 0.1)),
+    ],
+)
+def test_labels_of_a_file_are_in_the_middle_of_their_frames(colors, tmp_path, options, error):
+    stretches, times = run_colors(colors, tmp_path, **options)
+    assert [label for *_, label in stretches] == ["red", "green", "blue"] and times == sorted(times)
+    (start, first, _), (_, second, _), (_, end, _) = stretches
+    assert (start, end) == (0, 30) and abs(first - 10) <= error and abs(second - 20) <= error
+
+
+def test_smoothing_ends_with_a_file(colors, tmp_path):
+    """What shows in the last seconds is not outvoted by what was before them."""
+    frames = [pixels for pixels, _ in overlay.read_video(colors)][:212]
+    path = clips.encode(tmp_path / "b.mp4", np.stack(frames), rate=10)
+    (*_, (_, second, _), last), _ = run_colors(path, tmp_path / "out", every=1, smooth=20)
+    assert abs(second - 20) <= 0.2 and last[1:] == (21.2, "blue")
+
+
+def test_labels_of_a_live_source_look_backwards(colors, tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "in_real_time", lambda frames: frames)
+    monkeypatch.setattr(stream, "LatestFrame", InOrder)
+    stretches, times = run_colors(colors, tmp_path, every=1, smooth=11, realtime=True)
+    assert times == pytest.approx(np.arange(300) / 10) and stretches[0][1] == pytest.approx(10.7, abs=0.15)
+
+
+def test_one_frame_lasts_as_long_as_it_is_shown(tmp_path):
+    frame = np.full((1, 32, 32, 3), (0, 0, 220), np.uint8)
+    path = clips.encode(tmp_path / "b.mp4", frame, rate=10)
+    assert run_colors(path, tmp_path / "out") == ([(0, 0.1, "blue")], [0])
+
+
+def test_the_length_of_a_clip_is_told(colors, tmp_path, capsys):
+    for number, (options, expected) in enumerate(
+        [
+            ({}, "4 of them are a clip of 10 s; if clips lasted otherwise in training, give --clip-seconds; a label"),
+            ({"clip_seconds": 2.0, "smooth": 1}, "4 of them are a clip of 2 s\n"),
+        ]
+    ):
+        run_colors(colors, tmp_path / str(number), **options)
+        assert expected in capsys.readouterr().out
+
+
 def test_which_models_have_a_stream():
     def cfg(**model):
         return SimpleNamespace(model=SimpleNamespace(**model), data=kinetics.Settings())
@@ -131,6 +209,18 @@ def source(frames):
 
 def never():
     return False
+
+
+class InOrder:
+    """A source whose every frame is taken."""
+
+    dropped = 0
+
+    def __init__(self, source, every, timeout, stopped):
+        self.source, self.close = source, source.close
+
+    def __iter__(self):
+        return stream_sources.one_by_one(self.source.frames, never)
 
 
 class Controlled:
