@@ -20,7 +20,7 @@ from zoo.run.folder import RECIPE
 from zoo.table import csv_text
 
 TOLERANCE = 1e-9  # relative, of statistics that another version of numpy computes
-TIMING = 0.01  # relative, of the sum of times of updates beside the time of all
+TIMING = 0.01  # relative, by which times of updates may be longer than the time of all
 OF_RECIPE = {  # field of the event `begin` -> key of the recipe that it repeats
     "framework": "framework",
     "seed": "seed",
@@ -110,8 +110,8 @@ def _of_speed(event: Event, begin: Event) -> Iterator[str]:
         yield f"samples are not {event['count']} global batches"
     if not same(event["samples_per_s"], event["samples"] / event["seconds"]):
         yield "the throughput is not samples by seconds"
-    if not math.isclose(sum(event["step_ms"]["all"]) / 1000, event["seconds"], rel_tol=TIMING):
-        yield "the seconds are not those of all updates"
+    if sum(event["step_ms"]["all"]) / 1000 > (1 + TIMING) * event["seconds"]:  # ranks may wait for the last one
+        yield "the updates take longer than all seconds"
 
 
 def _numbers(value: Any) -> Iterator[Any]:
