@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.journals import write_journal
+from tests.helpers.report_runs import speed_events
 from tests.helpers.speed_runs import FakeRuns
 from tests.helpers.submissions import events, recipe_text, write_run
 from zoo import cli
@@ -173,6 +174,20 @@ def changed_event(files, name, **changes):
 def test_events_that_contradict_one_another_are_found_behind_new_hashes(packed, capsys, name, changes, what):
     assert verify(packed, repacked(changed_event(contents(packed), name, **changes))) == 1
     assert what in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "changes, what",
+    [
+        ({}, []),
+        ({"seconds": 1.0, "samples_per_s": 1280.0}, ["the updates take longer"]),
+        ({"samples": 640}, ["samples"]),
+    ],
+)
+def test_a_speed_is_that_of_all_updates(changes, what):
+    (*_, begin, speed, _) = speed_events(128.0, count=10)
+    found = list(consistency._of_speed({**speed, **changes}, begin))
+    assert len(found) >= len(what) and all(words in " ".join(found) for words in what) and bool(found) == bool(what)
 
 
 @pytest.mark.parametrize(
