@@ -6,6 +6,7 @@ import json
 import pytest
 
 from evidence.scale import published
+from tests.helpers.report_runs import training_events, write
 from zoo import cli
 from zoo.bench.commands import reproduce
 from zoo.commands import train
@@ -40,6 +41,25 @@ def test_the_small_steps_are_those_of_the_demo():
     arguments = reproduce.parser().parse_args(["tsm_paddle_airank", "--small"])
     for step in reproduce.steps(rows()[1], arguments, "out"):
         assert step[step.index("-c") + 1] == "tsm_demo"
+
+
+@pytest.mark.parametrize("words, world", [(["--world", "1x8", "--precision", "amp"], "1x8"), (["--small"], "1x1")])
+def test_a_published_training_is_repeated_and_compared(words, world, tmp_path, monkeypatch, capsys):
+    started = []
+
+    def run(command):
+        started.append(command)
+        write(tmp_path / "run", training_events((0.5, 0.7), recipe="tsm_k400"))
+        return 0
+
+    monkeypatch.setattr(reproduce.subprocess, "call", run)
+    assert cli.main(["reproduce", "tsm_k400", *words, "--out", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out.endswith("top1 0.7000; target of tsm_k400: 0.7110\n")
+    *_, estimate, training = started
+    assert estimate[-1] == world and training[-3:] == ["--out", str(tmp_path / "run"), "--resume"]
+    assert ("launch" in training) == (world == "1x8") == ("train.precision=amp" in training)
+    assert training[training.index("-c") + 1] == ("tsm_k400" if world == "1x8" else "tsm_demo")
+    assert cli.main(["reproduce", "tsm_k400", "-n", "3"]) == 2 and "is trained once" in capsys.readouterr().err
 
 
 def test_the_comparison_has_an_interval(tmp_path):

@@ -1,4 +1,4 @@
-"""Repeat a row of a published speed report: check the data, plan, estimate the memory, run, and compare with it."""
+"""Repeat a published speed report or training: check the data, plan, estimate the memory, run, and compare with it."""
 
 import argparse
 import csv
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from zoo import bench, program
 from zoo.bench.options import cluster, count
+from zoo.bench.report import runs
 from zoo.bench.statistics import CONFIDENCE, WIDE
 from zoo.commands.options import add_override_argument
 from zoo.config import loader
@@ -30,13 +31,15 @@ EPILOG = """\
 Each step is a command, which is printed before it runs: zoo data check, zoo train --plan, zoo bench estimate, and zoo
 bench matrix, which starts the runs by zoo launch; the same line continues it. docs/airank.md says how each recipe
 differs from its report. --small takes the same steps with the demo of the model, in fp32, on one process: it shows that
-they work here, and its speed says nothing about the report's.
+they work here, and its speed says nothing about the report's. NAME may also be a recipe of a published training, such
+as tsm_k400, which is trained once, by zoo train or zoo launch, and compared with its target.
 
 examples
   %(prog)s                                                 the reports and their rows
   %(prog)s tsm_paddle_airank --world 1x8 -o data.root=/data/k400
   %(prog)s resnet50_mindspore_dlperf --world 4x8 --hosts n1,n2,n3,n4 -o data.root=/data/imagenet
   %(prog)s arcface_plsc_dlperf --small --drop 2 --count 5 -n 3
+  %(prog)s tsm_k400 --world 1x8 -o data.root=/data/k400
 
 Exit codes: 0 done, 1 the data have faults, 2 an error to fix on your side."""
 
@@ -61,15 +64,22 @@ def main(argv: list[str]) -> int:
     if arguments.report is None:
         print("\n".join(table(rows, ("report", "precision", "batch", "option", "drop", "world", "samples/s"))))
         return 0
-    row = _choose(rows, arguments)
-    out = arguments.out or str(Path("results", row.recipe))
-    for step in steps(row, arguments, out):
+    out = arguments.out or str(Path("results", arguments.report))
+    is_training = all(row.recipe != arguments.report for row in rows) and _has_upstream(arguments.report)
+    row = None if is_training else _choose(rows, arguments)
+    for step in steps(row, arguments, out) if row else training_steps(arguments, out):
         print(f"> zoo {shlex.join(step)}", flush=True)
         if code := subprocess.call(program.command(*step)):
             return code
         print(flush=True)
-    print(compare(row, out, arguments.small))
+    print(compare(row, out, arguments.small) if row else compare_training(out))
     return 0
+
+
+def _has_upstream(name: str) -> bool:
+    """Return whether a name is that of a recipe of the zoo that repeats a published training."""
+    path = loader.shipped_recipe(name)
+    return path is not None and resolve_recipe(Options(path)).config.upstream is not None
 
 
 def steps(row: Row, arguments: argparse.Namespace, out: str) -> list[list[str]]:
@@ -95,6 +105,32 @@ def steps(row: Row, arguments: argparse.Namespace, out: str) -> list[list[str]]:
         ["bench", "estimate", *sized, "--processes", world],
         [*matrix, "--worlds", world, "--out", out],
     ]
+
+
+def training_steps(arguments: argparse.Namespace, out: str) -> list[list[str]]:
+    """Return the commands that repeat a training; out: folder of the run."""
+    if given := [f"--{key}" for key in ("repeats", "drop", "count") if getattr(arguments, key) is not None]:
+        raise UserError(f"{', '.join(given)}: of reports of speed; {arguments.report} is trained once")
+    recipe, world = arguments.report, arguments.world or "1x1"
+    if arguments.small:
+        model = resolve_recipe(Options(loader.find_recipe(recipe))).resolved["model.name"].value
+        recipe, world = SMALL[str(model)], "1x1"
+    changes = [*([f"train.precision={arguments.precision}"] if arguments.precision else []), *arguments.override]
+    common = ["-c", recipe, *(word for change in changes for word in ("-o", change))]
+    hosts = ["--hosts", arguments.hosts] if arguments.hosts else []
+    return [
+        ["data", "check", *common],
+        ["train", *common, "--plan", world],
+        ["bench", "estimate", *common, "--processes", world],
+        [*(["train"] if world == "1x1" else ["launch", world, *hosts]), *common, "--out", out, "--resume"],
+    ]
+
+
+def compare_training(out: str) -> str:
+    """Return a line on the accuracy of a run beside the target of its recipe."""
+    run = runs.read(out)
+    best, target = ("none" if value is None else f"{value:.4f}" for value in (run.values.best, run.target))
+    return f"{run.metric} {best}; target of {run.case.recipe}: {target}"
 
 
 def compare(row: Row, out: str, is_small: bool) -> str:
