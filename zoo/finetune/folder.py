@@ -124,7 +124,8 @@ def _task_of_classes(root: str) -> tuple[str, str]:
         if _ending(files, VIDEO_EXTENSIONS) and not _ending(files, images.EXTENSIONS):
             return "clips", f"videos {listed}"
         layout = f"images {listed}"
-        several = any(label_sets.has_several(os.path.join(root, name)) for name in tables.values())
+        given = label_tables.with_val({split: os.path.join(root, name) for split, name in tables.items()}, [])
+        several = label_sets.has_several({split: path for split, path in given.items() if path})
         return ("multilabel", f"{layout}, with any number of classes") if several else ("classify", layout)
     name = splits.class_split(root, "train") or ""
     root = root.rstrip("/")

@@ -169,7 +169,7 @@ def read_label_tables(folder: Path) -> None:
         (
             lambda: label_tables.read(path, root),
             lambda: label_sets.read({"train": path}, root, (), []),
-            lambda: label_sets.has_several(path),
+            lambda: label_sets.has_several({"train": path}),
             lambda: label_tables.read_clips(path, root, []),
         )
     )

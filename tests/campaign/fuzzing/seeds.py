@@ -258,6 +258,7 @@ def label_tables() -> list[Files]:
     """Tables of labels of images and videos, in all their forms."""
     tables = {
         "a.csv": (b"id,tags\n1,a|b\n2,\n", b"id,x,y,age\n1,1,0,30\n2,0,1,31\n", b"file,label\n1.jpg,cat\n2.jpg,dog\n"),
+        "d.csv": (b'id,tags,split\n1,"[""a"", ""b""]",train\n2,"[\'a\', \'c\']",val\n',),
         "b.tsv": (b"video\tstart\tend\tlabel\na\t0\t1.5\tx\na\t2\t3\ty\n", b"1.jpg\tcat\n2.jpg\tdog\n"),
         "c.jsonl": (b'{"file_name": "1.jpg", "labels": ["a", "b"]}\n{"file_name": "2.jpg", "label": 1}\n',),
     }

@@ -55,7 +55,7 @@ def test_the_samples_of_a_table(name, text, tmp_path):
             assert sample["label"].dtype == np.float32 and split.item_label(index) == "|".join(labels)
             found[split.name(index)] = labels
     assert found == {f"train/{name}": labels for name, labels in ROWS}
-    several = folder.label_sets.has_several(str(tmp_path / name))
+    several = folder.label_sets.has_several({"train": str(tmp_path / name)})
     assert several
 
 
@@ -96,6 +96,16 @@ REFUSED = {
     "image,a,b\n0.jpg,4,7\n": r"which of its columns \(image, a, b\) are classes. each needs",
     "image,tags\ntest/0.jpg,cat\n": "none of its files, such as test/0.jpg, is below",
     "image,tags\nx.jpg,cat\n": "none of its files, such as x.jpg, is below",
+    "image,tags\n0.jpg,['a' 'b']\n": r"row 2: \['a' 'b'\] cannot be read .*; write a list as",
+    "image,tags\n0.jpg,[a]\n": r'row 2: \[a\] cannot be read .*; write a list as \["cat", "dog"\]',
+    'image,tags\n0.jpg,"{""a"": 1}"\n': "row 2: .* cannot be read .it begins as a list does, and is none",
+    'image,tags\n0.jpg,a;b\n1.jpg,"a, b"\n': "row 3: 1.jpg has the class 'a, b', whose parts are classes of others",
+    "image,tags\n0.jpg,a\n1.jpg,b\n2.jpg,a/b\n": "row 4: 2.jpg has the class 'a/b', whose parts are",
+    "image,a,b\n0.jpg,1,0.1\n1.jpg,0,0.9\n": "b has the values '0.1', '0.9' beside columns of 0 and 1; write",
+    "image,a,b\n0.jpg,1,2\n1.jpg,0,0\n2.jpg,1,2\n": "b has the values '0', '2' beside columns",
+    "image,a,b\n0.jpg,1,1\n1.jpg,0,\n2.jpg,1,\n": "b has the values '', '1' beside columns",
+    "image,tags,split\n0.jpg,a|b,train\n1.jpg,a,holdout\n": "row 3: split is 'holdout'; write train, val or test",
+    "image,tags,split\n0.jpg,a|b,val\n": "its column of splits has no row for train; name a table",
 }
 
 
@@ -142,8 +152,10 @@ def test_classes_are_decided_over_all_tables(tmp_path):
     train, val = load_both(tmp_path, "id,age,target,dog\n0,31,1,0\n1,32,0,1\n", "dog,target,id\n1,0,2\n")
     assert train.classes == ("target", "dog") and val.labels_of(0).tolist() == [1]
     assert any("are the classes: target, dog; not read: age" in note for note in train.notes)
-    with pytest.raises(UserError, match="val.csv: dog, a class of the other table, is no column of 0 and 1 here"):
-        load_both(tmp_path, "id,cat,dog\n0,1,0\n", "id,cat,bird\n0,1,0\n")
+    with pytest.raises(UserError, match="val.csv: dog is a class, a column of 0 and 1, in one table, and none in"):
+        load_both(tmp_path, "id,cat,dog\n0,1,0\n", "id,cat,x\n0,1,31\n")
+    with pytest.raises(UserError, match="val.csv: fox is a class, a column of 0 and 1, in one table, and none in"):
+        load_both(tmp_path, "id,cat,dog\n0,1,0\n", "id,cat,dog,fox\n0,1,0,1\n")
     (tmp_path / VAL).unlink()
     assert load(tmp_path, "a.csv", "id,cat\n0,1\n1,0\n2,1\n")[0].classes == ("cat",)
     (tmp_path / "classes.txt").write_text("cat, big\ndog\n")
@@ -162,7 +174,7 @@ def test_numbers_are_names_or_labels_of_all_classes(tmp_path):
 def test_a_row_for_each_class_of_an_image(tmp_path):
     text = "file,label\n" + "".join(f"{name},{label}\n" for name, labels in ROWS for label in labels)
     (tmp_path / "a.csv").write_text(text)
-    assert folder.label_sets.has_several(str(tmp_path / "a.csv"))
+    assert folder.label_sets.has_several({"train": str(tmp_path / "a.csv")})
     splits = load(tmp_path, "a.csv", text)
     found = {split.name(n): split.item_label(n) for split in splits for n in range(len(split))}
     assert found == {f"train/{name}": "|".join(labels) for name, labels in ROWS if labels}
@@ -174,7 +186,7 @@ def test_objects_whose_labels_are_none(labels, tmp_path):
         load(tmp_path, "a.jsonl", f'{{"file_name": "0.jpg", "labels": {labels}}}\n')
     rest = '{"file_name": "1.jpg", "label": null}\n{"file_name": "2.jpg", "label": ""}\n'
     splits = load(tmp_path, "a.jsonl", '{"file_name": "0.jpg", "label": "a|b"}\n' + rest)
-    assert splits[0].classes == ("a|b",) and sum(len(split.labels) for split in splits) == 1
+    assert splits[0].classes == ("a", "b") and sum(len(split.labels) for split in splits) == 2
 
 
 def test_rare_classes_are_held_out_together(tmp_path):
@@ -199,3 +211,97 @@ def test_an_unreadable_image_misses_its_classes(tmp_path):
     assert len(unreadable) == 1 and found["samples"] == len(val) and found["f1"] < 1
     lost = [val.classes[label] for label in val.labels_of(index)]
     assert {name for name, value in found["class_ap"].items() if value < 1} <= {*lost} and found["loss"] < 0.01
+
+
+def items(splits):
+    return {split.name(n)[6:]: split.item_label(n) for split in splits for n in range(len(split))}
+
+
+def table(header, cells):
+    return f"{header}\n" + "".join(f'{number},"{cell}"\n' for number, cell in enumerate(cells))
+
+
+def test_lists_in_cells_are_parsed(tmp_path):
+    text = r"""file|labels
+0.jpg|["cat", "bird, flying"]
+1.jpg|["\u9ce5"]
+2.jpg|['cat', "it's", 'cat']
+3.jpg|('cat', 'bird, flying')
+4.jpg|[]
+5.jpg|(a) cat
+"""
+    text = "".join(
+        f'{name},"{cell.replace(chr(34), chr(34) * 2)}"\n'
+        for name, cell in (row.split("|") for row in text.splitlines())
+    )
+    found = items(load(tmp_path, "a.csv", text))
+    labels = ["bird, flying|cat", "鳥", "cat|it's", "bird, flying|cat", "", "(a) cat"]
+    assert found == {f"{number}.jpg": label for number, label in enumerate(labels)}
+
+
+@pytest.mark.parametrize(
+    "text, classes",
+    [
+        (table("id,tags", ["haze", "haze primary", "haze water", "primary water", "water", "haze primary water"]), 3),
+        (table("Id,Target", ["2 0", "1", "2", "2 0", "0 2 1", "2"]), 3),
+        (table("id,tags", ["cat, dog", "dog", "cat", "dog", "cat, bird", "bird"]), 3),
+        (table("id,label", ["tench, Tinca tinca", "goldfish, Carassius auratus"] * 3), 0),
+        (table("id,label", ["Acer rubrum", "Acer palmatum", "Quercus rubra", "Quercus robur"]), 0),
+        (
+            table("id,label", ["dog", "cat, dog", "dog", "cat, dog"]),
+            "is 'cat, dog' one class, or several divided by ','",
+        ),
+        (table("id,label", ["a b", "b a", "a c", "a d", "a e"]), "is 'a b' one class, or several divided by blanks"),
+        (table("id,label", [*["cat", "dog"] * 6, ""]), "a.csv: row 14: 1 of 13 images have no class or several"),
+        (
+            table("id,label", ["cat", "dog"] * 6) + "3,cat\n",
+            "a.csv: rows 5, 14: 1 of 12 images have no class or several",
+        ),
+        (table("id,label", [*["cat", "dog"] * 6, "cat|dog"]), "a.csv: row 14: 1 of 13 images"),
+        ("id,label,blurry\n0,0,1\n1,1,0\n", r"is label the class of an image, .* its classes \(label, blurry\)"),
+        ("id,label,blurry,night\n0,0,1,0\n1,1,0,1\n2,2,1,1\n", 0),
+        ("id,label,split\n0,cat,train\n1,dog,val\n2,,test\n", 0),
+    ],
+)
+def test_finetune_divides_what_recurs_and_asks_in_doubt(text, classes, tmp_path):
+    drawn.photo(tmp_path / "train", *(f"{number}.jpg" for number in range(13)))
+    (tmp_path / "a.csv").write_text(text)
+    if isinstance(classes, str):
+        with pytest.raises(UserError, match=f"{classes}.*--task classify .one class per image. or --task multilabel"):
+            folder.examine(str(tmp_path))
+        assert folder.examine(str(tmp_path), "multilabel").settings["train_list"] == str(tmp_path / "a.csv")
+        return
+    assert folder.examine(str(tmp_path)).task == ("multilabel" if classes else "classify")
+    if classes:
+        assert len(load(tmp_path, "a.csv", text, val_fraction=0.5)[0].classes) == classes
+
+
+def test_names_with_commas_stay_whole_and_are_named(tmp_path):
+    train, _ = load(tmp_path, "a.csv", table("id,label", ["tench, Tinca tinca", "goldfish, Carassius auratus"] * 3))
+    assert train.classes == ("goldfish, Carassius auratus", "tench, Tinca tinca")
+    assert any("its comma belongs to a name" in note for note in train.notes)
+
+
+def test_an_image_of_several_rows_counts_once(tmp_path):
+    splits = load(tmp_path, "a.csv", "id,a,b\n0,1,0\n1,0,1\n0.jpg,1,0\n2,1,1\n")
+    assert sum(map(len, splits)) == 3
+    assert any("1 rows repeat an earlier one; each image counts once" in note for note in splits[0].notes)
+
+
+@pytest.mark.parametrize("last", ["val", "test"])
+def test_a_column_divides_the_rows(last, tmp_path):
+    """Rows of a test are left out where others are for validation."""
+    splits = ["Training", "train", "train", last, "valid" if last == "val" else last, "test"]
+    tags = ["a|b", "a", "b", "a", "a|b", "c"]
+    text = "id,tags,split\n" + "".join(f"{n},{tag},{split}\n" for n, (tag, split) in enumerate(zip(tags, splits)))
+    train, val = load(tmp_path, "a.csv", text, val_fraction=0.5)
+    held = {"3.jpg": "a", "4.jpg": "a|b"} if last == "val" else {"3.jpg": "a", "4.jpg": "a|b", "5.jpg": "c"}
+    assert items([train]) == {"0.jpg": "a|b", "1.jpg": "a", "2.jpg": "b"} and items([val]) == held
+    rows = "3 train, 2 val, 1 test (left out)" if last == "val" else "3 train, 3 test"
+    assert f"{tmp_path}/a.csv: a column divides the rows: {rows}" in train.notes
+    lines = [json.dumps({"image": f"{n}.jpg", "tags": t, "Split": s}) for n, (t, s) in enumerate(zip(tags, splits))]
+    train, val = load(tmp_path, "a.jsonl", "\n".join(lines), val_fraction=None)
+    assert items([val]) == held and len(train) == 3
+    columns = "id,split,a,b\n" + "".join(f"{n},{split},{n % 2},1\n" for n, split in enumerate(splits))
+    train, val = load(tmp_path, "b.csv", columns)
+    assert items([train]) == {"0.jpg": "b", "1.jpg": "a|b", "2.jpg": "b"} and items([val]).keys() == held.keys()

@@ -3,7 +3,9 @@
 import pytest
 
 from tests.helpers import drawn, layouts
+from tests.helpers.clips import encode, numbered
 from tests.helpers.prepared import all_samples, assert_equal_samples, image_folders
+from zoo.data.datasets import imagenet, kinetics
 from zoo.data.errors import UserError
 from zoo.data.formats import label_tables
 from zoo.finetune import folder
@@ -130,6 +132,48 @@ def test_finetune_reads_a_table_where_there_are_no_folders_of_classes(images, ta
 def test_finetune_finds_out_whether_an_image_has_several_classes(name, text, task, tmp_path):
     (flat(tmp_path) / name).write_text(text)
     assert folder.examine(str(tmp_path)).task == task
+
+
+CHEXPERT = [f"train/patient{n // 2}/study1/view{n % 2}_frontal.png" for n in range(8)]
+
+
+def write_table(root, paths, name, header, rows):
+    for path in paths:
+        drawn.photo(root / path.rpartition("/")[0], path.rpartition("/")[2])
+    (root / name).write_text("\n".join([*[header] * bool(header), *rows]))
+
+
+def test_a_column_divides_videos(tmp_path):
+    (tmp_path / "videos").mkdir()
+    for number in range(3):
+        encode(tmp_path / f"videos/{number}.mp4", numbered(20 + number))
+    (tmp_path / "a.csv").write_text("video,label,subset\n0,rest,train\n1,jump,train\n2,rest,validation\n")
+    found = folder.examine(str(tmp_path))
+    assert found.task == "clips"
+    train, val = kinetics.load(kinetics.Settings(root=str(tmp_path), train_list=found.settings["train_list"]))
+    assert [clip.path for clip in val.clips] == ["videos/2.mp4"] and len(train) == 2
+
+
+def test_a_path_from_above_the_root_is_the_longest_that_exists(tmp_path):
+    write_table(
+        tmp_path,
+        [*CHEXPERT, "view0_frontal.png"],
+        "a.csv",
+        "Path,label",
+        ["x/train/patient1/study1/view0_frontal.png,a"],
+    )
+    assert label_tables.read(str(tmp_path / "a.csv"), str(tmp_path)) == [(CHEXPERT[2], "a")]
+
+
+def test_a_column_divides_the_rows(tmp_path):
+    text = "id,label,set\n0,rose,train\n1,daisy,val\n2,daisy,train\n3,,test\n0,rose,train\n"
+    train, val = load(flat(tmp_path), text)
+    assert [train.name(n) for n in range(len(train))] == ["train/0.jpg", "train/2.jpg"] and len(val) == 1
+    assert any("a column divides the rows: 3 train, 1 val, 1 test (left out)" in note for note in train.notes)
+    assert any("1 rows repeat an earlier one; each image counts once" in note for note in train.notes)
+    settings = imagenet.Settings(root=str(tmp_path), train_list="labels.csv", val_fraction=0.4)
+    alone, _ = imagenet.load(settings, ("val",))
+    assert [alone.name(n) for n in range(len(alone))] == ["train/1.jpg"]
 
 
 def test_objects_per_line(tmp_path):

@@ -5,6 +5,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.contents import Content
 from zoo.data.errors import Option, Part, UserError, similar_path
 from zoo.data.fields import SettingError
-from zoo.data.formats import images, regular
+from zoo.data.formats import images, label_tables, regular
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.splits import class_split
 from zoo.data.packs import manifest
@@ -221,6 +222,21 @@ def find_list(settings: Any, split: str, names: Sequence[str]) -> str | None:
     """Return the path of the list of a split: data.train_list or data.val_list, else the first default in root."""
     key = f"{split}_list"
     return given_or_first(settings.root, f"data.{key}", getattr(settings, key), [name.format(split) for name in names])
+
+
+def find_lists(
+    settings: Any,
+    splits: Sequence[str],
+    names: Sequence[str],
+    notes: list[str],
+    columns: Sequence[str] = label_tables.IMAGES,
+) -> dict[str, str | None]:
+    """Return the lists of splits as find_list does; a table of all samples may have a column that divides them."""
+    lists, train = {split: find_list(settings, split, names) for split in splits}, None
+    if "train" not in splits and lists["val"] is None:
+        with suppress(UserError):  # an evaluation needs no training split
+            train = find_list(settings, "train", names)
+    return label_tables.with_val(lists, notes, columns, train)
 
 
 def class_root(settings: Any, split: str) -> str:

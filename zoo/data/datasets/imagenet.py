@@ -254,24 +254,25 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
     prepared = common.prepared_splits(settings, "image", decided)
     if prepared:
         return ImageSplit.open_prepared(settings, prepared)
-    lists = {split: common.find_list(settings, split, common.LIST_FILES) for split in splits}
+    notes = list[str]()
+    lists = common.find_lists(settings, splits, common.LIST_FILES, notes)
     is_divided = common.lacks_validation(settings, lists["val"])
     if is_divided:
         lists = {"train": common.find_list(settings, "train", common.LIST_FILES)}
     class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
-    notes, given = list[str](), {split: path for split, path in lists.items() if path}
+    given = {split: path for split, path in lists.items() if path}
     tables = {
-        path: label_tables.read(path, settings.root, notes) for path in given.values() if label_tables.is_table(path)
+        (split, path): label_tables.read(path, settings.root, notes, split)
+        for split, path in given.items()
+        if label_tables.is_table(path)
     }
+    numbered = dict[str, list[LabeledPath]]()
     if tables:
         class_names, numbered = label_tables.number(tables, class_names)
-        for table, entries in numbered.items():
-            check_inside(table, (entry.path for entry in entries), settings.allow_outside_root)
+        for split, entries in numbered.items():
+            check_inside(given[split], (entry.path for entry in entries), settings.allow_outside_root)
         folders = class_names.folders if class_names else folders
-    listed = {
-        split: numbered[path] if path in tables else _read_list(settings, split, path, notes)
-        for split, path in given.items()
-    }
+    listed = {split: numbered.get(split) or _read_list(settings, split, path, notes) for split, path in given.items()}
     for split, entries in listed.items() if class_names is None else ():
         folders = _in_label_order(folders, str(lists[split]), entries)
     check_same_labels(listed.values())

@@ -1,7 +1,7 @@
 """Kinetics-400 and every data set of labeled clips in the same layout: videos or frame folders, by list or folder."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -373,7 +373,8 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
         return ClipSplit.open_prepared(settings, prepared)
     names_path = common.given_or_first(root, "data.names", settings.names, ["classes.txt"])
     classes = read_names(names_path) if names_path else ()
-    lists = {split: common.find_list(settings, split, common.LIST_FILES[::-1]) for split in splits}
+    notes: list[str] = []
+    lists = common.find_lists(settings, splits, common.LIST_FILES[::-1], notes, label_tables.CLIPS)
     is_divided = common.lacks_validation(settings, lists["val"])
     if is_divided:
         lists = {"train": common.find_list(settings, "train", common.LIST_FILES[::-1])}
@@ -381,12 +382,10 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
         # The official labels of Kinetics are its class names in ASCII order.
         folders = (common.class_root(settings, split) for split in lists)
         classes = tuple(sorted({name for folder in folders for name in class_folders(root, folder)}))
-    notes: list[str] = []
-    tables = [path for path in lists.values() if path and label_tables.is_table(path)]
+    tables = {split: path for split, path in lists.items() if path and label_tables.is_table(path)}
     tabled, classes = _read_tables(settings, tables, classes, notes) if tables else ({}, classes)
     found = {
-        split: tabled.get(path or "") or _find_clips(settings, split, path, classes, notes)
-        for split, path in lists.items()
+        split: tabled.get(split) or _find_clips(settings, split, path, classes, notes) for split, path in lists.items()
     }
     if "train" in found and not lists["train"]:
         from zoo.data.formats import layouts  # which lists do without
@@ -419,16 +418,16 @@ def _check_flip_pairs(settings: Settings, classes: Sequence[str]) -> None:
 
 
 def _read_tables(
-    settings: Settings, tables: Sequence[str], classes: tuple[str, ...], notes: list[str]
+    settings: Settings, tables: Mapping[str, str], classes: tuple[str, ...], notes: list[str]
 ) -> tuple[dict[str, list[LabeledPath]], tuple[str, ...]]:
-    """Return the clips of tables of labels, by path of the table, and the names of the classes; () for numbers."""
-    read = {path: label_tables.read_clips(path, settings.root, notes) for path in tables}
+    """Return the clips of tables of labels, by split, and the names of the classes; () for numbers."""
+    read = {split: label_tables.read_clips(path, settings.root, notes, split) for split, path in tables.items()}
     names = ClassNames(classes, classes) if classes else None
-    names, numbered = label_tables.number({path: rows for path, (rows, _) in read.items()}, names)
+    names, numbered = label_tables.number({(split, tables[split]): rows for split, (rows, _) in read.items()}, names)
     found: dict[str, list[LabeledPath]] = {}
-    for path, (_, spans) in read.items():
-        found[path] = [replace(clip, span=span) for clip, span in zip(numbered[path], spans)]
-        check_inside(path, (clip.path for clip in found[path]), settings.allow_outside_root)
+    for split, (_, spans) in read.items():
+        found[split] = [replace(clip, span=span) for clip, span in zip(numbered[split], spans)]
+        check_inside(tables[split], (clip.path for clip in found[split]), settings.allow_outside_root)
     return found, names.names if names else ()
 
 

@@ -84,11 +84,12 @@ class MultiLabelSplit(imagenet.ImageSplit):
 def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[MultiLabelSplit, MultiLabelSplit]:
     """Open the training and the validation split; see imagenet.load."""
     common.require_root(settings.root, "your images", LAYOUT, "resnet50_demo")
-    tables = {split: common.find_list(settings, split, TABLES) for split in splits}
+    notes = list[str]()
+    tables = common.find_lists(settings, splits, TABLES, notes)
     is_divided = settings.val_fraction is not None and "train" in tables and tables.get("val") is None
     if is_divided:
         del tables["val"]
-    given, notes = {split: _require_table(settings, split, path) for split, path in tables.items()}, list[str]()
+    given = {split: _require_table(settings, split, path) for split, path in tables.items()}
     named = common.given_or_first(settings.root, "data.names", settings.names, imagenet.CLASS_FILES)
     names, found = label_sets.read(given, settings.root, read_classes(named).names if named else (), notes)
     for split, path in given.items():

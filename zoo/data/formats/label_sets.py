@@ -4,15 +4,29 @@ CSV and TSV name the classes of an image in one column (`cat|dog`, or a row for 
 each class.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
-from zoo.data.errors import UserError, nearest
+from zoo.data.errors import Option, Part, UserError, nearest
 from zoo.data.formats import label_tables
-from zoo.data.formats.label_tables import LABELS, Cells, Files
-from zoo.data.formats.lists import check_repeated, is_number
+from zoo.data.formats.label_tables import LABELS, SPLITS, Cells, Files, Label
+from zoo.data.formats.lists import is_number
 
-SEPARATORS = ("|", ";", ",", " ")  # of the classes in a cell: the first that any table of a data set has
+SEPARATORS = ("|", ";", ",", " ")  # of the classes in a cell: the first that divides those of any table of a data set
+OTHERS = re.compile(r"[|;,/+]")  # characters by which a name may be several classes
+SHARED, MOST = 0.05, 0.5  # of the cells with commas or blanks: where fewer share parts with others, these are of names
+FEW = 0.1  # of the images: so few without a class, or with several, may be mistakes
+MAX_ROWS = 5  # in a message
+ASK: tuple[Part, ...] = (
+    "say which with ",
+    Option("--task", "classify"),
+    " (one class per image) or ",
+    Option("--task", "multilabel"),
+)
 YES_OR_NO = {"1": True, "1.0": True, "true": True, "yes": True, "0": False, "0.0": False, "false": False, "no": False}
 UNCERTAIN = ("-1", "-1.0")
 MAX_UNUSED = 1000  # numbers without an image, beyond ten for each that has one: these are no labels
@@ -38,48 +52,100 @@ def read(
     Returns:
         The names of the classes, and the samples by split.
     """
-    cells = {path: label_tables.read_cells(path) for path in tables.values() if not label_tables.is_json(path)}
+    cells, labels = _open(tables)
     columns: tuple[str, ...] = ()
-    for path, table in cells.items():
-        own = tuple(table.names[at] for at in _columns_of_classes(table)) if _has_columns(table) else ()
-        columns = columns or _checked(path, table, own, notes)
-        if missing := [name for name in columns if own and name not in own]:
-            raise UserError(f"{path}: {missing[0]}, a class of the other table, is no column of 0 and 1 here")
-    separator = _separator([text for table in cells.values() if not _has_columns(table) for text in _texts(table)])
-    found = {}
-    for path in tables.values():
-        if path not in cells:
-            found[path] = label_tables.objects(path)
-        elif _has_columns(cells[path]):
-            found[path] = _read_columns(path, cells[path], columns)
-        else:
-            found[path] = _read_cells(path, cells[path], separator, known)
-    several = any(len(labels) > 1 for path in cells for _, labels in found[path].values())
-    if several and not columns:
+    for split, table in cells.items():
+        own = () if split in labels else _checked(tables[split], table)
+        if odd := sorted({*columns} ^ {*own}) if columns and own else ():
+            raise UserError(
+                f"{tables[split]}: {odd[0]} is a class, a column of 0 and 1, in one table, and none in the other; add "
+                "it to both, or remove it"
+            )
+        if own and not columns:
+            unread = [name for at, name in enumerate(table.names) if at != table.image and name not in own]
+            rest = f"; not read: {', '.join(unread)}" if unread else ""
+            notes.append(f"{tables[split]}: columns of 0 and 1 are the classes: {', '.join(own)}{rest}")
+        columns = columns or own
+    separator, _ = _separator(labels, known)
+    found = {
+        split: _read_columns(path, cells[split], columns)
+        if split not in labels
+        else _read_cells(labels[split], separator, known)
+        for split, path in tables.items()
+    }
+    _check_names(tables, labels, found, known)
+    if joined := [text for text in _texts(labels) if "," in text and text not in known] if not separator else []:
+        notes.append(
+            f"no part of {joined[0]!r} is in another cell: its comma belongs to a name; | would divide classes"
+        )
+    if separator:
         notes.append(f"classes of an image are divided by {'blanks' if separator == ' ' else repr(separator)}")
-    classes = known or columns or _classes_of(found)
-    return classes, {split: _located(path, root, found[path], classes, notes) for split, path in tables.items()}
+    classes = known or columns or _classes_of(tables, found)
+    return classes, {split: _located(path, root, found[split], classes, notes) for split, path in tables.items()}
 
 
-def has_several(path: str) -> bool:
-    """Return whether images of a table seem to have several classes, or none. Raises UserError if it cannot be read."""
-    if label_tables.is_json(path):
-        return any(len(labels) != 1 for _, labels in label_tables.objects(path).values())
-    table = label_tables.read_cells(path)
-    if table.label is None or _has_columns(table):
-        return len(_columns_of_classes(table)) > 1
-    texts, files = _texts(table), ["".join(row[table.image : table.image + 1]) for row in table.rows.values()]
-    is_divided = any(separator in text for text in texts for separator in SEPARATORS[:-1])
-    return is_divided or not all(texts) or len({*zip(files, texts)}) > len({*files})
+def _open(tables: Mapping[str, str]) -> tuple[dict[str, Cells], dict[str, dict[int, tuple[str, Label]]]]:
+    """Return by split the tables of cells, and the images and labels of tables that have no column for each class."""
+    cells, labels = dict[str, Cells](), dict[str, dict[int, tuple[str, Label]]]()
+    for split, path in tables.items():
+        if label_tables.is_json(path):
+            labels[split] = label_tables.objects(path, split)
+            continue
+        cells[split] = table = label_tables.read_cells(path, split=split)
+        if not _has_columns(table):
+            labels[split] = {
+                number: (
+                    _check_width(path, number, row, table),
+                    label_tables.parse_label(row[table.label or 0], f"{path}: row {number}"),
+                )
+                for number, row in table.rows.items()
+            }
+    return cells, labels
+
+
+def has_several(tables: Mapping[str, str]) -> bool:
+    """Return whether images of tables, by split, have several classes, or none. Raises UserError where it is in doubt.
+
+    The message then has the tasks that decide it.
+    """
+    cells, labels = _open(tables)
+    for split, table in cells.items():
+        columns = [table.names[at] for at in _columns_of_classes(table)]
+        if split in labels:
+            continue
+        if table.label is not None and len(columns) > 1:
+            name = table.names[table.label]
+            what = f"is {name} the class of an image, or are the columns of 0 and 1 its classes ({', '.join(columns)})"
+            raise UserError(f"{tables[split]}: {what}? ", *ASK)
+        return len(columns) > 1
+    separator, is_doubtful = _separator(labels, ())
+    if is_doubtful:
+        text = next(text for text in _texts(labels) if len(_divide(text, separator)) > 1)
+        what = f"is {text!r} one class, or several divided by {'blanks' if separator == ' ' else repr(separator)}"
+        raise UserError(f"{_paths(tables)}: {what}? ", *ASK)
+    found = {split: _read_cells(rows, separator, ()) for split, rows in labels.items()}
+    _check_names(tables, labels, found, ())
+    odd = {split: {image for image, own in rows.values() if len(own) != 1} for split, rows in found.items()}
+    if 0 < sum(map(len, odd.values())) < FEW * sum(map(len, found.values())):
+        for split, images in odd.items():
+            rows = [str(number) for number, (image, _) in labels[split].items() if image in images]
+            if rows:
+                listed = ", ".join(rows[:MAX_ROWS]) + " ..." * (len(rows) > MAX_ROWS)
+                what = f"{len(images)} of {len(found[split])} images have no class or several, and the others one"
+                raise UserError(
+                    f"{tables[split]}: row{'s' * (len(rows) > 1)} {listed}: {what}; mend these rows, or ", *ASK
+                )
+    return any(odd.values())
 
 
 def _has_columns(table: Cells) -> bool:
     """Return whether classes have columns; a column of 0 and 1 that is named as labels are may be that of a class."""
-    columns = _columns_of_classes(table)
     if table.label is None:
         return True
-    is_named = table.names[table.label].lower() in LABELS
-    return table.label in columns and (len(columns) > 1 or not is_named)
+    columns, at = _columns_of_classes(table), table.label
+    is_named = table.names[at].lower() in LABELS
+    is_binary = all(row[at].strip().lower() in (*YES_OR_NO, *UNCERTAIN, "") for row in table.rows.values() if row[at:])
+    return at in columns and (len(columns) > 1 and is_binary if is_named else True)
 
 
 def _columns_of_classes(table: Cells) -> list[int]:
@@ -93,28 +159,75 @@ def _columns_of_classes(table: Cells) -> list[int]:
     return [at for at, count in enumerate(counts) if at != table.image and certain[at] and 2 * count > len(table.rows)]
 
 
-def _checked(path: str, table: Cells, columns: tuple[str, ...], notes: list[str]) -> tuple[str, ...]:
-    """Return the classes that have a column in a table, and say which these are."""
-    if not _has_columns(table):
-        return ()
+def _checked(path: str, table: Cells) -> tuple[str, ...]:
+    """Return the classes that have a column in a table. Raises UserError if another column may be one of a class."""
+    places = _columns_of_classes(table)
+    columns = tuple(table.names[at] for at in places)
     if not columns or len(set(columns)) < len(columns):
         raise UserError(
             f"{path}: which of its columns ({', '.join(table.names)}) are classes? each needs a name of its own, and 0 "
             "or 1 in every row; or name the classes of an image in a column `labels`"
         )
-    unread = [name for at, name in enumerate(table.names) if at != table.image and name not in columns]
-    rest = f"; not read: {', '.join(unread)}" if unread else ""
-    notes.append(f"{path}: columns of 0 and 1 are the classes: {', '.join(columns)}{rest}")
+    for at in {*range(len(table.names))} - {*places, table.image}:
+        words = {row[at].strip() for row in table.rows.values() if row[at:]}
+        if table.names[at] and table.names[at].lower() not in SPLITS and _may_be_class(words - {""}):
+            shown = ", ".join(map(repr, sorted(words)[:MAX_ROWS]))
+            raise UserError(
+                f"{path}: {table.names[at]} has the values {shown} beside columns of 0 and 1; write 0 or 1 in every "
+                "row, or remove the column if it is no class"
+            )
     return columns
 
 
-def _texts(table: Cells) -> list[str]:
-    label = table.label or 0
-    return [row[label].strip().strip("[](){}").strip() if label < len(row) else "" for row in table.rows.values()]
+def _may_be_class(words: set[str]) -> bool:
+    """Return whether words are numbers as of a class: probabilities, small counts, or 0 and 1 with blanks."""
+    try:
+        values = {float(YES_OR_NO.get(word.lower(), word)) for word in words}
+    except ValueError:
+        return False
+    beyond = {value for value in values if not 0 <= value <= 1 or math.isnan(value)}
+    return bool(values - beyond) and len(beyond) <= 2
 
 
-def _separator(texts: Sequence[str]) -> str:
-    return next((each for each in SEPARATORS if any(each in text for text in texts)), SEPARATORS[0])
+def _paths(tables: Mapping[str, str]) -> str:
+    return " and ".join(dict.fromkeys(tables.values()))
+
+
+def _texts(labels: Mapping[str, Mapping[int, tuple[str, Label]]]) -> list[str]:
+    """Return the different texts of cells."""
+    return sorted({label for rows in labels.values() for _, label in rows.values() if isinstance(label, str)})
+
+
+def _divide(text: str, separator: str | None) -> set[str]:
+    return {part.strip() for part in (text.split(None if separator == " " else separator) if separator else [text])} - {
+        ""
+    }
+
+
+def _separator(
+    labels: Mapping[str, Mapping[int, tuple[str, Label]]], known: Collection[str]
+) -> tuple[str | None, bool]:
+    """Return what divides the classes in cells, None if nothing does, and whether it may be a part of names.
+
+    Names have commas and blanks, too. These divide cells whose parts are in other cells, and numbers.
+    """
+    texts = [text for text in _texts(labels) if text not in known]
+    for separator in SEPARATORS:
+        cells = [_divide(text, separator) for text in texts]
+        divided = [parts for parts in cells if len(parts) > 1]
+        if separator in "|;" and any(separator in text for text in texts):
+            return separator, False
+        if not divided:
+            continue
+        if all(map(is_number, chain(*divided))):
+            return separator, False
+        counts = Counter(chain(*cells))
+        whole = sum(all(counts[part] > 1 for part in parts) for parts in divided) / len(divided)
+        # Words of names recur, as in two kinds of terriers; parts between commas do not.
+        some = sum(any(counts[part] > 1 for part in parts) for parts in divided) / len(divided)
+        if whole > SHARED or (separator == "," and some > SHARED):
+            return separator, whole < MOST
+    return None, False
 
 
 def _check_width(path: str, number: int, row: Sequence[str], table: Cells) -> str:
@@ -124,16 +237,45 @@ def _check_width(path: str, number: int, row: Sequence[str], table: Cells) -> st
     return row[table.image].strip()
 
 
-def _read_cells(path: str, table: Cells, separator: str, known: Sequence[str]) -> Found:
+def _names(label: Label, separator: str | None, known: Collection[str]) -> set[str]:
+    if isinstance(label, tuple):
+        return {*label}
+    return {label} if label in known else _divide(label, separator)
+
+
+def _read_cells(labels: Mapping[int, tuple[str, Label]], separator: str | None, known: Collection[str]) -> Found:
     found: Found = {}
     first: dict[str, int] = {}
-    for (number, row), text in zip(table.rows.items(), _texts(table)):
-        image = _check_width(path, number, row, table)
-        parts = [text] if text in known else text.split(None if separator == " " else separator)
-        labels = {part.strip().strip("'\"") for part in parts} - {""}
+    for number, (image, label) in labels.items():
+        names = _names(label, separator, known)
         at = first.setdefault(image, number)  # a table may have a row for each class of an image
-        found[at] = image, tuple(sorted(labels | {*(found[at][1] if at in found else ())}))
+        found[at] = image, tuple(sorted(names | {*(found[at][1] if at in found else ())}))
     return found
+
+
+def _check_names(
+    tables: Mapping[str, str],
+    labels: Mapping[str, Mapping[int, tuple[str, Label]]],
+    found: Mapping[str, Found],
+    known: Collection[str],
+) -> None:
+    """Refuse a class of whose text another separator makes names of others, as cat/dog beside cat and dog."""
+    listed = {
+        name for rows in labels.values() for _, label in rows.values() if isinstance(label, tuple) for name in label
+    }
+    names = {name for split in labels for _, own in found[split].values() for name in own}
+    for split in labels:
+        for number, (image, own) in found[split].items():
+            for name in {*own} - listed - {*known}:
+                parts = {part.strip() for part in OTHERS.split(name)}
+                if len(parts) > 1 and parts <= names:
+                    raise UserError(
+                        f"{tables[split]}: row {number}: {image} has the class {name!r}, whose parts are classes of "
+                        "others; divide the classes of an image by one character, such as |, or, if each has one "
+                        "class, take ",
+                        Option("--task", "classify"),
+                        " (data.name=imagenet)",
+                    )
 
 
 def _read_columns(path: str, table: Cells, classes: Sequence[str]) -> Found:
@@ -152,14 +294,14 @@ def _read_columns(path: str, table: Cells, classes: Sequence[str]) -> Found:
     return found
 
 
-def _classes_of(found: Mapping[str, Found]) -> tuple[str, ...]:
+def _classes_of(tables: Mapping[str, str], found: Mapping[str, Found]) -> tuple[str, ...]:
     names = {name for rows in found.values() for _, labels in rows.values() for name in labels}
     if not names or not all(map(is_number, names)):
         return tuple(sorted(names))
     count = max(map(int, names)) + 1
     if count > MAX_UNUSED + 10 * len(names):
         raise UserError(
-            f"{', '.join(found)}: labels are {len(names)} numbers up to {count - 1}, which count classes from 0; name "
+            f"{_paths(tables)}: labels are {len(names)} numbers up to {count - 1}, which count classes from 0; name "
             "the classes instead"
         )
     return tuple(map(str, range(count)))
@@ -184,7 +326,6 @@ def _located(path: str, root: str, found: Found, classes: Sequence[str], notes: 
         )
     if not names:
         raise UserError(f"{path}: no image has a class")
-    shown = ((number, (row.path, ", ".join(classes[label] for label in row.labels))) for number, row in rows.items())
-    check_repeated(path, shown, notes)
+    shown = {number: (row.path, ", ".join(classes[label] for label in row.labels)) for number, row in rows.items()}
     files.require_some(path)
-    return [*rows.values()]
+    return [rows[number] for number in label_tables.once(path, shown, notes)]
