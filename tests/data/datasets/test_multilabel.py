@@ -280,6 +280,8 @@ def test_names_with_commas_stay_whole_and_are_named(tmp_path):
     train, _ = load(tmp_path, "a.csv", table("id,label", ["tench, Tinca tinca", "goldfish, Carassius auratus"] * 3))
     assert train.classes == ("goldfish, Carassius auratus", "tench, Tinca tinca")
     assert any("its comma belongs to a name" in note for note in train.notes)
+    (tmp_path / "classes.txt").write_text("cat\ndog\nfox\n")
+    assert {*items(load(tmp_path, "a.csv", table("id,label", ["cat, dog"] * 3))).values()} == {"cat|dog"}
 
 
 def test_an_image_of_several_rows_counts_once(tmp_path):

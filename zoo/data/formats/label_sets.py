@@ -221,7 +221,7 @@ def _separator(
             continue
         if all(map(is_number, chain(*divided))):
             return separator, False
-        counts = Counter(chain(*cells))
+        counts = Counter(chain(known, *cells))
         whole = sum(all(counts[part] > 1 for part in parts) for parts in divided) / len(divided)
         # Words of names recur, as in two kinds of terriers; parts between commas do not.
         some = sum(any(counts[part] > 1 for part in parts) for parts in divided) / len(divided)
