@@ -10,7 +10,7 @@ import numpy as np
 
 from zoo.data import audit, sources
 from zoo.data.datasets import cityscapes, common
-from zoo.data.errors import BadSample, UserError, similar_path
+from zoo.data.errors import BadSample, Option, UserError, similar_path
 from zoo.data.formats import exports, images, label_sets, label_tables, layouts, splits
 from zoo.data.formats.lists import ANIMATIONS, MAX_EXTENSIONS, VIDEO_EXTENSIONS, class_folders, read_lines, walk
 from zoo.data.formats.split_words import split_of
@@ -28,6 +28,7 @@ CITYSCAPES = ("leftImg8bit", "gtFine")
 FACES = ("train.rec", "label.txt", "faces.csv", "pairs.txt")  # files that only faces have
 ALIGNED = 112  # pixels, of faces
 HELD_OUT = 0.2  # of the samples, where there is no validation split
+MOST = 0.5  # of the images in folders, which a table names
 LOOKED_AT = 40  # images whose size is read
 TABLES = (".csv", ".tsv", ".jsonl", ".xlsx", ".parquet")  # of labels
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar")
@@ -58,8 +59,9 @@ def examine(root: str, task: str | None = None) -> Found:
     named, layout = (task, f"read as --task {task}") if task else _task_of(root)
     settings: dict[str, Any] = {"name": DATASETS[named], "root": sources.absolute(root)}
     if named in ("classify", "multilabel", "clips"):
-        listed = _tables(root).items()  # by whole paths: a name may be that of a file in the current folder
-        settings |= {f"{split}_list": os.path.join(settings["root"], name) for split, name in listed}
+        tables, others = _tables(root, task)  # by whole paths: a name may be that of a file in the current folder
+        settings |= {f"{split}_list": os.path.join(settings["root"], name) for split, name in tables.items()}
+        layout += others
     if named == "faces":
         settings |= _faces(root)
         if "resize" in settings:
@@ -110,15 +112,68 @@ def _task_of_list(path: str) -> str:
     return "classify" if LABEL.sub("", line).endswith(images.EXTENSIONS) else "clips"
 
 
-def _tables(root: str) -> dict[str, str]:
-    """Return tables of labels, by split, where there are no class folders; folders may be those of splits."""
+def _tables(root: str, task: str | None) -> tuple[dict[str, str], str]:
+    """Return tables of labels, by split, if these say the classes, and words on folders that do not.
+
+    Args:
+        task: that the user gives; it decides where folders may be classes, too.
+    """
+    tables, name = label_tables.find(root), splits.class_split(root, "train") or ""
     is_listed = bool(common.first_existing(root, [name.format("train") for name in common.LIST_FILES]))
-    classes = [name for name in class_folders(root, splits.class_split(root, "train") or "") if split_of(name) is None]
-    return {} if is_listed or len(classes) > 1 else label_tables.find(root)
+    if task == "multilabel" or is_listed or manifest.is_prepared(root):
+        return ({} if task != "multilabel" else tables), ""
+    classes = [each for each in class_folders(root, name) if split_of(each) is None]
+    if len(classes) < 2:
+        return tables, ""
+    if tables and _says_classes(root, tables["train"], name, classes, task):
+        nulls = "".join(f" -o data.{split}_list=null" for split in tables)
+        choice = f"(with --task classify{nulls}, they are)"
+        return tables, f"; {len(classes)} folders such as {classes[0]} are no classes {choice}"
+    unread = [each for each in sources.listdir(root) if label_tables.is_table(each)]
+    return {}, f"; not read: {', '.join(unread)}" * bool(unread)
+
+
+def _says_classes(root: str, table: str, name: str, classes: Sequence[str], task: str | None) -> bool:
+    """Return whether a table, not the folders of its images, says the classes. Raises UserError if either may.
+
+    Args:
+        name: of the folder that holds these folders, below root.
+    """
+    path = os.path.join(root, table)
+    files = label_tables.Files(root, (*images.EXTENSIONS, *VIDEO_EXTENSIONS))
+    columns = label_tables.IMAGES if _ending(files.paths, images.EXTENSIONS) else label_tables.CLIPS
+    folder_of = {file: os.path.relpath(file, name or os.curdir).partition("/")[0] for file in files.paths}
+    inside = {file for file, folder in folder_of.items() if folder in classes}
+    try:
+        is_sure = label_sets.names_classes(path, columns, several=task is None)
+        rows = [row for row in label_tables.listed(path, files, columns) if inside.intersection(row[2])]
+    except UserError:  # it has no column of images, or is no table
+        return False
+    found = {file: label for _, label, names in rows for file in names if file in inside}
+    if is_sure is None or not found:
+        return False
+    is_most = len(found) >= MOST * len(inside)
+    pairs = {(folder_of[file], label) for file, label in found.items()}
+    if len(pairs) == len({folder for folder, _ in pairs}) == len({label for _, label in pairs}) > 1:
+        return is_sure and is_most and not splits.class_split(root, "val")  # these folders are the classes of the table
+    if is_sure and is_most:
+        return True
+    by_id = not any(name.lower().endswith(files.extensions) for name, _, _ in rows)
+    if task or (by_id and not is_most):  # numbers may agree by chance
+        return False
+    raise UserError(
+        f"{root}: {len(classes)} folders such as {classes[0]} may be classes, or {table} may say them, which names "
+        f"{len(found)} of their {len(inside)} files; take the folders with ",
+        Option("--task", "classify"),
+        ", or the table with this and ",
+        Option("data.train_list", path),
+        ", or, if images have several classes, with ",
+        Option("--task", "multilabel"),
+    )
 
 
 def _task_of_classes(root: str) -> tuple[str, str]:
-    if tables := _tables(root):
+    if tables := _tables(root, None)[0]:
         files = [name for _, names in walk(root) for name in names]
         listed = f"listed in {' and '.join(tables.values())}"
         if _ending(files, VIDEO_EXTENSIONS) and not _ending(files, images.EXTENSIONS):

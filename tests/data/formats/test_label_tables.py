@@ -7,7 +7,7 @@ from tests.helpers.clips import encode, numbered
 from tests.helpers.prepared import all_samples, assert_equal_samples, image_folders
 from zoo.data.datasets import imagenet, kinetics
 from zoo.data.errors import UserError
-from zoo.data.formats import label_tables
+from zoo.data.formats import label_sets, label_tables
 from zoo.finetune import folder
 
 
@@ -134,13 +134,86 @@ def test_finetune_finds_out_whether_an_image_has_several_classes(name, text, tas
     assert folder.examine(str(tmp_path)).task == task
 
 
+NIH = [f"images_00{1 + n // 3}/images/{n:03d}_000.png" for n in range(9)]
 CHEXPERT = [f"train/patient{n // 2}/study1/view{n % 2}_frontal.png" for n in range(8)]
+DAYS = [f"{('day', 'night')[n % 2]}/{n}.png" for n in range(8)]
+LABELED = {  # images, table, the rest of its text, and the task
+    "NIH": (
+        NIH,
+        "Data_Entry.csv",
+        "Image Index,Finding Labels",
+        [f"{n:03d}_000.png,Mass|Edema" for n in range(9)],
+        "multilabel",
+    ),
+    "CheXpert": (
+        CHEXPERT,
+        "train.csv",
+        "Path,Age,Edema,Mass",
+        [f"CheXpert/{path},50,1,0" for path in CHEXPERT],
+        "multilabel",
+    ),
+    "ids": (DAYS, "labels.csv", "id,label", [f"{n},{'abc'[n % 3]}" for n in range(8)], "classify"),
+    "objects": (
+        DAYS,
+        "a.jsonl",
+        "",
+        [f'{{"image": "{path}", "label": "a|{n % 3}"}}' for n, path in enumerate(DAYS)],
+        "multilabel",
+    ),
+    "its folders": (DAYS, "a.csv", "path,class,split", [f"{path},{path[0]},train" for path in DAYS], "classify"),
+}
 
 
 def write_table(root, paths, name, header, rows):
     for path in paths:
         drawn.photo(root / path.rpartition("/")[0], path.rpartition("/")[2])
     (root / name).write_text("\n".join([*[header] * bool(header), *rows]))
+
+
+@pytest.mark.parametrize("paths, name, header, rows, task", LABELED.values(), ids=LABELED)
+def test_a_table_of_images_in_folders_says_the_classes(paths, name, header, rows, task, tmp_path):
+    write_table(tmp_path, paths, name, header, rows)
+    found = folder.examine(str(tmp_path))
+    assert found.task == task and found.settings["train_list"] == str(tmp_path / name)
+    assert "are no classes (with --task classify -o data.train_list=null, they are)" in found.layout
+    samples = label_sets.read({"train": str(tmp_path / name)}, str(tmp_path), (), [])[1]["train"]
+    assert sorted(sample.path for sample in samples) == sorted(paths)
+
+
+@pytest.mark.parametrize(
+    "header, rows",
+    [
+        ("class,width", ["day,4", "night,5"]),  # no column of images
+        ("file_name,width,height", [f"{path},4,5" for path in DAYS]),  # none of classes
+        ("id,name", ["0,day", "1,night"]),  # of classes
+        ("image,label", ["x.png,cat", "y.png,dog"]),  # of other images
+        ("image,kind", [f"{path},{path[0]}" for path in DAYS]),  # the same as the folders
+    ],
+)
+def test_folders_are_classes_beside_an_unrelated_table(header, rows, tmp_path):
+    write_table(tmp_path, DAYS, "metadata.csv", header, rows)
+    found = folder.examine(str(tmp_path))
+    assert found.task == "classify" and "train_list" not in found.settings
+    assert found.layout.endswith("not read: metadata.csv")
+
+
+@pytest.mark.parametrize(
+    "header, rows",
+    [("image,label", ["0.png,x", "3.png,y", "2.png,y"]), ("image,caption", [f"{path},x" for path in DAYS])],
+)
+def test_finetune_asks_where_folders_or_a_table_may_say_the_classes(header, rows, tmp_path):
+    write_table(tmp_path, DAYS, "labels.csv", header, rows)
+    options = "--task classify, .* -o data.train_list=.*labels.csv, .* --task multilabel"
+    with pytest.raises(UserError, match=f"2 folders such as day may be classes, or labels.csv .*{options}"):
+        folder.examine(str(tmp_path))
+    assert "train_list" not in folder.examine(str(tmp_path), "classify").settings
+    assert "train_list" in folder.examine(str(tmp_path), "multilabel").settings
+
+
+def test_columns_of_classes_are_none_of_an_image_that_has_one(tmp_path):
+    write_table(tmp_path, DAYS, "labels.csv", "image,x,y", [f"{path},1,0" for path in DAYS])
+    assert folder.examine(str(tmp_path)).task == "multilabel"
+    assert "train_list" not in folder.examine(str(tmp_path), "classify").settings
 
 
 def test_a_column_divides_videos(tmp_path):
@@ -152,6 +225,12 @@ def test_a_column_divides_videos(tmp_path):
     assert found.task == "clips"
     train, val = kinetics.load(kinetics.Settings(root=str(tmp_path), train_list=found.settings["train_list"]))
     assert [clip.path for clip in val.clips] == ["videos/2.mp4"] and len(train) == 2
+
+
+def test_of_several_tables_the_one_with_labels_is_read(tmp_path):
+    write_table(tmp_path, NIH, "labels.csv", *LABELED["NIH"][2:4])
+    (tmp_path / "BBox_List.csv").write_text("Image Index,Finding Label,x,y\n000_000.png,Mass,1,2\n")
+    assert folder.examine(str(tmp_path)).settings["train_list"] == str(tmp_path / "labels.csv")
 
 
 def test_a_path_from_above_the_root_is_the_longest_that_exists(tmp_path):

@@ -138,6 +138,21 @@ def has_several(tables: Mapping[str, str]) -> bool:
     return any(odd.values())
 
 
+def names_classes(path: str, columns: Sequence[str], several: bool) -> bool | None:
+    """Return whether a table certainly names classes; False if its other column may, and None if none does.
+
+    Args:
+        columns: as those of label_tables.read_cells.
+        several: whether an image may have several.
+    """
+    if label_tables.is_json(path):
+        return True
+    table = label_tables.read_cells(path, columns)
+    if table.label is None:
+        return True if several and len(_columns_of_classes(table)) > 1 else None
+    return table.names[table.label].lower() in LABELS
+
+
 def _has_columns(table: Cells) -> bool:
     """Return whether classes have columns; a column of 0 and 1 that is named as labels are may be that of a class."""
     if table.label is None:

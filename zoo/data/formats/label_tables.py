@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple, TypeVar
 
@@ -74,9 +74,19 @@ def find(root: str) -> dict[str, str]:
     names = [name for name in sources.listdir(root) if is_table(name)]
     found = {split: name for name in reversed(names) if (split := split_of(name)) in ("train", "val")}
     others = [name for name in names if split_of(name) is None and "submission" not in name.lower()]
+    if "train" not in found and len(others) > 1:
+        others = [name for name in others if _names_labels(os.path.join(root, name))]
     if "train" not in found and len(others) == 1:
         found["train"] = others[0]
     return found if "train" in found else {}
+
+
+def _names_labels(path: str) -> bool:
+    """Return whether a table has a column of images and one that is named as those of labels are."""
+    with suppress(UserError):
+        table = None if is_json(path) else read_cells(path)
+        return bool(objects(path)) if table is None else table.names[table.label or 0].lower() in LABELS
+    return False
 
 
 def with_val(
@@ -161,6 +171,19 @@ def once(path: str, rows: Mapping[int, tuple[str, object]], notes: list[str] | N
     if len(first) < len(rows) and notes is not None:
         notes.append(f"{path}: {len(rows) - len(first)} rows repeat an earlier one; each image counts once")
     return [*first.values()]
+
+
+def listed(path: str, files: "Files", columns: Sequence[str]) -> Iterator[tuple[str, Label, list[str]]]:
+    """Yield what a table says: the name of a file, its label, and the files that it may be. Raises UserError."""
+    if is_json(path):
+        for image, label in objects(path).values():
+            yield image, label, files.candidates(image)
+        return
+    table = read_cells(path, columns)
+    for row in table.rows.values():
+        cells = [*row, *[""] * len(table.names)]
+        label = "" if table.label is None else cells[table.label].strip()
+        yield cells[table.image], label, files.candidates(cells[table.image])
 
 
 def is_json(path: str) -> bool:
@@ -334,7 +357,7 @@ class Files:
             for name in names
             if name.lower().endswith(extensions)
         ]
-        self.root = root
+        self.root, self.paths, self.extensions = root, paths, extensions
         self.named, self.at = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
         self.folders = {os.path.dirname(path) for path in paths} - {""}
         self.found, self.missing = 0, ""
