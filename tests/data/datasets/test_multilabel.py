@@ -157,6 +157,8 @@ def test_classes_are_decided_over_all_tables(tmp_path):
     with pytest.raises(UserError, match="val.csv: fox is a class, a column of 0 and 1, in one table, and none in"):
         load_both(tmp_path, "id,cat,dog\n0,1,0\n", "id,cat,dog,fox\n0,1,0,1\n")
     (tmp_path / VAL).unlink()
+    train, _ = load(tmp_path, "a.csv", "id,cat,dog,fold\n0,1,1,0\n1,0,1,1\n2,1,0,0\n")
+    assert train.classes == ("cat", "dog") and any("classes: cat, dog; not read: fold" in note for note in train.notes)
     assert load(tmp_path, "a.csv", "id,cat\n0,1\n1,0\n2,1\n")[0].classes == ("cat",)
     (tmp_path / "classes.txt").write_text("cat, big\ndog\n")
     train, _ = load(tmp_path, "a.csv", 'id,tags\n0,"cat, big"\n1,"dog"\n2,"dog;cat, big"\n')
@@ -252,6 +254,10 @@ def test_lists_in_cells_are_parsed(tmp_path):
             "is 'cat, dog' one class, or several divided by ','",
         ),
         (table("id,label", ["a b", "b a", "a c", "a d", "a e"]), "is 'a b' one class, or several divided by blanks"),
+        (
+            table("id,label", ["red car", "red bus", "blue car", "blue bus", "bike"]),
+            "is 'blue bus' one class, or several divided by blanks",
+        ),
         (table("id,label", [*["cat", "dog"] * 6, ""]), "a.csv: row 14: 1 of 13 images have no class or several"),
         (
             table("id,label", ["cat", "dog"] * 6) + "3,cat\n",

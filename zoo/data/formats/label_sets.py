@@ -171,7 +171,8 @@ def _columns_of_classes(table: Cells) -> list[int]:
             text = cell.strip().lower()
             certain[at] += text in YES_OR_NO
             counts[at] += text in YES_OR_NO or text in UNCERTAIN
-    return [at for at, count in enumerate(counts) if at != table.image and certain[at] and 2 * count > len(table.rows)]
+    no_class = {table.image, *(at for at, name in enumerate(table.names) if name.lower() in SPLITS)}
+    return [at for at, count in enumerate(counts) if at not in no_class and certain[at] and 2 * count > len(table.rows)]
 
 
 def _checked(path: str, table: Cells) -> tuple[str, ...]:
@@ -241,7 +242,9 @@ def _separator(
         # Words of names recur, as in two kinds of terriers; parts between commas do not.
         some = sum(any(counts[part] > 1 for part in parts) for parts in divided) / len(divided)
         if whole > SHARED or (separator == "," and some > SHARED):
-            return separator, whole < MOST
+            alone = {part for parts in cells if len(parts) == 1 for part in parts}
+            varies = len({*map(len, divided)}) > 1 or not alone.isdisjoint(chain(*divided))  # not as red car, blue car
+            return separator, whole < MOST or (separator == " " and not varies)
     return None, False
 
 
