@@ -63,7 +63,8 @@ def test_samples_are_frames_of_their_part(root, text):
 )
 def test_names_of_columns(tmp_path, start, end):
     encode(tmp_path / "long.mp4", numbered(200))
-    _, val = load(tmp_path, f"video,{end},label,{start},tomato,duration,notes,fps,split\nlong,3,a,1,x,2,x,25,val\n")
+    rows = "long,5,a,2,x,2,x,25,train\nlong,3,a,1,x,2,x,25,val\n"
+    _, val = load(tmp_path, f"video,{end},label,{start},tomato,duration,notes,fps,split\n{rows}")
     assert val.clips[0].span == Span(1, 3, "frames" if "frame" in start.lower() else "s")
 
 
