@@ -66,8 +66,8 @@ def muon(
 ) -> Direction:
     if weight.ndim < 3:
         return adamw(spec, weight, gradient, slots, decay, applied, rounded)
-    mean = spec.momentum * slots[0] + (1 - spec.momentum) * gradient
-    matrix = (spec.momentum * mean + (1 - spec.momentum) * gradient).reshape(len(weight), -1)
+    mean = spec.filter_momentum * slots[0] + (1 - spec.filter_momentum) * gradient
+    matrix = (spec.filter_momentum * mean + (1 - spec.filter_momentum) * gradient).reshape(len(weight), -1)
     left, values, right = np.linalg.svd(matrix / (np.linalg.norm(matrix) + 1e-7), full_matrices=False)
     for _ in range(5):
         values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
