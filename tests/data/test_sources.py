@@ -1,5 +1,6 @@
 """Data sets in archives and at addresses: the samples, the record and the errors of the same files in folders."""
 
+import io
 import os
 import pickle
 import tarfile
@@ -237,6 +238,49 @@ def test_links_in_a_tar_archive_are_the_files_that_they_lead_to(tmp_path):
     before, now = (layouts.load("image", each) for each in (folder, tar(folder, tmp_path / "set.tar")))
     assert len(now[0]) == 12
     assert_equal_samples(all_samples(now), all_samples(before))
+
+
+def put(archive, name, content=b"", link=None, kind=tarfile.SYMTYPE):
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    if link:
+        member.type, member.linkname = kind, link
+    archive.addfile(member, io.BytesIO(content))
+
+
+def test_of_files_and_links_of_one_name_the_last_counts_as_tar_unpacks_them(tmp_path):
+    with tarfile.open(tmp_path / "set.tar", "w") as archive:
+        put(archive, "x/link", link="a")
+        put(archive, "x/a", b"old")
+        put(archive, "x/hard", link="x/a", kind=tarfile.LNKTYPE)
+        put(archive, "x/file", b"a file")
+        put(archive, "x/a", b"new")
+        put(archive, "x/link", b"no link any more")
+        put(archive, "x/file", link="a")
+    for name, content in {"a": "new", "hard": "old", "link": "no link any more", "file": "new"}.items():
+        with sources.local_path(f"{tmp_path}/set.tar/x/{name}") as path, open(path) as file:
+            assert file.read() == content
+
+
+def test_a_tar_archive_that_does_not_end_as_tar_ends_it_is_refused(tmp_path):
+    with tarfile.open(tmp_path / "whole.tar", "w") as archive:
+        for _ in range(4):
+            put(archive, "a", b"a" * 5000)
+    whole = (tmp_path / "whole.tar").read_bytes()  # 4 * (512 + 5120) bytes, and zeros up to 30720
+    for name, content, message in (
+        ("cut", whole[:11264], "it is cut: no zeros mark its end at byte 11264"),
+        ("half", whole[: 22528 + 511], "it is cut: no zeros mark its end at byte 22528"),
+        ("joined", whole * 2, "it goes on behind its end at byte 22528"),
+        ("zeros", whole[:11264] + bytes(51200 - 11264), "it has 39936 zeros from byte 11264 on"),
+        ("one block", whole[: 22528 + 512], None),
+        ("records of 64 KiB", whole.ljust(65536, b"\0"), None),
+    ):
+        (tmp_path / f"{name}.tar").write_bytes(content)
+        if message:
+            with pytest.raises(UserError, match=f"{name}.tar: cannot be read .{message}"):
+                archives.list_archive(str(tmp_path / f"{name}.tar"))
+        else:
+            assert len(archives.list_archive(str(tmp_path / f"{name}.tar"))) == 1
 
 
 def test_what_is_refused(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ from zoo.data.errors import UserError, parsing
 from zoo.data.formats.split_words import split_of
 from zoo.data.host import home
 
-VERSION = 2  # of the index
+VERSION = 3  # of the index
 MAX_ARCHIVES = 100_000  # that one pattern names
 THREADS = 16
 STORED = -1  # in place of the bytes of a compressed file
@@ -39,6 +39,8 @@ READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 1  # flag of a file in a zip archive
 MAX_NAME, MAX_LINKS = 4096, 40
 MAX_UNPACKED = 1 << 30  # bytes of a compressed file, which is unpacked in memory
+END = 2 * tarfile.BLOCKSIZE  # bytes of zeros behind the last file of a tar archive, some writers give half of them ...
+MAX_RECORD = 1 << 20  # ... and others fill a record, of tarfile.RECORDSIZE or, as with `tar -b`, up to this
 
 
 class Member(NamedTuple):
@@ -274,6 +276,7 @@ def _checked(name: str) -> str:
 
 
 def _tar_members(file: BinaryIO) -> list[Member]:
+    """Return the files of a tar archive as tar would unpack them: what comes later replaces what has the same name."""
     found, links = dict[str, Member](), dict[str, str]()
     with tarfile.open(fileobj=file, mode="r:") as archive:
         for member in archive:
@@ -281,24 +284,48 @@ def _tar_members(file: BinaryIO) -> list[Member]:
             name = posixpath.normpath(member.name)
             if member.issparse():
                 raise ValueError(f"{name} is stored sparsely")
+            target = posixpath.normpath(member.linkname)
             if member.isreg():
                 found[name] = Member(member.name, member.offset_data, member.size)
+                links.pop(name, None)
+            elif member.islnk() and target in found:
+                found[name] = found[target]._replace(name=name)
+                links.pop(name, None)
             elif member.islnk() or member.issym():
                 beside = os.path.dirname(name) if member.issym() else ""
-                links[name] = posixpath.normpath(posixpath.join(beside, member.linkname))
-        file.seek(archive.offset)  # where tarfile has ended: at the end, at zeros, or, without a word, at damage
-        if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
-            raise ValueError(f"it is damaged at byte {archive.offset}")
+                links[name] = posixpath.normpath(posixpath.join(beside, target))
+                found.pop(name, None)
+        _check_end(file, archive.offset)
+    return _resolved(found, links)
+
+
+def _check_end(file: BinaryIO, end: int) -> None:
+    """Raise ValueError unless a tar archive ends where tarfile stops, which does so without a word at any damage."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(end)
+    rest = file.read(END + MAX_RECORD)
+    if rest[: tarfile.BLOCKSIZE].strip(b"\0"):
+        raise ValueError(f"it is damaged at byte {end}")
+    if rest.strip(b"\0"):
+        raise ValueError(f"it goes on behind its end at byte {end}, as joined archives do; join them by tar -A")
+    if len(rest) < tarfile.BLOCKSIZE:
+        raise ValueError(f"it is cut: no zeros mark its end at byte {end}; copy or pack it again")
+    if size - end >= END + max(tarfile.RECORDSIZE, min(size & -size, MAX_RECORD)):  # records of 2**n bytes fill it
+        raise ValueError(f"it has {size - end} zeros from byte {end} on, as if cut there; copy or pack it again")
+
+
+def _resolved(found: dict[str, Member], links: dict[str, str]) -> list[Member]:
+    """Return the files, and for links those that they lead to."""
+    members = list(found.values())
     for name in links:
         target = name
         for _ in range(MAX_LINKS):
             target = links.get(target, target)
         if target not in found:
-            raise ValueError(
-                f"{name} is a link to {links[name]}, which is no file in it; pack it with tar --dereference"
-            )
-        found[name] = found[target]._replace(name=name)
-    return list(found.values())
+            remedy = "pack what it leads to (tar --dereference, zip without -y)"
+            raise ValueError(f"{name} is a link to {links[name]}, which is no file in it; {remedy}")
+        members.append(found[target]._replace(name=name))
+    return members
 
 
 def _zip_members(file: BinaryIO) -> Iterator[Member]:
