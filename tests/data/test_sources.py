@@ -203,11 +203,28 @@ def test_an_archive_that_changes_is_indexed_again_and_refused_within_a_run(tmp_p
         place.read(0, 100)
     monkeypatch.setattr(archives, "_opened", {})  # as in the next process
     assert sources.names(path) == {"bb": False}
-    with open(path, "r+b") as file:
-        file.truncate(600)
-    os.utime(path, (1, 1))
-    with pytest.raises(OSError, match="set.tar gives [0-9]+ bytes of 200"):
-        sources.locate(f"{path}/bb").read(0, 200)
+
+
+def test_an_archive_in_whose_place_one_of_the_same_size_and_time_was_put_is_indexed_again(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name * 100)
+    for names in (["a", "b"], ["b", "a"]):
+        path = tar(tmp_path, tmp_path / "set.tar", names)
+        os.utime(path, (1, 1))
+        assert sources.locate(f"{path}/a").read(0, 100) == b"a" * 100
+        monkeypatch.setattr(archives, "_opened", {})
+
+
+@pytest.mark.parametrize("name", ["names.npy", "rows.npy", "paths.json"])
+@pytest.mark.parametrize("damage", [None, lambda content: content[:-20], lambda content: content[:-20] + bytes(20)])
+def test_a_damaged_index_is_made_again(name, damage, tmp_path, monkeypatch):
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+    path = tar(image_folders(tmp_path / "set"), tmp_path / "set.tar")
+    expected = all_samples(layouts.load("image", path))
+    (written,) = (tmp_path / "home/archives").glob(f"*/{name}")
+    written.write_bytes(damage(written.read_bytes())) if damage else written.unlink()
+    monkeypatch.setattr(archives, "_opened", {})
+    assert_equal_samples(all_samples(layouts.load("image", path)), expected)
 
 
 def damaged_zip(tmp_path, method):

@@ -1,7 +1,7 @@
 """Files within tar and zip archives, such as WebDataset's shards, read in place by an index.
 
 The index of some archives is made once, and kept in the folder that runs share (zoo/data/host.py); all processes map
-it. It belongs to the sizes and time stamps of the archives.
+it. It belongs to the sizes and time stamps of the archives, and is made again if its files are damaged.
 """
 
 import errno
@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import posixpath
+import shutil
 import struct
 import tarfile
 import tempfile
@@ -31,6 +32,7 @@ from zoo.data.host import home
 
 VERSION = 3  # of the index
 MAX_ARCHIVES = 100_000  # that one pattern names
+ARRAYS = ("names.npy", "rows.npy")  # files of the index
 THREADS = 16
 STORED = -1  # in place of the bytes of a compressed file
 LOCAL_HEADER = struct.Struct("<26xHH")  # of a file in a zip archive: sizes of its name and extra field, which follow
@@ -115,7 +117,7 @@ class Archives:
         else:
             descriptor = os.open(path, os.O_RDONLY)
             try:
-                if os.fstat(descriptor).st_mtime_ns != self.states[archive].stamp:
+                if _stamp(os.fstat(descriptor)) != self.states[archive].stamp:
                     raise OSError(errno.ESTALE, f"{path} has changed since the run began", path)
                 content = os.pread(descriptor, count, start)
             finally:
@@ -179,8 +181,13 @@ def _state(path: str) -> Status | None:
         return addresses.remote(path).status(path)
     with suppress(OSError):
         status = os.stat(path)
-        return Status(status.st_size, status.st_mtime_ns)
+        return Status(status.st_size, _stamp(status))
     return None
+
+
+def _stamp(status: os.stat_result) -> int:
+    """Return when a file was last changed, also by one of the same size that was put in its place with its time."""
+    return max(status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _open(paths: Sequence[str], states: Sequence[Status]) -> Archives:
@@ -188,20 +195,21 @@ def _open(paths: Sequence[str], states: Sequence[Status]) -> Archives:
     absolute = [path if addresses.is_address(path) else os.path.abspath(path) for path in paths]
     text = json.dumps([VERSION, *zip(absolute, states)])
     folder = home("archives", hashlib.md5(text.encode(errors="surrogateescape")).hexdigest())
-    if not os.path.isdir(folder):
+    loaded = _load_index(folder)
+    if loaded is None:
         try:
             os.makedirs(home("archives"), exist_ok=True)
             with open(home("archives", "lock"), "w") as lock:
                 durable.lock(lock, wait=True)  # of several processes, one makes it
-                if not os.path.isdir(folder):
+                loaded = _load_index(folder)
+                if loaded is None:
+                    shutil.rmtree(folder, ignore_errors=True)  # a damaged one
                     sizes = [state.size for state in states]
-                    _write_index(folder, tables.unpack(absolute, sizes, f"{folder}-unpacked"))
+                    loaded = _write_index(folder, tables.unpack(absolute, sizes, f"{folder}-unpacked"))
         except OSError as error:
             remedy = "make room, or set ZOO_HOME to another folder"
             raise UserError(f"{folder} cannot be written: {error.strerror}; {remedy}") from None
-    names, rows = (np.load(os.path.join(folder, f"{name}.npy"), mmap_mode="r") for name in ("names", "rows"))
-    with open(os.path.join(folder, "paths.json")) as file:
-        read = json.load(file)
+    read, names, rows = loaded
     if read != absolute:  # tables have been unpacked
         paths, found = read, list(map(_state, read))
         states = [state for state in found if state is not None]
@@ -229,16 +237,42 @@ def index(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     return encoded[order], rows[order]
 
 
-def _write_index(folder: str, paths: Sequence[str]) -> None:
-    names, rows = index(paths)
+Index = tuple[list[str], np.ndarray, np.ndarray]  # paths, names and rows of Archives
+
+
+def _load_index(folder: str) -> Index | None:
+    """Map the index in a folder; None if there is none, or its files are not those that were written."""
+    with suppress(OSError, ValueError, TypeError):
+        with open(os.path.join(folder, "paths.json"), "rb") as file:
+            paths, digest = json.load(file)
+        if digest == _digest(folder, paths):
+            return _map_index(folder, paths)
+    return None
+
+
+def _map_index(folder: str, paths: list[str]) -> Index:
+    names, rows = (np.load(os.path.join(folder, name), mmap_mode="r") for name in ARRAYS)
+    return paths, names, rows
+
+
+def _digest(folder: str, paths: Sequence[str]) -> str:
+    digest = hashlib.blake2b(json.dumps(paths).encode())
+    for name in ARRAYS:
+        with open(os.path.join(folder, name), "rb") as file:
+            digest.update(hashlib.file_digest(file, "blake2b").digest())
+    return digest.hexdigest()
+
+
+def _write_index(folder: str, paths: list[str]) -> Index:
     with tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as temporary:
         made = os.path.join(temporary, "made")
         os.mkdir(made)
+        for name, array in zip(ARRAYS, index(paths)):
+            np.save(os.path.join(made, name), array)
         with open(os.path.join(made, "paths.json"), "w") as file:
-            json.dump(paths, file)
-        np.save(os.path.join(made, "names.npy"), names)
-        np.save(os.path.join(made, "rows.npy"), rows)
+            json.dump([paths, _digest(made, paths)], file)
         os.rename(made, folder)
+    return _map_index(folder, paths)
 
 
 def _prefixes(paths: Sequence[str], found: Sequence[Sequence[Member]]) -> list[str]:

@@ -73,9 +73,12 @@ def _archive_name(path: str) -> str:
 
 
 def _unpack(path: str, out: str) -> None:
-    with tarfile.open(out, "w") as archive:
-        for name, content in members(path):
-            _add(archive, name, content)
+    with open(out, "wb") as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            for name, content in members(path):
+                _add(archive, name, content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def members(path: str) -> Iterator[tuple[str, bytes]]:
