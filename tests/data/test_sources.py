@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import shutil
 import tarfile
 import threading
 import zipfile
@@ -127,20 +128,34 @@ def test_runs_on_shards_have_the_weights_of_runs_on_folders(tmp_path):
     assert same(*written)
 
 
-def test_shards_of_webdataset(tmp_path):
+@pytest.mark.parametrize("inner", ["", "data/"])
+def test_shards_of_webdataset(inner, tmp_path):
     folder, labels = tmp_path / "files", {"train": (1, 0, 2), "val": (2, 1)}
     for split, numbers in labels.items():
-        drawn.photo(folder / split, *(f"{split}{number}.jpg" for number in range(len(numbers))))
+        drawn.photo(folder / split / inner, *(f"{split}{number}.jpg" for number in range(len(numbers))))
         for number, label in enumerate(numbers):
-            (folder / split / f"{split}{number}.cls").write_text(f"{label}\n")
-            (folder / split / f"{split}{number}.json").write_text("{}")
+            (folder / split / inner / f"{split}{number}.cls").write_text(f"{label}\n")
+            (folder / split / inner / f"{split}{number}.json").write_text("{}")
     tar(folder / "train", tmp_path / "set-train-0.tar")
     tar(folder / "val", tmp_path / "set-validation-0.tar")
     settings = imagenet.Settings(root=f"{tmp_path}/set-{{train-{{0..0}},validation-{{0..0}}}}.tar")
     train, val = imagenet.load(settings)
     assert (train.labels.tolist(), val.labels.tolist()) == ([1, 0, 2], [2, 1])
-    assert train.classes == ("class 0", "class 1", "class 2") and train.name(0) == "train/train0.jpg"
+    assert train.classes == ("class 0", "class 1", "class 2") and train.name(0) == f"train/{inner}train0.jpg"
     assert_equal_samples(all_samples([val]), all_samples([imagenet.load(imagenet.Settings(root=str(folder)))[1]]))
+    os.remove(folder / "train" / inner / "train1.cls")
+    with pytest.raises(UserError, match="train1.cls: cannot read the label of train1.jpg"):
+        imagenet.load(imagenet.Settings(root=str(folder)))
+
+
+def test_labels_beside_images_of_one_split_and_class_folders_of_the_other_say_nothing_of_each_other(tmp_path):
+    image_folders(tmp_path / "set")
+    for number, name in enumerate(("cat", "dog")):
+        os.rename(tmp_path / f"set/val/{name}/0.png", tmp_path / f"set/val/{number}.png")
+        shutil.rmtree(tmp_path / "set/val" / name)
+        (tmp_path / f"set/val/{number}.cls").write_text(str(number))
+    with pytest.raises(UserError, match="which label a folder stands for is unknown"):
+        layouts.load("image", tmp_path / "set")
 
 
 def test_the_name_of_a_set_is_that_of_its_folder():

@@ -259,7 +259,8 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
     is_divided = common.lacks_validation(settings, lists["val"])
     if is_divided:
         lists = {"train": common.find_list(settings, "train", common.LIST_FILES)}
-    class_names, folders = _class_names(settings, [split for split in lists if not lists[split]])
+    beside = {split: _read_beside(settings, split) for split in lists if not lists[split]}
+    class_names, folders = _class_names(settings, [split for split, labeled in beside.items() if not labeled])
     given = {split: path for split, path in lists.items() if path}
     tables = {
         (split, path): label_tables.read(path, settings.root, notes, split)
@@ -273,8 +274,9 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
             check_inside(given[split], (entry.path for entry in entries), settings.allow_outside_root)
         folders = class_names.folders if class_names else folders
     listed = {split: numbered.get(split) or _read_list(settings, split, path, notes) for split, path in given.items()}
+    listed |= {split: labeled for split, labeled in beside.items() if labeled}
     for split, entries in listed.items() if class_names is None else ():
-        folders = _in_label_order(folders, str(lists[split]), entries)
+        folders = _in_label_order(folders, lists[split] or settings.root, entries)
     check_same_labels(listed.values())
     found = {split: listed.get(split) or _read_folders(settings, split, folders, notes) for split in lists}
     if "train" in found and not lists["train"]:
@@ -282,8 +284,8 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
         notes += [*layouts.notes(settings.root, paths), *_animations(settings.root, paths)]
     names = class_names.names if class_names else folders or class_names_from_folders([*chain(*found.values())])
     for split, path in lists.items():
-        if path:
-            _check_labels(path, found[split], names, folders)
+        if split in listed:
+            _check_labels(path or settings.root, found[split], names, folders)
         else:
             common.check_label(settings.root, max(found[split], key=lambda entry: entry.label), len(names))
     if is_divided:
@@ -348,11 +350,15 @@ def _in_label_order(folders: tuple[str, ...], path: str, entries: Sequence[Label
     )
 
 
+def _read_beside(settings: Settings, split: str) -> list[LabeledPath]:
+    return webdataset.read_labeled(settings.root, common.class_root(settings, split))
+
+
 def _read_folders(settings: Settings, split: str, folders: tuple[str, ...], notes: list[str]) -> list[LabeledPath]:
-    """List the images of a split in class folders, labeled by the order of `folders`, or beside files with labels."""
+    """List the images of a split in class folders, labeled by the order of `folders`."""
     root, list_name, name = settings.root, f"{split}_list.txt", common.class_root(settings, split)
     folder = os.path.join(root, name)
-    entries = webdataset.read_labeled(root, name) or read_folders(root, name, folders, images.EXTENSIONS, notes)
+    entries = read_folders(root, name, folders, images.EXTENSIONS, notes)
     if entries:
         return entries
     found = f"{root}: there is neither {list_name} nor a folder {split}/"

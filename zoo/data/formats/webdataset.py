@@ -10,20 +10,22 @@ LABEL = ".cls"
 
 
 def read_labeled(root: str, folder: str) -> list[LabeledPath]:
-    """Return the images of a folder in root that lie beside a file with their label; none if it has no such files.
+    """Return the images below a folder in root that lie beside files with their labels.
+
+    Whether there are such files, the first folder with images says: if it has none, none is returned.
 
     Raises:
         UserError: an image has no label, or its label is no number.
     """
-    names = next(walk(os.path.join(root, folder)), ("", []))[1]
-    labeled = {name.removesuffix(LABEL) for name in names if name.endswith(LABEL)}
-    if not labeled:
-        return []
     entries = []
-    for name in names:
-        stem, extension = os.path.splitext(name)
-        if extension.lower() in images.EXTENSIONS:
-            entries.append(LabeledPath(os.path.join(folder, name), _label(os.path.join(root, folder, stem), name)))
+    for path, names in walk(os.path.join(root, folder)):
+        found = [name for name in names if os.path.splitext(name)[1].lower() in images.EXTENSIONS]
+        if found and not entries and not any(name.endswith(LABEL) for name in names):
+            return []
+        inner = os.path.relpath(path, root)
+        for name in found:
+            label = _label(os.path.join(path, os.path.splitext(name)[0]), name)
+            entries.append(LabeledPath(name if inner == os.curdir else os.path.join(inner, name), label))
     return entries
 
 
