@@ -158,6 +158,25 @@ def test_labels_beside_images_of_one_split_and_class_folders_of_the_other_say_no
         layouts.load("image", tmp_path / "set")
 
 
+def test_a_folder_in_a_shard_is_a_split_or_a_class_for_all_shards_or_refused(tmp_path):
+    def pack(**names):
+        for shard, listed in names.items():
+            with tarfile.open(tmp_path / f"v-{shard.replace('_', '-')}.tar", "w") as archive:
+                for name in listed:
+                    put(archive, f"{name}.jpg", packs.encoded_image(int(name[-1]), 24))
+        archives._opened.clear()
+
+    pack(train_0=["bus/1"], train_1=["bus/2", "train/1"], val_0=["bus/3"])
+    with pytest.raises(UserError, match="v-train-1.tar: is its folder train/ a split, or a class such as bus?"):
+        layouts.load("image", tmp_path / "v-*.tar")
+    pack(train_0=["train/bus/1"], train_1=["train/bus/2", "train/train/1", "meta/1"])
+    assert layouts.load("image", tmp_path / "v-*.tar")[0].classes == ("bus", "train")
+    pack(train_0=["bus/1"], train_1=["bus/2", "tram/1"])
+    assert layouts.load("image", tmp_path / "v-*.tar")[0].classes == ("bus", "tram")
+    pack(train_0=["train/1"], train_1=["train/2"])
+    assert sources.names(f"{tmp_path}/v-{{train-{{0..1}},val-0}}.tar/train") == {"1.jpg": False, "2.jpg": False}
+
+
 def test_the_name_of_a_set_is_that_of_its_folder():
     names = ("a/photos", "a/photos/", "photos.tar", "b/photos.zip", "photos/{0..9}.tar", "s3://b/photos/in-*.tar")
     assert {common.root_name(SimpleNamespace(root=name)) for name in names} == {"photos"}

@@ -278,14 +278,21 @@ def _write_index(folder: str, paths: list[str]) -> Index:
 def _prefixes(paths: Sequence[str], found: Sequence[Sequence[Member]]) -> list[str]:
     """Return the folder that the files of each archive are shown in: its split, where its name states one.
 
-    That of imagenet-train-0001.tar is train/, unless its files lie in one already.
+    That of imagenet-train-0001.tar is train/, unless its files lie in one already. Raises UserError for a folder that
+    may be a class of this name: without folders in it, beside others in the archives of the split.
     """
-    prefixes = []
-    for path, listed in zip(paths, found):
-        split = split_of(os.path.basename(path)[:-4])
-        is_there = any(split_of(member.name.partition("/")[0]) for member in listed if "/" in member.name)
-        prefixes.append(f"{split}/" if split and not is_there else "")
-    return prefixes
+    splits = [split_of(os.path.basename(path)[:-4]) for path in paths]
+    tops = [{member.name.partition("/")[0] for member in listed if "/" in member.name} for listed in found]
+    named = [{top for top in each if split_of(top)} for each in tops]
+    others = {split: top for split, each, own in zip(splits, tops, named) for top in each - own}
+    for path, split, listed, own in zip(paths, splits, found, named):
+        nested = {top for top, _, rest in (member.name.partition("/") for member in listed) if "/" in rest}
+        if split and split in others and (flat := own - nested):
+            raise UserError(
+                f"{path}: is its folder {min(flat)}/ a split, or a class such as {others[split]}? Pack classes in a "
+                f"folder {split}/, or else leave {split} out of the archive's name"
+            )
+    return [f"{split}/" if split and not own else "" for split, own in zip(splits, named)]
 
 
 def list_archive(path: str) -> list[Member]:

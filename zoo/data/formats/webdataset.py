@@ -17,7 +17,7 @@ def read_labeled(root: str, folder: str) -> list[LabeledPath]:
     Raises:
         UserError: an image has no label, or its label is no number.
     """
-    entries = []
+    entries = list[LabeledPath]()
     for path, names in walk(os.path.join(root, folder)):
         found = [name for name in names if os.path.splitext(name)[1].lower() in images.EXTENSIONS]
         if found and not entries and not any(name.endswith(LABEL) for name in names):
