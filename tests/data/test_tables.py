@@ -15,7 +15,7 @@ from tests.helpers import clips, layouts, packs
 from tests.helpers.face_sets import PACK
 from tests.helpers.prepared import all_samples, assert_equal_samples
 from zoo.data import archives, sources, tables
-from zoo.data.errors import UserError
+from zoo.data.errors import BadSample, UserError
 
 NAMES = ["zebra", "ape/monkey", ".cat"]
 FOLDERS = ("zebra", "ape_monkey", "_cat")  # of these names
@@ -106,6 +106,32 @@ def test_labels_that_are_numbers_or_texts(tmp_path):
     assert train.classes == tuple(sorted(FOLDERS))
 
 
+def test_no_label_and_no_row_is_lost(tmp_path):
+    content = packs.encoded_image(0, 24)
+    rows = [{"bytes": content, "path": path} for path in ("http://host/a.jpg?w=3", "photo.7", "a.PNG")]
+    labels = pyarrow.array(["@bob", "lost+found", "ann", "ann"])
+    kinds = (pyarrow.dictionary(pyarrow.int8(), pyarrow.string()), pyarrow.string_view(), pyarrow.large_string())
+    for number, kind in enumerate(kinds):
+        made = table({"image": [*rows, None], "label": labels.cast(kind)})
+        write(tmp_path / f"{number}/train.parquet", made)
+        write(tmp_path / f"{number}/val.parquet", made)
+        train, _ = layouts.load("image", tmp_path / f"{number}/*.parquet")
+        assert train.classes == ("_bob", "_ost+found", "ann")
+        names = ["_bob/train-0000000.jpg", "_ost+found/train-0000001.jpg", "ann/train-0000002.png"]
+        assert [train.name(n) for n in range(4)] == [f"train/{name}" for name in (*names, "ann/train-0000003.jpg")]
+        with pytest.raises(BadSample, match="the file is empty"):
+            train.sample(3, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("labels", [(["a/b", "a_b"], ["c"]), (["a/b"], ["a_b"])])
+def test_two_labels_with_one_name_are_refused(labels, tmp_path):
+    for split, each in zip(("train", "val"), labels):
+        columns = {"image": [packs.encoded_image(0, 24)] * len(each), "label": each}
+        write(tmp_path / f"{split}.parquet", table(columns))
+    with pytest.raises(UserError, match="its label 'a_b' and 'a/b' have the same name; correct one of them"):
+        layouts.load("image", tmp_path / "*.parquet")
+
+
 def test_masks(tmp_path):
     layouts.scenes(tmp_path / "set")
     for split in ("train", "val"):
@@ -123,8 +149,10 @@ def test_videos_and_faces(tmp_path):
     content = (tmp_path / "a.mp4").read_bytes()
     for split in ("train", "val"):
         write(tmp_path / f"videos/{split}.parquet", table({"video": files([content], "a.MP4"), "label": ["jump"]}))
+    write(tmp_path / "videos/train-1.parquet", table({"video": files([content]), "label": ["jump"]}))
     train, _ = layouts.load("clip", tmp_path / "videos/*.parquet")
     assert train.classes == ("jump",) and train.name(0) == "train/jump/train-0000000.mp4"
+    assert train.name(1) == "train/jump/train-1-0000000.mp4"
     faces = [image for of_one in PACK for image in of_one]
     columns = {"image": faces, "label": [number // len(PACK[0]) for number in range(len(faces))]}
     write(tmp_path / "faces/train.parquet", table(columns))

@@ -50,14 +50,14 @@ def unpack(paths: Sequence[str], sizes: Sequence[int], folder: str) -> list[str]
     archives = list(paths)
     for n in tables:
         archives[n] = os.path.join(folder, f"{n}", _archive_name(paths[n]))
-    missing = [n for n in tables if not os.path.isfile(archives[n])]
+    missing, texts = [n for n in tables if not os.path.isfile(archives[n])], dict[str, str]()
     os.makedirs(folder, exist_ok=True)
     if (needed := sum(sizes[n] for n in missing)) > shutil.disk_usage(folder).free:
         raise UserError(f"{folder}: unpacked tables need {needed} bytes; make room, or set ZOO_HOME to another folder")
     for n in missing:
         print(f"unpacking {paths[n]} to {archives[n]}, this once ...", flush=True)
         os.makedirs(os.path.dirname(archives[n]), exist_ok=True)
-        addresses.read_whole(partial(_unpack, out=f"{archives[n]}.part"), paths[n])
+        addresses.read_whole(partial(_unpack, out=f"{archives[n]}.part", texts=texts), paths[n])
         os.rename(f"{archives[n]}.part", archives[n])
     classes = os.path.join(folder, "classes.tar")
     if tables and not os.path.isfile(classes):
@@ -72,29 +72,33 @@ def _archive_name(path: str) -> str:
     return f"{name}.tar" if split_of(name) or not split else f"{split}-{name}.tar"
 
 
-def _unpack(path: str, out: str) -> None:
+def _unpack(path: str, out: str, texts: dict[str, str]) -> None:
     with open(out, "wb") as file:
         with tarfile.open(fileobj=file, mode="w") as archive:
-            for name, content in members(path):
+            for name, content in members(path, texts):
                 _add(archive, name, content)
         file.flush()
         os.fsync(file.fileno())
 
 
-def members(path: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a table, a row after the other: their paths and contents. Raises UserError."""
+def members(path: str, texts: dict[str, str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a table, a row after the other: their paths and contents. Raises UserError.
+
+    Args:
+        texts: labels of this and other tables by their folders; extended.
+    """
     stem = os.path.splitext(os.path.basename(path))[0]
     with _opened(path) as (schema, batches):
         columns = choose(path, schema)
         rows = (row for batch in batches([name for name in columns[:3] if name]) for row in batch.to_pylist())
         for number, row in enumerate(rows):
             where, name = f"{path}: row {number}", f"{stem}-{number:07d}"
-            content, extension = _file(row[columns.image], where)
+            content, extension = _file(row[columns.image], where, ".mp4" if columns.image == "video" else ".jpg")
             if columns.mask:
                 yield f"images/{name}{extension}", content
-                yield f"masks/{name}.png", _file(row[columns.mask], where)[0]
+                yield f"masks/{name}.png", _file(row[columns.mask], where, "")[0]
             else:
-                folder = f"{_folder(row[columns.label], columns.names, where)}/" if columns.label else ""
+                folder = f"{_folder(row[columns.label], columns.names, where, texts)}/" if columns.label else ""
                 yield f"{folder}{name}{extension}", content
 
 
@@ -104,29 +108,38 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     archive.addfile(member, io.BytesIO(content))
 
 
-def _file(value: Any, where: str) -> tuple[bytes, str]:
-    """Return the bytes of a file in a table, and the extension of its path, if it has one."""
+def _file(value: Any, where: str, usual: str) -> tuple[bytes, str]:
+    """Return the bytes of a file in a table, none for null, and the extension of its path, or the usual one."""
+    from zoo.data.formats.images import EXTENSIONS
+    from zoo.data.formats.lists import VIDEO_EXTENSIONS
+
     content, path = (value.get("bytes"), value.get("path")) if isinstance(value, dict) else (value, None)
-    if not content:
-        raise UserError(f"{where} has no bytes of an image" + (f", only the path {path}" if path else ""))
-    extension = os.path.splitext(path or "")[1].lower()
-    return content, extension or ".jpg"  # of any image: contents count
+    if not content and path:
+        raise UserError(f"{where} has no bytes of an image, only the path {path}")
+    extension = os.path.splitext((path or "").partition("?")[0])[1].lower()  # of any image: contents count
+    return content or b"", extension if extension in (*EXTENSIONS, *VIDEO_EXTENSIONS) else usual
 
 
-def _folder(label: Any, names: Sequence[str], where: str) -> str:
+def _folder(label: Any, names: Sequence[str], where: str, texts: dict[str, str]) -> str:
     if isinstance(label, int) and names:
         if not 0 <= label < len(names):
             return str(label)  # -1: what is not labeled
         label = names[label]
     if label is None or label == "":
         raise UserError(f"{where} has no label")
-    return as_name(str(label))
+    text = str(label)
+    folder = as_name(text)
+    if texts.setdefault(folder, text) != text:
+        raise UserError(f"{where}: its label {text!r} and {texts[folder]!r} have the same name; correct one of them")
+    return folder
 
 
 def as_name(text: str) -> str:
     """Return text as the name of a folder that is not hidden."""
+    from zoo.data.formats.lists import is_hidden
+
     text = "_".join(text.splitlines()).strip().replace("/", "_")
-    return f"_{text[1:]}" if text.startswith(".") else text
+    return f"_{text[1:]}" if is_hidden(text) else text
 
 
 def _write_classes(out: str, table: str, archives: Iterable[str]) -> None:
@@ -163,7 +176,7 @@ def choose(path: str, schema: Any) -> Columns:
         return Columns(image, mask, None, ())
     written = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     classes = {name: written[name]["names"] for name in written if _is_class(written[name])}
-    others = [field.name for field in schema if pyarrow.types.is_integer(field.type) or _is_text(field.type)]
+    others = [field.name for field in schema if _is_label(field.type)]
     label = _only(path, "labels", list(classes) or [name for name in others if name in LABELS], LABELS)
     return Columns(image, None, label, tuple(classes.get(label, ())))
 
@@ -181,8 +194,12 @@ def _holds_files(kind: Any) -> bool:
     return pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind)
 
 
-def _is_text(kind: Any) -> bool:
-    return pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
+def _is_label(kind: Any) -> bool:
+    types = pyarrow.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return any(
+        check(kind) for check in (types.is_integer, types.is_string, types.is_large_string, types.is_string_view)
+    )
 
 
 def _is_class(feature: Any) -> bool:

@@ -208,7 +208,7 @@ def read_labels(folder: Path) -> None:
 def read_table(folder: Path) -> None:
     from zoo.data import tables
 
-    for _ in tables.members(str(_only(folder))):
+    for _ in tables.members(str(_only(folder)), {}):
         pass
 
 
