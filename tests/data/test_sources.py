@@ -19,7 +19,7 @@ import pytest
 from tests.helpers import clips, drawn, layouts, packs
 from tests.helpers.cli import call_zoo
 from tests.helpers.face_sets import write_set
-from tests.helpers.prepared import all_samples, assert_equal_samples, image_folders, prepare, serial_prepare
+from tests.helpers.prepared import all_samples, assert_equal_samples, image_folders, prepare, serial_prepare, unreadable
 from tests.helpers.server import serving
 from tests.helpers.training import same, weights
 from zoo.data import addresses, archives, sources
@@ -261,20 +261,50 @@ def test_a_damaged_index_is_made_again(name, damage, tmp_path, monkeypatch):
     assert_equal_samples(all_samples(layouts.load("image", path)), expected)
 
 
-def damaged_zip(tmp_path, method):
-    path = zipped(image_folders(tmp_path / "set"), tmp_path / "set.zip", method)
+def damaged_zip(tmp_path, method, kind="image"):
+    path = zipped(write_folder(tmp_path / "set", kind), tmp_path / "set.zip", method)
     content = bytearray((tmp_path / "set.zip").read_bytes())
-    content[60] ^= 1  # within the first image
+    content[60] ^= 1  # within the first file
     (tmp_path / "set.zip").write_bytes(content)
     return path
 
 
+@pytest.mark.parametrize("kind", ["image", "clip"])
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_bytes_that_are_not_those_of_a_checksum_are_a_bad_sample(method, tmp_path):
-    train, _ = layouts.load("image", damaged_zip(tmp_path, method))
+def test_bytes_that_are_not_those_of_a_checksum_are_a_bad_sample(kind, method, tmp_path, monkeypatch):
+    path = damaged_zip(tmp_path, method, kind)
+    train, _ = layouts.load(kind, path)
     with pytest.raises(BadSample, match="its checksum in .*set.zip is another one"):
         train.sample(0, np.random.default_rng(0))
     train.sample(1, np.random.default_rng(0))
+    assert not train.remark(1, np.random.default_rng(0))
+    assert serial_prepare(monkeypatch)("folder", path, "--out", tmp_path / "out") == 1
+    assert list(unreadable(tmp_path / "out")) == [train.name(0)]
+
+
+def test_one_that_cannot_be_fetched_is_left_out_and_several_in_a_row_stop_the_preparation(
+    tmp_path, monkeypatch, capsys
+):
+    prepare, files = serial_prepare(monkeypatch), fsspec.filesystem("memory")
+    root, cat_file, broken = (
+        uploaded(image_folders(tmp_path / "set"), f"memory://{tmp_path.name}/set"),
+        files.cat_file,
+        [],
+    )
+
+    def fail(path, **words):
+        if any(name in path for name in broken):
+            raise ConnectionError("reset")
+        return cat_file(path, **words)
+
+    monkeypatch.setattr(addresses, "PAUSE", 0)
+    monkeypatch.setattr(files, "cat_file", fail)
+    broken[:] = ["train/"]
+    assert prepare("folder", root, "--out", tmp_path / "out") == 2
+    assert "and 4 before it: cannot be read (4 requests failed" in capsys.readouterr().err
+    broken[:] = ["train/cat/1.png"]
+    assert prepare("folder", root, "--out", tmp_path / "out") == 1
+    assert list(unreadable(tmp_path / "out")) == broken
 
 
 def checked_tar(tmp_path, names):

@@ -98,7 +98,7 @@ class Archives:
         if packed != STORED:
             content = _unpacked(content, size)
         if len(content) != size or zlib.crc32(content) != checksum:
-            raise OSError(errno.EIO, f"its checksum in {self.paths[archive]} is another one", path)
+            raise OSError(errno.EBADMSG, f"its checksum in {self.paths[archive]} is another one", path)
         return content[offset : offset + count]
 
     def _zipped(self, archive: int, start: int, count: int) -> bytes:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from zoo.data import addresses, host
 from zoo.data.addresses import Status
-from zoo.data.errors import Option, UserError
+from zoo.data.errors import BadSample, Option, UserError
 from zoo.data.tables import TABLES
 
 EXTENSIONS = (".tar", ".zip", *TABLES)
@@ -124,12 +124,20 @@ def exists(path: str) -> bool:
 
 @contextmanager
 def local_path(path: str) -> Iterator[str]:
-    """Give a file a path of this machine, for what reads paths alone; one of a source is read into memory."""
+    """Give a file a path of this machine, for what reads paths alone; one of a source is read into memory.
+
+    Raises:
+        BadSample: it cannot be read from its source.
+    """
     place = locate(path)
     if place is None:
         yield path
         return
-    with host.readable_path(place.read(0, place.status().size)) as copy:
+    try:
+        content = place.read(0, place.status().size)
+    except OSError as error:
+        raise BadSample(f"cannot be read ({error.strerror})") from error
+    with host.readable_path(content) as copy:
         yield copy
 
 

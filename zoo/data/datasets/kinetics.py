@@ -245,7 +245,8 @@ class ClipSplit(common.FileSplit):
             return ""
         if clip.frames is not None:
             return frame_folders.difference(self.path(index), s.frame_template, s.first_frame, clip.frames)
-        damaged = video.compare_frames(self.path(index), self._pick(rng), s.min_frames, s.decoder, clip.span)
+        with sources.local_path(self.path(index)) as path:
+            damaged = video.compare_frames(path, self._pick(rng), s.min_frames, s.decoder, clip.span)
         return f"damaged, but it can be read: {damaged} frame(s)" if damaged else ""
 
     def inventory(self, deep: bool) -> Inventory:

@@ -100,7 +100,7 @@ class RecordFile:
         try:
             return self._place.read(offset, count) if self._place else os.pread(self._file, count, offset)
         except OSError as error:
-            raise BadSample(f"{self.path}: byte {offset} cannot be read ({error.strerror})") from None
+            raise BadSample(f"{self.path}: byte {offset} cannot be read ({error.strerror})") from error
 
 
 def _whole_record(content: bytes) -> bytes | None:

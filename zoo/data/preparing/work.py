@@ -28,6 +28,7 @@ from zoo.data.preparing.listing import Sample
 POLL_INTERVAL = 0.2  # seconds
 # Errors of a file system rather than of a file: the work stops, and the same command goes on when they are mended.
 OF_FILE_SYSTEM = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EACCES, errno.EPERM, errno.EMFILE)
+MAX_FAILED = 5  # samples in a row of an archive or address with such an error, which may be that of a sample there
 
 Entry = dict[str, Any]
 
@@ -143,7 +144,7 @@ def work_on(task: Task, begin: Callable[[int], bool]) -> None:
     Args:
         begin: Called with the position of each sample before the work on it; ends the work if it returns false.
     """
-    number, entries, end = task.chunk.number, list[Entry](), 0
+    number, entries, end, failed = task.chunk.number, list[Entry](), 0, 0
     part = jobs.work_path(task.out, number, "rec")
     with open(part, "wb", opener=durable.fresh) if task.pack else nullcontext() as pack:
         for position, sample in enumerate(jobs.read_samples(task.out, number)):
@@ -158,7 +159,11 @@ def work_on(task: Task, begin: Callable[[int], bool]) -> None:
                 packed = [recordio.record(payload) for payload in payloads] if task.pack else []
             except BadSample as error:
                 entries.append({"bad": str(error)})
+                failed = failed + 1 if getattr(error.__cause__, "errno", None) in OF_FILE_SYSTEM else 0
+                if failed == MAX_FAILED:
+                    raise _stopped(f"{sample.name} and {failed - 1} before it", str(error)) from None
                 continue
+            failed = 0
             entries.append({**examined.properties, "at": []})
             for record in packed:
                 entries[-1]["at"].append(end)
@@ -183,12 +188,13 @@ def examine(task: Task, sample: Sample) -> Examined:
     try:
         return examiners[task.media](task, sample)
     except OSError as error:
-        if error.errno in OF_FILE_SYSTEM:
-            raise UserError(
-                f"{error.filename or sample.name}: cannot be read ({error.strerror}); mend or remove it and run the "
-                "same command again: it goes on from here"
-            ) from None
-        raise BadSample(f"cannot be read ({error.strerror})") from None
+        if error.errno in OF_FILE_SYSTEM and not sources.locate(os.path.join(task.job.root, sample.path)):
+            raise _stopped(error.filename or sample.name, f"cannot be read ({error.strerror})") from None
+        raise BadSample(f"cannot be read ({error.strerror})") from error
+
+
+def _stopped(what: str, problem: str) -> UserError:
+    return UserError(f"{what}: {problem}; mend or remove it and run the same command again: it goes on from here")
 
 
 def _video(task: Task, sample: Sample) -> Examined:
