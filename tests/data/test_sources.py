@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import shutil
+import stat
 import tarfile
 import threading
 import zipfile
@@ -481,6 +482,42 @@ def test_a_cache_keeps_what_comes_from_elsewhere(tmp_path, monkeypatch):
     expected = all_samples(splits)
     monkeypatch.setattr(addresses.Remote, "read", None)
     assert_equal_samples(all_samples(splits), expected)
+
+
+def test_links_in_a_zip_archive_are_the_files_that_they_lead_to(tmp_path):
+    with zipfile.ZipFile(tmp_path / "set.zip", "w") as archive:
+        for name, content in (("x/a", b"content"), ("x/link", b"../x/a"), ("x/file", b"a")):
+            info = zipfile.ZipInfo(name)
+            info.external_attr = (stat.S_IFREG if name == "x/a" else stat.S_IFLNK) << 16
+            archive.writestr(info, content)
+        archive.writestr("x/again", b"a")
+    assert {name: sources.status(f"{tmp_path}/set.zip/x/{name}").size for name in ("link", "file", "again")} == {
+        "link": 7,
+        "file": 7,
+        "again": 1,
+    }
+    with zipfile.ZipFile(tmp_path / "out.zip", "w") as archive:
+        archive.writestr(info, b"../b")
+    with pytest.raises(UserError, match="x/file is a link to b, which is no file in it; pack what it leads to"):
+        sources.names(f"{tmp_path}/out.zip")
+
+
+def test_parts_of_stored_files_in_a_zip_archive_are_read_alone(tmp_path, monkeypatch):
+    content, read = np.random.default_rng(0).bytes(100_000), []
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(tmp_path / f"{method}.zip", "w", method) as archive:
+            archive.writestr("a" * 2000, content)
+            archive.writestr("b", content)
+    monkeypatch.setattr(os, "pread", lambda *words, pread=os.pread: read.append(words[1]) or pread(*words))
+    size = len(content)
+    for method, name in product((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED), ("a" * 2000, "b")):
+        place = sources.locate(f"{tmp_path}/{method}.zip/{name}")
+        for begin, count in ((0, size), (0, 10), (500, 100), (5000, 10), (size - 10, 10), (size - 1, 1), (size, 0)):
+            read.clear()
+            assert place.read(begin, count) == content[begin : begin + count]
+            assert method or count == size or sum(read) < 2 * (archives.NAME_SIZE + 100)
+        with pytest.raises(OSError, match="it gives 1 bytes of 2"):
+            place.read(size - 1, 2)
 
 
 def test_a_pack_is_read_record_by_record(tmp_path, monkeypatch):

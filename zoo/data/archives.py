@@ -11,12 +11,13 @@ import json
 import os
 import posixpath
 import shutil
+import stat
 import struct
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
@@ -92,22 +93,26 @@ class Archives:
         if row is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         archive, start, size, packed, checksum = row
+        count = max(0, min(count, size - offset))
         if checksum < 0:
-            return self._bytes(archive, start + offset, max(0, min(count, size - offset)))
-        content = self._zipped(archive, start, size if packed == STORED else packed)
+            return self._bytes(archive, start + offset, count)
+        if packed == STORED and count < size:  # such as a record of a pack, which has no checksum of its own
+            return self._zipped(archive, start, offset, count)
+        content = self._zipped(archive, start, 0, size if packed == STORED else packed)
         if packed != STORED:
             content = _unpacked(content, size)
         if len(content) != size or zlib.crc32(content) != checksum:
             raise OSError(errno.EBADMSG, f"its checksum in {self.paths[archive]} is another one", path)
         return content[offset : offset + count]
 
-    def _zipped(self, archive: int, start: int, count: int) -> bytes:
-        """Return the bytes that follow the header of a file in a zip archive, fewer at the end of a damaged one."""
+    def _zipped(self, archive: int, start: int, offset: int, count: int) -> bytes:
+        """Return bytes from behind the header of a file in a zip archive, fewer at the end of a damaged one."""
         left = max(0, self.states[archive].size - start)
-        content = self._bytes(archive, start, min(LOCAL_HEADER.size + NAME_SIZE + count, left))
+        content = self._bytes(archive, start, min(LOCAL_HEADER.size + NAME_SIZE + (0 if offset else count), left))
         begin = LOCAL_HEADER.size + sum(LOCAL_HEADER.unpack(content[: LOCAL_HEADER.size].ljust(LOCAL_HEADER.size)))
+        begin += offset
         if begin + count > len(content):
-            content = self._bytes(archive, start, min(begin + count, left))
+            return self._bytes(archive, start + begin, max(0, min(count, left - begin)))
         return content[begin : begin + count]
 
     def _bytes(self, archive: int, start: int, count: int) -> bytes:
@@ -304,7 +309,7 @@ def list_archive(path: str) -> list[Member]:
 
 def _members(path: str) -> list[Member]:
     with addresses.open_file(path) as file:
-        return list(_zip_members(file)) if path.endswith(".zip") else _tar_members(file)
+        return _zip_members(file) if path.endswith(".zip") else _tar_members(file)
 
 
 def _checked(name: str) -> str:
@@ -369,7 +374,8 @@ def _resolved(found: dict[str, Member], links: dict[str, str]) -> list[Member]:
     return members
 
 
-def _zip_members(file: BinaryIO) -> Iterator[Member]:
+def _zip_members(file: BinaryIO) -> list[Member]:
+    found, links = dict[str, Member](), dict[str, str]()
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             if info.is_dir():
@@ -379,7 +385,16 @@ def _zip_members(file: BinaryIO) -> Iterator[Member]:
             packed = STORED if info.compress_type == zipfile.ZIP_STORED else info.compress_size
             if packed != STORED and info.file_size > MAX_UNPACKED:
                 raise ValueError(f"{info.filename} has {info.file_size} bytes, compressed; store it as it is (zip -0)")
-            yield Member(info.filename.replace("\\", "/"), info.header_offset, info.file_size, packed, info.CRC)
+            path = info.filename.replace("\\", "/")
+            name = posixpath.normpath(path)
+            found.pop(name, None)
+            links.pop(name, None)
+            if stat.S_ISLNK(info.external_attr >> 16) and info.file_size <= MAX_NAME:
+                target = os.fsdecode(archive.read(info))
+                links[name] = posixpath.normpath(posixpath.join(os.path.dirname(name), target))
+            else:
+                found[name] = Member(path, info.header_offset, info.file_size, packed, info.CRC)
+    return _resolved(found, links)
 
 
 def expand(pattern: str) -> list[str]:
