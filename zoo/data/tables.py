@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from zoo.data import addresses
 from zoo.data.errors import UserError, parsing
 from zoo.data.extras import parquet, pyarrow
+from zoo.data.formats.kinds import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS, is_hidden
 from zoo.data.formats.split_words import split_of
 
 TABLES = (".parquet", ".arrow")
@@ -110,14 +111,11 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
 
 def _file(value: Any, where: str, usual: str) -> tuple[bytes, str]:
     """Return the bytes of a file in a table, none for null, and the extension of its path, or the usual one."""
-    from zoo.data.formats.images import EXTENSIONS
-    from zoo.data.formats.lists import VIDEO_EXTENSIONS
-
     content, path = (value.get("bytes"), value.get("path")) if isinstance(value, dict) else (value, None)
     if not content and path:
         raise UserError(f"{where} has no bytes of an image, only the path {path}")
     extension = os.path.splitext((path or "").partition("?")[0])[1].lower()  # of any image: contents count
-    return content or b"", extension if extension in (*EXTENSIONS, *VIDEO_EXTENSIONS) else usual
+    return content or b"", extension if extension in (*IMAGE_EXTENSIONS, *VIDEO_EXTENSIONS) else usual
 
 
 def _folder(label: Any, names: Sequence[str], where: str, texts: dict[str, str]) -> str:
@@ -136,8 +134,6 @@ def _folder(label: Any, names: Sequence[str], where: str, texts: dict[str, str])
 
 def as_name(text: str) -> str:
     """Return text as the name of a folder that is not hidden."""
-    from zoo.data.formats.lists import is_hidden
-
     text = "_".join(text.splitlines()).strip().replace("/", "_")
     return f"_{text[1:]}" if is_hidden(text) else text
 

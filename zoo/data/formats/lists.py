@@ -11,18 +11,11 @@ from typing import Literal, NamedTuple
 from zoo.data import sources
 from zoo.data.errors import Option, UserError, parsing, similar_name
 from zoo.data.formats import regular
+from zoo.data.formats.kinds import VIDEO_EXTENSIONS, is_hidden
 
-VIDEO_EXTENSIONS = (
-    *(".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".wmv", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".flv", ".3gp"),
-    *(".ogv", ".h264", ".264"),
-)
 ANIMATIONS = (".gif",)  # are clips where there is no video
 # Format strings of the names of numbered frames; others may name attributes, or ask for names without an end.
 FRAME_TEMPLATE = re.compile(r"[^{}]*\{0?(:0?\d{0,2}d?)?\}[^{}]*")
-SYSTEM_NAMES = (
-    *("Thumbs.db", "desktop.ini", "__MACOSX", "lost+found"),
-    *("$RECYCLE.BIN", "System Volume Information", "#recycle"),
-)
 MAX_EXTENSIONS = 8  # of ignored files in a message
 MAX_CLASSES = 1_000_000  # that are named from a list; face sets, which may have more, are read elsewhere
 MAX_PATH = 255  # characters of a line that is no cause for suspicion
@@ -178,11 +171,6 @@ def _lists_frame_folders(path: str, lines: dict[int, str], suffix: str) -> bool:
             "label alone; write all lines in the same format"
         )
     return False
-
-
-def is_hidden(name: str) -> bool:
-    """Return whether a file or folder belongs to the system, such as thumbnails of a network storage."""
-    return name.startswith((".", "@")) or name in SYSTEM_NAMES
 
 
 def _refuse_folder(error: OSError) -> None:

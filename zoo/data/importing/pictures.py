@@ -9,7 +9,7 @@ from itertools import chain
 
 from zoo.data.errors import BadSample
 from zoo.data.formats.images import EXTENSIONS
-from zoo.data.formats.lists import is_hidden
+from zoo.data.formats.kinds import is_hidden
 from zoo.data.formats.split_words import split_of
 from zoo.data.importing.scenes import below
 
