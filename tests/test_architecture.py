@@ -226,6 +226,11 @@ def test_neutral_files_import_no_framework():
     assert offenders(NEUTRAL, forbidden) == []
 
 
+def test_modules_that_windows_lacks_are_imported_where_they_are_used():
+    unix = ("fcntl", "resource", "termios", "tty", "pty", "pwd", "grp")
+    assert offenders(CODE, lambda name, found: below(found.module, *unix) and not found.deferred) == []
+
+
 def test_framework_files_are_imported_by_name_alone():
     """By zoo.models.load_model_class and zoo.trainer.load_backend; an import statement would load the framework."""
     assert offenders(NEUTRAL, lambda _, found: set(found.module.split(".")[1:]) & set(FRAMEWORKS)) == []

@@ -5,7 +5,6 @@ A folder that is written to may come from somebody else, with links in it. `fres
 """
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Iterable
@@ -76,7 +75,7 @@ def new_folder(paths: Iterable[str], mode: int = 0o777) -> str:
 
 
 def lock(file: IO[Any], wait: bool = False) -> None:
-    """Lock a file until it is closed; a file system without locks locks nothing.
+    """Lock a file until it is closed; a file system or system without locks locks nothing.
 
     Args:
         wait: for another process that holds the lock.
@@ -85,6 +84,10 @@ def lock(file: IO[Any], wait: bool = False) -> None:
         BlockingIOError: another process holds the lock.
         OSError: it cannot be locked.
     """
+    try:
+        import fcntl  # not at the top: Windows lacks it
+    except ImportError:
+        return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:

@@ -7,7 +7,6 @@ distinguishes runs with the same ports, drops connections of other programs, and
 import errno
 import json
 import os
-import resource
 import socket
 import sys
 import threading
@@ -334,6 +333,10 @@ def address_family(address: str) -> int:
 
 def raise_file_limit(connections: int) -> None:
     """Raise the soft limit of open files of this process, as far as the hard one allows, if it is too low."""
+    try:
+        import resource  # not at the top: Windows lacks it, and such a limit
+    except ImportError:
+        return
     needed, (soft, hard) = connections + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY != soft < needed:
         resource.setrlimit(
