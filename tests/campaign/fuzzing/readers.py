@@ -185,11 +185,10 @@ def read_annotations(folder: Path) -> None:
 def read_archive(folder: Path) -> None:
     """List an archive as a data set of its own, and read its images."""
     from zoo.data import archives
-    from zoo.data.addresses import Status
 
     path = str(_only(folder))
     names, rows = archives.index([path])
-    opened = archives.Archives([path], [Status(os.path.getsize(path), os.stat(path).st_mtime_ns)], names, rows)
+    opened = archives.Archives([path], [archives._state(path)], names, rows)
     for name in opened.names("train/cat"):
         with contextlib.suppress(OSError):  # a bad sample
             opened.read(f"train/cat/{name}", 0, 1000)
