@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import zoo
 from zoo import program
 from zoo.data import extras
+from zoo.data.addresses import RemoteError
 from zoo.data.errors import UserError, printable, similar_name
 from zoo.table import terminal_width, wrapped
 
@@ -104,6 +105,9 @@ def call(module: str, argv: list[str]) -> int:
     except UserError as error:
         print(printable(f"error: {error}"), file=sys.stderr)
         return error.exit_code
+    except RemoteError as error:
+        print(printable(f"error: {error.filename}: {error.strerror}"), file=sys.stderr)
+        return UserError.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -117,8 +117,8 @@ def test_kept_digests_are_not_computed_again(tmp_path, monkeypatch, keeping, cac
     files = write_files(tmp_path, 600)
     first = digest(files, str(tmp_path))
     assert len(os.listdir(cache)) == 1
-    asked, compute = [], contents.digest_file
-    monkeypatch.setattr(contents, "digest_file", lambda content, full: asked.append(content) or compute(content, full))
+    asked, compute = [], contents._digest
+    monkeypatch.setattr(contents, "_digest", lambda content, full: asked.append(content) or compute(content, full))
     monkeypatch.chdir(tmp_path)
     assert digest(files, ".") == first and not asked
     touch(tmp_path / "set", "1/1", content=b"another")
@@ -159,7 +159,7 @@ def test_digests_of_records_are_kept_by_offset(tmp_path, monkeypatch, keeping):
     offsets = packs.write(tmp_path, {key: packs.content(noise(30, key), 0) for key in range(20)})
     records = [Content(str(tmp_path / "train.rec"), offset) for offset in offsets.values()]
     first = digest(records, str(tmp_path))
-    monkeypatch.setattr(contents, "digest_file", None)
+    monkeypatch.setattr(contents, "_digest", None)
     assert digest(records, str(tmp_path)) == first != digest(records[::-1], str(tmp_path))
 
 

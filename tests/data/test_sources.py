@@ -452,7 +452,7 @@ def test_shards_of_a_server_that_cuts_stalls_and_knows_no_ranges(tmp_path, monke
         server.ranges = False
         with pytest.raises(BadSample, match="the server gives whole files alone, no ranges of them"):
             train.sample(0, np.random.default_rng(0))
-        server.slow = "body"
+        server.slow = "headers"
         with pytest.raises(BadSample, match="4 requests failed"):
             train.sample(0, np.random.default_rng(0))
 

@@ -51,6 +51,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self.send_error(416)
         self.send_response(206 if first or end else 200)
         self.send_header("Content-Length", str(len(content[first:end])))
+        if first or end:
+            self.send_header("Content-Range", f"bytes {first}-{first + len(content[first:end]) - 1}/{len(content)}")
+        self.send_header("ETag", str(hash(content)))
         self.end_headers()
         last = first + server.cut.pop(0) if server.cut else end
         self.wfile.write(content[first:last])

@@ -118,7 +118,7 @@ class Archives:
     def _bytes(self, archive: int, start: int, count: int) -> bytes:
         path = self.paths[archive]
         if addresses.is_address(path):
-            content = addresses.remote(path).read(path, start, count)
+            content = addresses.remote(path).read(path, start, count, self.states[archive])
         else:
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -198,6 +198,10 @@ def _stamp(status: os.stat_result) -> int:
 def _open(paths: Sequence[str], states: Sequence[Status]) -> Archives:
     """Map the index of some archives, which is made if there is none for their states; tables are unpacked before."""
     absolute = [path if addresses.is_address(path) else os.path.abspath(path) for path in paths]
+    if any(state.stamp == addresses.UNMARKED for state in states):
+        if table := next((path for path in absolute if path.endswith(tables.TABLES)), None):
+            raise UserError(f"{table}: is unpacked once, but its server states no ETag or time of it; download it")
+        return Archives(absolute, states, *index(absolute))
     text = json.dumps([VERSION, *zip(absolute, states)])
     folder = home("archives", hashlib.md5(text.encode(errors="surrogateescape")).hexdigest())
     loaded = _load_index(folder)
@@ -304,7 +308,7 @@ def list_archive(path: str) -> list[Member]:
     """Return the regular files of an archive. Raises UserError if it cannot be read."""
     remedy = "it should be a tar archive, not compressed, or a zip archive"
     with parsing(f"{path}: cannot be read", remedy):
-        return [member._replace(name=_checked(member.name)) for member in addresses.read_whole(_members, path)]
+        return [member._replace(name=_checked(member.name)) for member in _members(path)]
 
 
 def _members(path: str) -> list[Member]:

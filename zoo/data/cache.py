@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import Any, BinaryIO
 
-from zoo.data import durable, sources
+from zoo.data import addresses, durable, sources
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import regular
 from zoo.data.sources import Status
@@ -66,6 +66,8 @@ class FileCache:
             source = sources.status(path)
         except OSError:  # left to its reader
             return path
+        if source.stamp == addresses.UNMARKED:
+            return path
         copy = self.copy_path(path)
         with suppress(OSError):
             if sources.status(copy) == source:
@@ -74,7 +76,7 @@ class FileCache:
 
     def copy_path(self, path: str) -> str:
         """Return the path of the copy of a file; folders hold one 4096th of the copies each."""
-        absolute = os.path.join(os.getcwd(), path)
+        absolute = path if addresses.is_address(path) else os.path.join(os.getcwd(), path)
         if os.pardir not in absolute.split(os.sep):  # which leads elsewhere behind a link
             absolute = os.path.normpath(absolute)
         digest = hashlib.blake2b(os.fsencode(absolute), digest_size=16).hexdigest()

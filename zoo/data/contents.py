@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.data import durable, sources
+from zoo.data.addresses import UNMARKED, RemoteError, is_address
 from zoo.data.errors import BadSample, UserError
 from zoo.data.host import home
 
@@ -74,23 +75,31 @@ def digests(contents: Iterable[Content], root: str, full: bool = False) -> np.nd
 
 def digest_file(content: Content, full: bool = False) -> bytes:
     """Return the digest of one file or record: DIGEST_SIZE bytes over its length and its bytes, or blocks of them."""
+    return _digest(content, full)[0]
+
+
+def _digest(content: Content, full: bool) -> tuple[bytes, bool]:
+    """Return a digest, and whether the file was read. Raises UserError where a server fails."""
     try:
-        if place := sources.locate(content.path):
-            if content.offset is None:
-                return _hash(place.status().size, place.read, full)
-            return _digest_encoded(content, full)
+        if (place := sources.locate(content.path)) and content.offset is None:
+            return _hash(place.status().size, place.read, full), True
+        if place:
+            return _digest_encoded(content, full), True
         descriptor = os.open(content.path, os.O_RDONLY | os.O_NONBLOCK)  # which does not wait at a pipe
         try:
             if content.offset is None:
                 length = os.fstat(descriptor).st_size
-                return _hash(length, partial(_read_at, descriptor, 0), full)
-            return _digest_record(descriptor, content, full)
+                return _hash(length, partial(_read_at, descriptor, 0), full), True
+            return _digest_record(descriptor, content, full), True
         finally:
             os.close(descriptor)
-    except OSError as error:
-        return _mark(f"cannot be read: {error.errno}")
-    except (BadSample, UserError):
-        return _mark("damaged")
+    except (OSError, BadSample, UserError) as error:
+        cause = error if isinstance(error, OSError) else error.__context__
+        if isinstance(cause, RemoteError):  # a checksum of an outage would belong to no data
+            again = "run the same command again when it can be read"
+            raise UserError(f"{content.path}: no checksum, because {cause.strerror}; {again}") from None
+        problem = f"cannot be read: {error.errno}" if isinstance(error, OSError) else "damaged"
+        return _mark(problem), False
 
 
 def digest_bytes(content: bytes) -> bytes:
@@ -103,7 +112,7 @@ def sampled_frames(count: int) -> list[int]:
 
 
 def _kept_path(root: str, full: bool) -> str:
-    name = hashlib.md5(os.fsencode(os.path.abspath(root))).hexdigest()
+    name = hashlib.md5(os.fsencode(sources.absolute(root))).hexdigest()
     return home("digests", f"{name}-{'full' if full else 'sampled'}.npy")
 
 
@@ -130,7 +139,7 @@ def _save(path: str, table: np.ndarray) -> None:
 
 def _digest_files(kept: np.ndarray, full: bool, contents: list[Content]) -> tuple[np.ndarray, np.ndarray]:
     """Return the keys and digests of some files, uint64 (n, 3), and which of them may be kept."""
-    now, here, stats = time.time_ns(), os.getcwd(), dict[str, _Times | None]()
+    now, here, stats, keep = time.time_ns(), os.getcwd(), dict[str, _Times | None](), []
     for path in {content.path for content in contents}:
         try:
             stats[path] = _times(path)
@@ -142,9 +151,12 @@ def _digest_files(kept: np.ndarray, full: bool, contents: list[Content]) -> tupl
     for index, (content, row) in enumerate(zip(contents, rows.tolist())):
         if row < len(kept) and kept[row, 0] == table[index, 0]:
             table[index] = kept[row]
+            is_read = True
         else:
-            table[index, 1:] = np.frombuffer(digest_file(content, full), np.uint64)
-    return table, np.array([_is_settled(stats[content.path], now) for content in contents], bool)
+            digest, is_read = _digest(content, full)
+            table[index, 1:] = np.frombuffer(digest, np.uint64)
+        keep.append(is_read and _is_settled(stats[content.path], now))
+    return table, np.array(keep, bool)
 
 
 class _Times(NamedTuple):
@@ -167,12 +179,13 @@ def _key(content: Content, stat: _Times | None, here: str) -> int:
     """Return a number that changes when a file does, as far as its path, size and time stamps tell."""
     path, offset = content
     times = f"{stat.size} {stat.modified} {stat.changed}" if stat else ""
-    text = f"{'' if path[:1] == '/' else here}\0{path}\0{offset}\0{times}"
+    text = f"{'' if path[:1] == '/' or is_address(path) else here}\0{path}\0{offset}\0{times}"
     return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).digest(), "little")
 
 
 def _is_settled(stat: _Times | None, now: int) -> bool:
-    return stat is not None and now - max(stat.modified, stat.changed) > SETTLED
+    """Return whether a file will have another stamp when it changes."""
+    return stat is not None and stat.modified != UNMARKED and now - max(stat.modified, stat.changed) > SETTLED
 
 
 def _digest_record(descriptor: int, content: Content, full: bool) -> bytes:

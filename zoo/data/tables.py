@@ -11,7 +11,6 @@ import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 from zoo.data import addresses
@@ -58,7 +57,7 @@ def unpack(paths: Sequence[str], sizes: Sequence[int], folder: str) -> list[str]
     for n in missing:
         print(f"unpacking {paths[n]} to {archives[n]}, this once ...", flush=True)
         os.makedirs(os.path.dirname(archives[n]), exist_ok=True)
-        addresses.read_whole(partial(_unpack, out=f"{archives[n]}.part", texts=texts), paths[n])
+        _unpack(paths[n], f"{archives[n]}.part", texts)
         os.rename(f"{archives[n]}.part", archives[n])
     classes = os.path.join(folder, "classes.tar")
     if tables and not os.path.isfile(classes):
