@@ -2,12 +2,13 @@
 
 import argparse
 import os
-import re
+from types import SimpleNamespace
 
 from zoo import program
 from zoo.commands.options import add_override_argument
 from zoo.config import loader
 from zoo.config.convert import plain
+from zoo.data.datasets import common
 from zoo.data.errors import Option, UserError, printable
 from zoo.finetune import folder, recipe
 from zoo.frameworks import FRAMEWORKS
@@ -53,8 +54,9 @@ def main(argv: list[str]) -> int:
     if arguments.dry_run:
         print(f"\n{plan.text}", end="")
         return 0
-    name = re.sub(r"\s+", "_", os.path.basename(os.path.abspath(arguments.folder)))
-    parent = os.pardir if os.path.samefile(arguments.folder, os.curdir) else ""  # runs/ is no class
+    name = common.root_name(SimpleNamespace(**found.settings))
+    is_here = os.path.isdir(arguments.folder) and os.path.samefile(arguments.folder, os.curdir)
+    parent = os.pardir if is_here else ""  # runs/ is no class
     out, path = write_recipe(plan.text, arguments.out, os.path.join(parent, "runs", name))
     try:
         run = execute(resolve_recipe(Options(path, out=out)))

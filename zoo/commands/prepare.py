@@ -17,8 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from zoo import program
 from zoo.commands.new_file import add_json_argument, print_report, require_new
-from zoo.data import sources
-from zoo.data.addresses import is_address
+from zoo.data import addresses, sources
 from zoo.data.errors import UserError
 from zoo.data.packs import manifest
 from zoo.data.preparing import job as jobs
@@ -67,7 +66,7 @@ def main(argv: list[str]) -> int:
     job = _job(arguments)
     require_new(arguments.json, "--json")
     out = arguments.out or f"{job.root}-prepared"
-    if not arguments.out and (is_address(out) or set("*{") & set(out)):
+    if not arguments.out and (addresses.is_address(out) or set("*{") & set(out)):
         raise UserError(f"--out: name a folder for the result; beside {job.root} there is none")
     if arguments.workers < 1:
         raise UserError(f"--workers {arguments.workers}: must be at least 1")
@@ -139,6 +138,8 @@ def _job(arguments: argparse.Namespace) -> Job:
             raise UserError(f"--{option} {values[name]}: must be {smallest} to {largest}")
     given_lists = ((name, getattr(arguments, name)) for name in listing.LIST_SETTINGS)
     lists = tuple((name, value) for name, value in given_lists if value is not None)
+    for name, value in lists:
+        addresses.check(str(value), f"--{name.replace('_', '-')}")
     return Job(arguments.kind, sources.absolute(arguments.root), form, full=arguments.full, lists=lists, **values)
 
 

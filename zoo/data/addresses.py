@@ -218,8 +218,11 @@ def _found(answer: Any, url: str) -> tuple[dict[str, Any], str]:
     """Return the size and the marks of a file by an answer, and the range that it has, such as 0-9. Raises OSError."""
     if answer.status in (404, 410):
         raise FileNotFoundError(errno.ENOENT, "no such file", url)
-    if answer.status != 416:  # of the first byte of an empty file
-        answer.raise_for_status()
+    if answer.status >= 400 and answer.status != 416:  # of the first byte of an empty file
+        refuses = answer.status < 500 and answer.status not in TRANSIENT
+        raise (RemoteError if refuses else OSError)(
+            errno.EIO, f"the server answers {answer.status} {answer.reason}", url
+        )
     is_plain = answer.headers.get("Content-Encoding", "identity") == "identity"
     part, slash, total = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
     total = total if slash else answer.headers.get("Content-Length", "")
@@ -301,9 +304,7 @@ def repeat(request: Callable[[], Result], path: str) -> Result:
             raise
         except Exception as error:  # packages of file systems have kinds of their own
             what = shown(f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}".removesuffix(": "))
-            status = getattr(error, "status", None)
-            refuses = isinstance(status, int) and 400 <= status < 500 and status not in TRANSIENT
-            if refuses or isinstance(error, PermissionError):
+            if isinstance(error, PermissionError):
                 raise RemoteError(errno.EACCES, f"the server refuses: {what}", shown(path)) from None
             if attempt == ATTEMPTS - 1:
                 reason = f"{ATTEMPTS} requests failed, the last with {what}"
@@ -327,13 +328,10 @@ def has_secret(path: str) -> bool:
     return False
 
 
-SECRET = (
-    "an address with a password or a signature would be written to logs; give them to fsspec, by its configuration or "
-    "by variables of the environment"
-)
-
-
-def check(root: str) -> None:
-    """Raise UserError for an address with a secret, which recipes and logs would show."""
-    if has_secret(root):
-        raise UserError(f"data.root: {SECRET}")
+def check(path: str, key: str = "data.root") -> None:
+    """Raise UserError for an address with a secret, which recipes and logs would show. key: that gives it."""
+    if has_secret(path):
+        raise UserError(
+            f"{key}: an address with a password or a signature would be written to logs; give them to fsspec, by its "
+            "configuration or by variables of the environment"
+        )

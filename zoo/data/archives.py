@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import posixpath
+import re
 import shutil
 import stat
 import struct
@@ -177,7 +178,7 @@ def matching(pattern: str) -> list[str]:
         elif addresses.is_address(path):
             found += addresses.remote(path).matching(path)
         else:
-            found += sorted(glob.glob(path))
+            found += sorted(glob.glob(re.sub(r"[\[?]", r"[\g<0>]", path)) or glob.glob(path))
     return found
 
 
@@ -313,7 +314,7 @@ def list_archive(path: str) -> list[Member]:
 
 def _members(path: str) -> list[Member]:
     with addresses.open_file(path) as file:
-        return _zip_members(file) if path.endswith(".zip") else _tar_members(file)
+        return _zip_members(file) if path.lower().endswith(".zip") else _tar_members(file)
 
 
 def _checked(name: str) -> str:

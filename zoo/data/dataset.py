@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from zoo.data import fields, mixing
+from zoo.data import addresses, fields, mixing
 from zoo.data.batch import LABEL, Field
 from zoo.data.errors import UserError
 from zoo.data.fields import Count, Doc, FilePath, NotNegative, Positive, Probability, Range
@@ -59,6 +59,10 @@ class LoaderSettings:
 
     def __post_init__(self) -> None:
         fields.check(self)
+        for name, value in vars(self).items():
+            for text in value if isinstance(value, tuple) else (value,):
+                if isinstance(text, str):
+                    addresses.check(text, f"data.{name}")
         mixing.check(self)
 
 

@@ -20,7 +20,7 @@ from zoo.data.errors import BadSample, Option, UserError
 from zoo.data.tables import TABLES
 
 EXTENSIONS = (".tar", ".zip", *TABLES)
-ARCHIVE = re.compile(r"(.+?\.(?:tar|zip|parquet|arrow))(?:/(.*))?", re.DOTALL)
+ARCHIVE = re.compile(r"(.+?\.(?:(?i:tar|zip)|parquet|arrow))(?:/(.*))?", re.DOTALL)
 PACKED_TAR = re.compile(r"\.(?:tgz|tar\.\w+)(?:/|$)")
 
 
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 def locate(path: str) -> Place | None:
     """Return the place of a path that leads into a source; None for one of this machine."""
     is_address = addresses.is_address(path)
-    if not is_address and not any(extension in path for extension in EXTENSIONS):
+    if not is_address and not any(extension in path.lower() for extension in EXTENSIONS):
         return None
     match = ARCHIVE.fullmatch(path)
     if match:
@@ -151,9 +151,8 @@ def check_root(root: str) -> None:
 
     Those are an archive that is compressed as a whole, and a folder of tables, which a pattern names.
     """
-    if addresses.is_address(root):
-        addresses.check(root)
-    elif PACKED_TAR.search(root) and not os.path.isdir(root):
+    addresses.check(root)
+    if not addresses.is_address(root) and PACKED_TAR.search(root) and not os.path.isdir(root):
         raise UserError(f"data.root: {root} is compressed as a whole, so no file in it can be read alone; unpack it")
     for folder in (root, posixpath.join(root, "data")):
         found = dict[str, bool]()

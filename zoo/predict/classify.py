@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.data import order
+from zoo.data import addresses, order, sources
 from zoo.data.datasets import imagenet, kinetics, multilabel
 from zoo.data.errors import BadSample
 from zoo.data.formats.label_sets import LabeledSet
@@ -47,22 +48,30 @@ class Labels(NamedTuple):
 
 
 def image_split(settings: Any, class_names: tuple[str, ...], path: str | None) -> imagenet.ImageSplit:
-    # An absolute path stays the same whatever root it is joined to.
-    samples = [] if path is None else [LabeledPath(os.path.abspath(path), 0)]
-    return imagenet.ImageSplit(settings, samples, class_names, False)
+    settings, names = _placed(settings, path)
+    return imagenet.ImageSplit(settings, [LabeledPath(name, 0) for name in names], class_names, False)
 
 
 def tagged_split(settings: Any, class_names: tuple[str, ...], path: str | None) -> multilabel.MultiLabelSplit:
-    samples = [] if path is None else [LabeledSet(os.path.abspath(path), ())]
-    return multilabel.MultiLabelSplit(settings, samples, class_names, False)
+    settings, names = _placed(settings, path)
+    return multilabel.MultiLabelSplit(settings, [LabeledSet(name, ()) for name in names], class_names, False)
 
 
 def clip_split(settings: Any, class_names: tuple[str, ...], path: str | None) -> kinetics.ClipSplit:
     """Return the evaluation split of a single video or folder of frames, or of none."""
-    samples = []
-    if path is not None:
-        samples = [LabeledPath(os.path.abspath(path), 0, count_frames(path, settings.frame_template) or None)]
-    return kinetics.ClipSplit(settings, samples, class_names, False)
+    frames = count_frames(path, settings.frame_template) or None if path else None
+    settings, names = _placed(settings, path)
+    return kinetics.ClipSplit(settings, [LabeledPath(name, 0, frames) for name in names], class_names, False)
+
+
+def _placed(settings: Any, path: str | None) -> tuple[Any, list[str]]:
+    """Return settings whose root, joined with the name that is returned, too, is a path; no name for none."""
+    if path is None:
+        return settings, []
+    if not addresses.is_address(path):
+        return settings, [os.path.abspath(path)]  # which stays the same whatever root it is joined to
+    folder, name = os.path.split(sources.absolute(path))
+    return replace(settings, root=folder), [name]
 
 
 def read(make_split: MakeSplit, settings: Any, seed: int, source: Source, index: int) -> Sample:

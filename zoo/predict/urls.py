@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from zoo.data import addresses, sources
 from zoo.data.errors import BadSample
 from zoo.weights.download import TransferError, chunks
 
@@ -16,8 +17,9 @@ DEADLINE_S = 600.0
 
 
 def is_url(source: str) -> bool:
-    """Return whether a text is the address of a file."""
-    return source.lower().startswith(SCHEMES)
+    """Return whether a text is the address of a file; one that leads into an archive is opened as in data.root."""
+    is_archive = sources.ARCHIVE.fullmatch(source) and not addresses.has_secret(source)
+    return source.lower().startswith(SCHEMES) and not is_archive
 
 
 def file_name(source: str) -> str:

@@ -346,5 +346,5 @@ def set_name(settings: Any, num_classes: int, official: Mapping[int, str]) -> st
 
 def root_name(settings: Any) -> str:
     """Return the name of the folder or archive of a data set, or of the folder of several archives, as one word."""
-    folder, name = os.path.split(re.sub(r"\.(tar|zip|parquet|arrow)/?$", "", sources.absolute(settings.root)))
+    folder, name = os.path.split(re.sub(r"\.((?i:tar|zip)|parquet|arrow)/?$", "", sources.absolute(settings.root)))
     return re.sub(r"[\s/]+", "_", os.path.basename(folder) if set("{*") & set(name) else name)

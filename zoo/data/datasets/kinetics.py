@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,7 +19,7 @@ from zoo.data.contents import Content, sampled_frames
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
-from zoo.data.errors import Option, UserError, similar_path
+from zoo.data.errors import BadSample, Option, UserError, parsing, similar_path
 from zoo.data.fields import (
     Count,
     Deviations,
@@ -333,7 +334,9 @@ class ClipSplit(common.FileSplit):
         if clip.frames is not None:
             return frame_folders.decode_images(self._read_images(index, pick))
         if self.prepared is None:
-            with sources.local_path(self.local(self.path(index))) as path:
+            with ExitStack() as opened:
+                with parsing("cannot be read", kind=BadSample):
+                    path = opened.enter_context(sources.local_path(self.local(self.path(index))))
                 return self._decode(path, pick, clip.span)
         with self.prepared.open(index) as path:
             return self._decode(path, pick, clip.span)
