@@ -25,7 +25,7 @@ from tests.helpers.prepared import all_samples, assert_equal_samples, image_fold
 from tests.helpers.server import serving
 from tests.helpers.training import same, weights
 from zoo.commands import finetune
-from zoo.data import addresses, archives, contents, sources
+from zoo.data import addresses, archives, contents, sources, stream
 from zoo.data.datasets import common, imagenet
 from zoo.data.errors import BadSample, UserError
 from zoo.predict import classify
@@ -540,6 +540,7 @@ def test_a_pack_is_read_record_by_record(tmp_path, monkeypatch):
 def anew():
     """Forget what this process knows of addresses and archives, as the next one does."""
     addresses._remote.cache_clear()
+    addresses._known.clear()
     archives._opened.clear()
 
 
@@ -589,6 +590,13 @@ def test_a_shard_on_a_server_that_changes_is_refused_and_indexed_again_by_the_ne
     with pytest.raises(UserError, match="cannot be read"):  # the checksum of the header: it is read again
         sources.names(root)
     assert "0.png" in names
+
+
+def test_a_shard_that_changes_before_a_worker_opens_it_is_refused(served):
+    train, _ = layouts.load("image", f"{served.url}t.tar", workers=1)
+    served.files["t.tar"] += bytes(10240)
+    found = list(stream.open_evaluation(train, 0, 4))
+    assert sum(len(unreadable) for _, unreadable in found) == len(train)
 
 
 def test_a_range_that_was_not_asked_for_is_refused(served):

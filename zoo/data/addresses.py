@@ -1,6 +1,6 @@
 """Files at addresses that fsspec opens, such as s3://bucket/photos/1.jpg; requests that fail are repeated.
 
-What is known of a file, its size and mark, is asked for once in a process; reads that give another file are refused.
+What is known of a file, its size and mark, is asked for once in a run; reads that give another file are refused.
 """
 
 import errno
@@ -47,6 +47,21 @@ class Status(NamedTuple):
     stamp: int
 
 
+_known: dict[str, Status] = {}  # by address
+
+
+class Known:
+    """What a process knows of files: one that gets it by pickle knows the same, and refuses what has changed since."""
+
+    def __reduce__(self) -> Any:
+        return _learn, (dict(_known),)
+
+
+def _learn(known: Mapping[str, Status]) -> Known:
+    _known.update(known)
+    return Known()
+
+
 class Remote:
     """Files of one protocol, by their whole address. fsspec has the credentials.
 
@@ -62,7 +77,6 @@ class Remote:
             self.files: Any = fsspec.filesystem(protocol, **({"encoded": True} if protocol in HTTP else {}))
         except (ImportError, ValueError) as error:
             raise UserError(f"data.root: addresses of {protocol} cannot be read: {error}") from None
-        self._known: dict[str, Status] = {}
         self._checked: dict[str, float] = {}
 
     def names(self, folder: str) -> dict[str, bool]:
@@ -79,13 +93,13 @@ class Remote:
         return {name: found[name] for name in sorted(found) if name}
 
     def status(self, path: str) -> Status | None:
-        """Return the status of a file, which is asked for once in a process; None if there is no such file."""
-        if path not in self._known:
+        """Return the status of a file, which is asked for once; None if there is no such file."""
+        if path not in _known:
             status = self._ask(path)
-            if status is None or len(self._known) >= MAX_KNOWN:
+            if status is None or len(_known) >= MAX_KNOWN:
                 return status
-            self._known[path] = status
-        return self._known[path]
+            _known[path] = status
+        return _known[path]
 
     def read(self, path: str, offset: int, count: int, status: Status | None = None) -> bytes:
         """Return up to `count` bytes of a file. Raises OSError, also if its status is another one by now.

@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from zoo.data import host
+from zoo.data import addresses, host
 from zoo.data.errors import Option, UserError
 
 Element = TypeVar("Element")
@@ -150,7 +150,7 @@ class _Worker:
 
     def __init__(self, read: Callable[[int], Any], threads: int):
         self.numbers: set[int] = set()
-        setup, sizes = _store(read)
+        setup, sizes = _store((addresses.Known(), read))
         board = host.anonymous_file("samples")
         os.write(board, np.full(threads, NOTHING, np.int64).tobytes())
         self._board = np.frombuffer(mmap.mmap(board, 0), np.int64)
@@ -197,12 +197,13 @@ def serve(connection: int, board: int, setup: int, sizes: Sequence[int]) -> None
 
     Args:
         board: descriptor of a file with the index of the sample that each thread reads, int64 (threads,).
-        setup, sizes: as `_store` returns them, of the function that reads.
+        setup, sizes: as `_store` returns them, of what is known of files, and the function that reads.
     """
     for number in (signal.SIGINT, signal.SIGTERM):  # may come to all processes; the run stops after its step
         signal.signal(number, signal.SIG_IGN)
     samples, parent = np.frombuffer(mmap.mmap(board, 0), np.int64), socket.socket(fileno=connection)
-    read, numbers, answering = _load(setup, sizes), queue.SimpleQueue[int](), threading.Lock()
+    _, read = _load(setup, sizes)
+    numbers, answering = queue.SimpleQueue[int](), threading.Lock()
     for thread in range(len(samples)):
         arguments = read, numbers, samples[thread : thread + 1], parent, answering
         threading.Thread(target=_serve_thread, args=arguments, daemon=True).start()
