@@ -9,26 +9,23 @@ import glob
 import hashlib
 import json
 import os
-import posixpath
 import re
 import shutil
-import stat
 import struct
-import tarfile
 import tempfile
-import zipfile
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
-from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from zoo.data import addresses, durable, tables
 from zoo.data.addresses import Status
 from zoo.data.errors import UserError, parsing
+from zoo.data.formats import members
+from zoo.data.formats.members import STORED, Member
 from zoo.data.formats.split_words import split_of
 from zoo.data.host import home
 
@@ -36,31 +33,8 @@ VERSION = 3  # of the index
 MAX_ARCHIVES = 100_000  # that one pattern names
 ARRAYS = ("names.npy", "rows.npy")  # files of the index
 THREADS = 16
-STORED = -1  # in place of the bytes of a compressed file
 LOCAL_HEADER = struct.Struct("<26xHH")  # of a file in a zip archive: sizes of its name and extra field, which follow
 NAME_SIZE = 1024  # bytes of these two that are read with a file
-READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-ENCRYPTED = 1  # flag of a file in a zip archive
-MAX_NAME, MAX_LINKS = 4096, 40
-MAX_UNPACKED = 1 << 30  # bytes of a compressed file, which is unpacked in memory
-END = 2 * tarfile.BLOCKSIZE  # bytes of zeros behind the last file of a tar archive, some writers give half of them ...
-MAX_RECORD = 1 << 20  # ... and others fill a record, of tarfile.RECORDSIZE or, as with `tar -b`, up to this
-
-
-class Member(NamedTuple):
-    """A file in an archive.
-
-    Attributes:
-        offset: of its bytes in a tar archive, of the header before them in a zip archive.
-        packed: bytes that it takes there, STORED if it is not compressed.
-        checksum: CRC-32 in a zip archive, -1 in a tar archive, which has none.
-    """
-
-    name: str
-    offset: int
-    size: int
-    packed: int = STORED
-    checksum: int = -1
 
 
 class Archives:
@@ -308,98 +282,8 @@ def _prefixes(paths: Sequence[str], found: Sequence[Sequence[Member]]) -> list[s
 def list_archive(path: str) -> list[Member]:
     """Return the regular files of an archive. Raises UserError if it cannot be read."""
     remedy = "it should be a tar archive, not compressed, or a zip archive"
-    with parsing(f"{path}: cannot be read", remedy):
-        return [member._replace(name=_checked(member.name)) for member in _members(path)]
-
-
-def _members(path: str) -> list[Member]:
-    with addresses.open_file(path) as file:
-        return _zip_members(file) if path.lower().endswith(".zip") else _tar_members(file)
-
-
-def _checked(name: str) -> str:
-    """Return a name without empty parts. Raises ValueError if it leads out of the archive, or is too long."""
-    if name.startswith("/") or ".." in name.split("/"):
-        raise ValueError(f"the name {name[:MAX_NAME]} leads out of it")
-    if len(name) > MAX_NAME:
-        raise ValueError(f"a name has {len(name)} characters")
-    return posixpath.normpath(name)
-
-
-def _tar_members(file: BinaryIO) -> list[Member]:
-    """Return the files of a tar archive as tar would unpack them: what comes later replaces what has the same name."""
-    found, links = dict[str, Member](), dict[str, str]()
-    with tarfile.open(fileobj=file, mode="r:") as archive:
-        for member in archive:
-            archive.members = []  # type: ignore[attr-defined]  # which tarfile would keep
-            name = posixpath.normpath(member.name)
-            if member.issparse():
-                raise ValueError(f"{name} is stored sparsely")
-            target = posixpath.normpath(member.linkname)
-            if member.isreg():
-                found[name] = Member(member.name, member.offset_data, member.size)
-                links.pop(name, None)
-            elif member.islnk() and target in found:
-                found[name] = found[target]._replace(name=name)
-                links.pop(name, None)
-            elif member.islnk() or member.issym():
-                beside = os.path.dirname(name) if member.issym() else ""
-                links[name] = posixpath.normpath(posixpath.join(beside, target))
-                found.pop(name, None)
-        _check_end(file, archive.offset)
-    return _resolved(found, links)
-
-
-def _check_end(file: BinaryIO, end: int) -> None:
-    """Raise ValueError unless a tar archive ends where tarfile stops, which does so without a word at any damage."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(end)
-    rest = file.read(END + MAX_RECORD)
-    if rest[: tarfile.BLOCKSIZE].strip(b"\0"):
-        raise ValueError(f"it is damaged at byte {end}")
-    if rest.strip(b"\0"):
-        raise ValueError(f"it goes on behind its end at byte {end}, as joined archives do; join them by tar -A")
-    if len(rest) < tarfile.BLOCKSIZE:
-        raise ValueError(f"it is cut: no zeros mark its end at byte {end}; copy or pack it again")
-    if size - end >= END + max(tarfile.RECORDSIZE, min(size & -size, MAX_RECORD)):  # records of 2**n bytes fill it
-        raise ValueError(f"it has {size - end} zeros from byte {end} on, as if cut there; copy or pack it again")
-
-
-def _resolved(found: dict[str, Member], links: dict[str, str]) -> list[Member]:
-    """Return the files, and for links those that they lead to."""
-    members = list(found.values())
-    for name in links:
-        target = name
-        for _ in range(MAX_LINKS):
-            target = links.get(target, target)
-        if target not in found:
-            remedy = "pack what it leads to (tar --dereference, zip without -y)"
-            raise ValueError(f"{name} is a link to {links[name]}, which is no file in it; {remedy}")
-        members.append(found[target]._replace(name=name))
-    return members
-
-
-def _zip_members(file: BinaryIO) -> list[Member]:
-    found, links = dict[str, Member](), dict[str, str]()
-    with zipfile.ZipFile(file) as archive:
-        for info in archive.infolist():
-            if info.is_dir():
-                continue
-            if info.compress_type not in READABLE or info.flag_bits & ENCRYPTED:
-                raise ValueError(f"{info.filename} is encrypted, or compressed by another method than deflate")
-            packed = STORED if info.compress_type == zipfile.ZIP_STORED else info.compress_size
-            if packed != STORED and info.file_size > MAX_UNPACKED:
-                raise ValueError(f"{info.filename} has {info.file_size} bytes, compressed; store it as it is (zip -0)")
-            path = info.filename.replace("\\", "/")
-            name = posixpath.normpath(path)
-            found.pop(name, None)
-            links.pop(name, None)
-            if stat.S_ISLNK(info.external_attr >> 16) and info.file_size <= MAX_NAME:
-                target = os.fsdecode(archive.read(info))
-                links[name] = posixpath.normpath(posixpath.join(os.path.dirname(name), target))
-            else:
-                found[name] = Member(path, info.header_offset, info.file_size, packed, info.CRC)
-    return _resolved(found, links)
+    with parsing(f"{path}: cannot be read", remedy), addresses.open_file(path) as file:
+        return members.list_zip(file) if path.lower().endswith(".zip") else members.list_tar(file)
 
 
 def expand(pattern: str) -> list[str]:
