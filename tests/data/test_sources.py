@@ -22,7 +22,7 @@ from tests.helpers.training import same, weights
 from zoo.data import addresses, archives, sources
 from zoo.data.datasets import common, imagenet
 from zoo.data.errors import BadSample, UserError
-from zoo.data.formats import members
+from zoo.data.formats import archive_members
 
 KINDS = {  # name -> kind of data
     "prepared clips": "clip",
@@ -312,7 +312,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
     (tmp_path / "checksum.tar").write_bytes(whole[:1024] + b"b" + whole[1025:])
     with zipfile.ZipFile(tmp_path / "large.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("large", bytes(1000))
-    monkeypatch.setattr(members, "MAX_UNPACKED", 999)
+    monkeypatch.setattr(archive_members, "MAX_UNPACKED", 999)
     for number in (0, 1):
         tar(tmp_path, tmp_path / f"{number}.tar", ["a"])
     with tarfile.open(tmp_path / "set.tar.gz", "w:gz") as archive:

@@ -24,9 +24,9 @@ import numpy as np
 from zoo.data import addresses, durable, tables
 from zoo.data.addresses import Status
 from zoo.data.errors import UserError, parsing
-from zoo.data.formats import members
-from zoo.data.formats.members import STORED, Member
-from zoo.data.formats.split_words import split_of
+from zoo.data.formats import archive_members
+from zoo.data.formats.archive_members import STORED, Member
+from zoo.data.formats.file_names import split_of
 from zoo.data.host import home
 
 VERSION = 3  # of the index
@@ -283,7 +283,7 @@ def list_archive(path: str) -> list[Member]:
     """Return the regular files of an archive. Raises UserError if it cannot be read."""
     remedy = "it should be a tar archive, not compressed, or a zip archive"
     with parsing(f"{path}: cannot be read", remedy), addresses.open_file(path) as file:
-        return members.list_zip(file) if path.lower().endswith(".zip") else members.list_tar(file)
+        return archive_members.list_zip(file) if path.lower().endswith(".zip") else archive_members.list_tar(file)
 
 
 def expand(pattern: str) -> list[str]:

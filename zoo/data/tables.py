@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from zoo.data import addresses
 from zoo.data.errors import UserError, parsing
 from zoo.data.extras import parquet, pyarrow
-from zoo.data.formats.kinds import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS, is_hidden
-from zoo.data.formats.split_words import split_of
+from zoo.data.formats.file_names import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS, is_hidden, split_of
 
 TABLES = (".parquet", ".arrow")
 MASKS = ("mask", "masks", "annotation", "annotations", "segmentation", "segmentation_mask", "label", "labels")

@@ -12,8 +12,8 @@ from zoo.data import audit, sources
 from zoo.data.datasets import cityscapes, common
 from zoo.data.errors import BadSample, Option, UserError, similar_path
 from zoo.data.formats import exports, images, label_sets, label_tables, layouts, splits
+from zoo.data.formats.file_names import split_of
 from zoo.data.formats.lists import ANIMATIONS, MAX_EXTENSIONS, VIDEO_EXTENSIONS, class_folders, read_lines, walk
-from zoo.data.formats.split_words import split_of
 from zoo.data.packs import manifest
 
 DATASETS = {  # by task

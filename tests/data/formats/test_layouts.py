@@ -8,8 +8,8 @@ from tests.helpers.drawn import animation, mask, paths, photo, scenes
 from tests.helpers.files import touch
 from zoo.data.datasets import cityscapes, imagenet, kinetics
 from zoo.data.errors import UserError
+from zoo.data.formats.file_names import split_of
 from zoo.data.formats.layouts import bare, count_animations
-from zoo.data.formats.split_words import split_of
 from zoo.data.formats.splits import class_split
 
 

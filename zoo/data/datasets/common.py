@@ -271,11 +271,12 @@ def divide(
     held = splitting.hold_out(keys, labels, settings.val_fraction)
     if not held.any():
         are_one = len(held) > 1 and len({*keys.tolist()}) == 1
-        cause = "as all are parts or copies of one file" if are_one else "which takes two different ones of a class"
-        raise UserError(
-            f"{settings.root}: none of the {len(held)} samples can be held out for validation, {cause}; add samples"
-            + " of other files" * are_one
+        cause = (
+            "as all are parts or copies of one file; add samples of other files"
+            if are_one
+            else "which takes two different ones of a class; add samples"
         )
+        raise UserError(f"{settings.root}: none of the {len(held)} samples can be held out for validation, {cause}")
     notes.append(
         f"no validation split: {held.sum()} of {len(held)} samples are held out of training, by their contents "
         "(data.val_fraction)"

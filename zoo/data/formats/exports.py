@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from zoo.data.errors import BadSample
 from zoo.data.formats import images, regular
+from zoo.data.formats.file_names import unsplit
 from zoo.data.formats.lists import walk
-from zoo.data.formats.split_words import unsplit
 
 HEAD = 1 << 16  # bytes of a file of labels that are looked at
 LOOKED_AT = 8  # such files

@@ -17,11 +17,11 @@ import numpy as np
 from zoo.data import stages
 from zoo.data.errors import BadSample, parsing
 from zoo.data.extras import Image, cv2
-from zoo.data.formats import headers, jpeg, kinds, regular
+from zoo.data.formats import file_names, headers, jpeg, regular
 from zoo.data.transforms.geometry import Box, Geometry, Size
 from zoo.data.transforms.pixels import finish, resize
 
-EXTENSIONS = kinds.IMAGE_EXTENSIONS
+EXTENSIONS = file_names.IMAGE_EXTENSIONS
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = (False, False, False)
 # EXIF orientation -> (mirror x, mirror y, swap x and y afterwards), which takes the upright image to the stored one.

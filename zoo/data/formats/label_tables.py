@@ -19,8 +19,8 @@ from zoo.data import sources
 from zoo.data.errors import UserError, nearest, parsing
 from zoo.data.formats import images, regular
 from zoo.data.formats.class_names import ClassNames
+from zoo.data.formats.file_names import TEST, split_of
 from zoo.data.formats.lists import VIDEO_EXTENSIONS, LabeledPath, Span, check_repeated, is_number, read_lines, walk
-from zoo.data.formats.split_words import TEST, split_of
 
 TABLES = (".csv", ".tsv", ".jsonl")
 IMAGES = (
@@ -55,7 +55,7 @@ class Cells(NamedTuple):
         image: column that names the images or videos.
         label: column that is named as those of labels are, or the only other one; None if there is none.
         rows: by number of the row in the file.
-        splits: which its column of these, which is none of `names`, states, by row; empty without one.
+        splits: split of each row, where a column states it; that column is left out of `names` and `rows`.
     """
 
     names: tuple[str, ...]
@@ -107,7 +107,8 @@ def with_val(
     for path, counts in stated.items():
         taken = {_stated_as(split, counts) for split in found if found[split] == path}
         rows = ", ".join(f"{count} {split}{'' if split in taken else ' (left out)'}" for split, count in counts.items())
-        notes += [f"{path}: a column divides the rows: {rows}"] * bool(counts and taken)
+        if counts and taken:
+            notes.append(f"{path}: a column divides the rows: {rows}")
     return found
 
 

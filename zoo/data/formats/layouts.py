@@ -17,8 +17,8 @@ import numpy as np
 
 from zoo.data.errors import BadSample
 from zoo.data.formats import images
+from zoo.data.formats.file_names import SPLIT_NAMES, WORD, split_of
 from zoo.data.formats.lists import MAX_DIGITS, class_folders, walk
-from zoo.data.formats.split_words import SPLIT_NAMES, WORD, split_of
 from zoo.data.formats.splits import class_split, find_split, name_splits
 from zoo.data.transforms.geometry import Size
 

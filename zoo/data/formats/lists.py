@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from zoo.data import sources
 from zoo.data.errors import Option, UserError, parsing, similar_name
 from zoo.data.formats import regular
-from zoo.data.formats.kinds import VIDEO_EXTENSIONS, is_hidden
+from zoo.data.formats.file_names import VIDEO_EXTENSIONS, is_hidden
 
 ANIMATIONS = (".gif",)  # are clips where there is no video
 # Format strings of the names of numbered frames; others may name attributes, or ask for names without an end.

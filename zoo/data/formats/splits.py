@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from zoo.data import sources
 from zoo.data.errors import Option, Part
+from zoo.data.formats.file_names import SPLIT_NAMES, TEST, split_of
 from zoo.data.formats.lists import class_folders, walk
-from zoo.data.formats.split_words import SPLIT_NAMES, TEST, split_of
 
 
 def split_name(root: str, split: str, layout: str = "{}", *others: str) -> str | None:

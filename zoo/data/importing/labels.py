@@ -18,8 +18,8 @@ import numpy as np
 from zoo.data.errors import BadSample, UserError, parsing
 from zoo.data.formats import images, regular
 from zoo.data.formats.class_names import IGNORED, read_names
+from zoo.data.formats.file_names import split_of, unsplit
 from zoo.data.formats.lists import read_lines, walk
-from zoo.data.formats.split_words import split_of, unsplit
 from zoo.data.importing import shapes, tools
 from zoo.data.importing.scenes import (
     Labels,

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from zoo.data.errors import BadSample
+from zoo.data.formats.file_names import is_hidden, split_of
 from zoo.data.formats.images import EXTENSIONS
-from zoo.data.formats.kinds import is_hidden
-from zoo.data.formats.split_words import split_of
 from zoo.data.importing.scenes import below
 
 LABEL_FOLDERS = re.compile("annotations?|anns?|labels?|labelme|coco|json", re.IGNORECASE)  # beside those of the images

@@ -11,7 +11,7 @@ import numpy as np
 
 from zoo.data.errors import BadSample, parsing, printable
 from zoo.data.formats import regular
-from zoo.data.formats.split_words import split_of
+from zoo.data.formats.file_names import split_of
 from zoo.data.importing import shapes
 from zoo.data.importing.shapes import Shape
 

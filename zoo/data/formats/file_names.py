@@ -1,8 +1,20 @@
-"""The words by which the names of folders, files and archives state a split."""
+"""What the name of a file, folder or archive says: its kind, its split, or that it belongs to the system."""
 
 import os
 import re
 
+IMAGE_EXTENSIONS = (
+    *(".jpeg", ".jpg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".avif"),
+    *(".ppm", ".pgm", ".pbm", ".pnm"),
+)
+VIDEO_EXTENSIONS = (
+    *(".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".wmv", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".flv", ".3gp"),
+    *(".ogv", ".h264", ".264"),
+)
+SYSTEM_NAMES = (
+    *("Thumbs.db", "desktop.ini", "__MACOSX", "lost+found"),
+    *("$RECYCLE.BIN", "System Volume Information", "#recycle"),
+)
 SPLIT_NAMES = {"train": ("train",), "val": ("val", "valid", "validation")}
 TEST = "test"
 WORD = r"(?:^|[^a-z])(?:{})(?:[^a-z]|$)"
@@ -11,6 +23,11 @@ SPLIT_WORDS = {
     "val": re.compile(WORD.format("(?:val|valid|validation|dev|eval)(?:set|data)?")),
     TEST: re.compile(WORD.format("test(?:ing)?(?:set|data)?")),
 }
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder belongs to the system, such as thumbnails of a network storage."""
+    return name.startswith((".", "@")) or name in SYSTEM_NAMES
 
 
 def split_of(name: str) -> str | None:
