@@ -253,8 +253,11 @@ def _decode_from_keyframes(
         index = read_index(container, stream)
         if index is None:
             return None
-        times = np.array(index.timestamps) * float(stream.time_base or 0)
-        numbers = indices(*bounds(span, float(stream.average_rate or 0), times))
+        part = 0, len(index.timestamps)
+        if span is not None:
+            times = np.array(index.timestamps) * float(stream.time_base or 0)
+            part = bounds(span, float(stream.average_rate or 0), times)
+        numbers = indices(*part)
         frames = _decode_with_decord(container.name, stream, index, numbers) if decoder == "decord" else None
         return frames or decode_numbers(stream, index, numbers)
     except BadSample:
