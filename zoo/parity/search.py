@@ -13,7 +13,7 @@ from zoo.parity.formulas import losses as loss_formulas
 from zoo.parity.formulas import optimizers
 from zoo.parity.formulas.formula import FIT, FITS, Case
 from zoo.parity.probe import Archive
-from zoo.parity.record import Call, Identity, Record
+from zoo.parity.record import ROUNDING_UNITS, Call, Identity, Record
 from zoo.parity.side import Side
 
 TRAINING = "training"
@@ -49,7 +49,8 @@ class Search:
         matched: mapping.Match,
         archive: Archive,
     ):
-        self.model, self.side, self.library, self.fit = model, side, library, FITS.get(precision, FIT)
+        self.model, self.side, self.library = model, side, library
+        self.precision, self.fit = precision, FITS.get(precision, FIT)
         self.framework = getattr(model, "library", side.framework)  # of the model's modules
         self.reference, self.matched, self.archive = reference, matched, archive
         self.guesses: dict[str, list[str]] = {}
@@ -129,8 +130,8 @@ class Search:
         start: Mapping[str, np.ndarray],
         history: Sequence[Mapping[str, np.ndarray]],
     ) -> None:
-        """Search the cause of updates that differ, by the first tensors whose do."""
-        compared, differ = 0, dict[str, tuple[list[np.ndarray], list[np.ndarray]]]()
+        """Search the cause of updates that differ, by the tensors whose differ most."""
+        compared, differ = 0, dict[str, tuple[np.ndarray, np.ndarray]]()
         for name in sorted(trained):
             kept = [self.archive.load(f"after{number}/{name}") for number in range(len(history))]
             expected = [np.asarray(value) for value in kept if value is not None]
@@ -138,12 +139,15 @@ class Search:
             if len(expected) == len(own) == len(history):
                 compared += 1
                 if not all(close(a, b) for a, b in zip(expected, own)):
-                    differ[name] = expected, own
-        for name, sides in list(differ.items())[:MAX_TENSORS]:
+                    others, changes = (np.diff([start[name], *after], axis=0) for after in (expected, own))
+                    differ[name] = others, changes
+        for name in sorted(differ, key=lambda name: -apart(*differ[name]))[:MAX_TENSORS]:
             loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
             gradients = [np.asarray(value) for value in loaded if value is not None]
-            others, changes = (np.diff(np.stack([start[name], *after]), axis=0) for after in sides)
-            case = Case(self.side.optimizer or "", [start[name], *gradients], {}, others, changes, True, fit=self.fit)
+            others, changes = differ[name]
+            rounded = ROUNDING_UNITS[self.precision] * np.abs(start[name]).max() / np.abs(others).max()
+            kind, fit = self.side.optimizer or "", max(self.fit, 2 * float(rounded))
+            case = Case(kind, [start[name], *gradients], {}, others, changes, True, fit=fit)
             if guess := facts.explain_by(optimizers.UPDATES, case, self.library):
                 where = f", for {some(list(differ))}" if len(differ) < compared else ""
                 return self._note("optimizer", guess._replace(cause=guess.cause + where))
@@ -215,5 +219,12 @@ def small(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def close(reference: np.ndarray, own: np.ndarray) -> bool:
     """Return whether two arrays are equal but for rounding in fp64."""
-    scale = float(np.abs(reference).max(initial=0.0))
-    return own.shape == reference.shape and float(np.abs(own - reference).max(initial=0.0)) <= SUSPECT * scale
+    return own.shape == reference.shape and apart(reference, own) <= SUSPECT
+
+
+def apart(reference: np.ndarray, own: np.ndarray) -> float:
+    """Return the largest difference, relative to the largest value of the reference."""
+    largest, scale = (float(np.abs(x).max(initial=0.0)) for x in (own - reference, reference))
+    if not scale:
+        return np.inf if largest else 0.0
+    return largest / scale

@@ -71,6 +71,13 @@ def test_two_options_at_once_are_named():
     assert guess is not None and guess.fact == f"{eps.name}, {ddof.name}"
 
 
+def test_a_decay_is_named_beside_a_rate_and_a_momentum_that_both_sides_have():
+    fact = fact_of("sgd-decay")
+    made = EXAMPLES["sgd"]._replace(settings={"lr": 0.02, "momentum": 0.8})
+    guess = explained(fact, made, output(fact, made, 0.01), output(fact, made, 0.0))
+    assert guess is not None and guess.cause == "the weight decay of SGD is 0 instead of 0.01"
+
+
 def test_the_remedy_is_the_code_of_the_suspects_framework():
     fact = fact_of("layer-norm-epsilon")
     made = example(fact)

@@ -71,6 +71,16 @@ def decay_of_matrices(model):
     return torch.optim.AdamW([{"params": matrices}, others], weight_decay=0.1)
 
 
+def momentum(model):
+    return torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.8, weight_decay=0.03)
+
+
+def momentum_of_matrices(model):
+    matrices = [each for each in model.parameters() if each.ndim > 1]
+    others = {"params": [each for each in model.parameters() if each.ndim < 2], "weight_decay": 0.0}
+    return torch.optim.SGD([{"params": matrices}, others], lr=0.02, momentum=0.8, weight_decay=0.03)
+
+
 def nothing():
     return None
 
@@ -86,8 +96,8 @@ def compare(tmp_path):
     path = tmp_path / "nets.py"
     path.write_text(NETS)
 
-    def compared(first, second, inputs=None, **others):
-        sides = {"torch@a": f"{path}:{first}", "torch@b": f"{path}:{second}"}
+    def compared(first, second, inputs=None, precision="", **others):
+        sides = {f"torch@a{precision}": f"{path}:{first}", f"torch@b{precision}": f"{path}:{second}"}
         return parity.compare(sides, inputs or {"x": "float32:5,5"}, **others).sides[0]
 
     compared.path = path
@@ -145,13 +155,22 @@ def test_a_mask_of_the_largest_numbers_is_no_measure(compare):
 
 
 @pytest.mark.slow
-def test_the_parameters_that_are_decayed_are_named(compare):
-    optimizer = {"torch@a": f"{compare.path}:decay_of_matrices", "torch@b": f"{compare.path}:decay"}
-    (finding,) = compare("Net", "Net", optimizer=optimizer).findings
+@pytest.mark.parametrize(
+    ("of_all", "cause"),
+    [
+        ("decay", "the weight decay of AdamW is 0.1 instead of 0"),
+        ("momentum", "the weight decay of SGD is 0.03 instead of 0"),
+    ],
+)
+@pytest.mark.parametrize("precision", ["", ":fp32"])
+def test_the_parameters_that_are_decayed_are_named(compare, of_all, cause, precision):
+    optimizer = {
+        f"torch@a{precision}": f"{compare.path}:{of_all}_of_matrices",
+        f"torch@b{precision}": f"{compare.path}:{of_all}",
+    }
+    (finding,) = compare("Net", "Net", optimizer=optimizer, precision=precision).findings
     assert finding.modules == ("optimizer",)
-    assert (
-        finding.cause == "the weight decay of AdamW is 0.1 instead of 0, for bn.bias, bn.weight, first.bias and 1 more"
-    )
+    assert finding.cause == f"{cause}, for bn.bias, bn.weight, first.bias and 1 more"
 
 
 @pytest.mark.slow
