@@ -75,6 +75,9 @@ def request_of(
     """
     if len(sides) < 2:
         raise UserError("two sides at least, such as torch=mine.py:build paddle=other.py:build")
+    for key, value in (("loss", loss), ("optimizer", optimizer)):
+        if not isinstance(value, str | Mapping | None):
+            raise UserError(f"{key}: give a function for each side, as {{{', '.join(f'{t!r}: ...' for t in sides)}}}")
     own = {
         key: value if isinstance(value, Mapping) else {} for key, value in (("loss", loss), ("optimizer", optimizer))
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.errors import UserError, known_names
+from zoo.data.errors import UserError, known_names, parsing
 
 SHAPE = re.compile(r"(?P<dtype>[a-z]+\d*):(?P<shape>\d+(?:,\d+)*)?(?::(?P<low>[^:]+):(?P<high>[^:]+))?")
 DTYPES = ("float64", "float32", "float16", "int64", "int32", "uint8", "bool")
@@ -71,16 +71,14 @@ def _drawn(name: str, text: str, generator: np.random.Generator) -> np.ndarray:
 
 
 def _of_file(name: str, path: str) -> dict[str, np.ndarray]:
-    try:
+    with parsing(f"input {name}: {path} cannot be read"):
         loaded: Any = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return {name: loaded}
         with loaded:
-            return {key: loaded[key] for key in loaded.files} if name == "*" else {name: loaded[name]}
-    except KeyError:
-        raise UserError(f"input {name}: {path} has no {name}; it has: {', '.join(loaded.files)}") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"input {name}: {path} cannot be read: {error}") from None
+            if name not in ("*", *loaded.files):
+                raise UserError(f"input {name}: {path} has no {name}; it has: {', '.join(loaded.files)}")
+            return {key: loaded[key] for key in (loaded.files if name == "*" else [name])}
 
 
 def nested(inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,15 @@ class Weighting:
             return np.random.default_rng(zlib.crc32(b"output %d" % index)).standard_normal(output.shape)
         if index:
             return np.zeros_like(output)
-        self.loss, gradient = LOSSES[self.name](output, self.inputs[LABEL])
+        label, shape = self.inputs[LABEL], output.shape
+        of_classes = self.name == "cross_entropy"
+        if label.shape != ((*shape[:1], *shape[2:]) if of_classes else shape) or (of_classes and len(shape) < 2):
+            raise UserError(f"--loss {self.name}: the output has the shape {shape}, and {LABEL} {label.shape}")
+        if of_classes and not 0 <= label.min() <= label.max() < shape[1]:
+            raise UserError(
+                f"--loss {self.name}: {LABEL} is {label.min()} to {label.max()}, and the output has {shape[1]} classes"
+            )
+        self.loss, gradient = LOSSES[self.name](output, label)
         return gradient
 
 

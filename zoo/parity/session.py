@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,11 @@ class Session:
     def close(self) -> None:
         """End the process."""
         assert self.process.stdin
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):  # of a request that the process did not live to read
+            self.process.stdin.close()
         self.answers.close()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
+            self.process.wait()

@@ -84,11 +84,12 @@ def parse(title: str, model: str) -> Side:
     framework = name.partition("@")[0]
     if framework not in FRAMEWORKS:
         raise UserError(f"{title}: {framework!r} is no framework{known_names(framework, FRAMEWORKS)}")
-    precision = next((option for option in options if option in PRECISIONS), None)
+    precisions = [option for option in options if option in PRECISIONS]
     devices = [option for option in options if option not in (*PRECISIONS, COMPILE)]
-    if len(devices) > 1:
-        raise UserError(f"{title}: one device at most, of {', '.join(devices)}; precisions: {', '.join(PRECISIONS)}")
-    return Side(title, framework, model, devices[0] if devices else "cpu", precision, COMPILE in options)
+    if len(devices) > 1 or len(precisions) > 1 or "" in devices:
+        raise UserError(f"{title}: one device and one precision at most; precisions: {', '.join(PRECISIONS)}")
+    device, precision = devices[0] if devices else "cpu", precisions[0] if precisions else None
+    return Side(title, framework, model, device, precision, COMPILE in options)
 
 
 def spec_of(value: str | Callable[..., Any]) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from ast import literal_eval
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +22,9 @@ OPS = SimpleNamespace(
     logical_and=np.logical_and,
     ones_like=np.ones_like,
     norm=lambda x, ranks: np.sqrt(np.square(x).sum()),
+    matmul=lambda a, b, transpose_a, transpose_b, dtype: (a.T if transpose_a else a) @ (b.T if transpose_b else b),
     bias_correction=lambda log_beta, applied, dtype: -np.expm1(log_beta * applied),
 )
-Step = Callable[[Mapping[str, np.ndarray] | None], None]
 
 
 def settings_of(text: str) -> Any:

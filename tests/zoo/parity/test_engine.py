@@ -9,8 +9,11 @@ import pytest
 from tests.helpers.cli import call_zoo
 from zoo import parity
 from zoo.data.errors import UserError
-from zoo.parity import search
+from zoo.optim import OPTIMIZERS
+from zoo.parity import losses, search, updates
 from zoo.parity.engine import Opened, _dropout, request_of
+from zoo.parity.session import Session
+from zoo.parity.side import parse
 
 NETS = Path(__file__).with_name("nets")
 INPUTS = {"x": "float32:4,3,16,16", "label": "int64:4:0:5"}
@@ -60,11 +63,66 @@ def side(framework, path=None):
         ((TWO, {"x": np.array([1, np.nan])}), "has NaN"),
         (({"torhc": "a.py:Net", "paddle": "b.py:Net"}, INPUTS), "torch"),
         (({"torch:cpu:cuda": "a.py:Net", "paddle": "b.py:Net"}, INPUTS), "one device"),
+        (({"torch:fp32:bf16": "a.py:Net", "paddle": "b.py:Net"}, INPUTS), "one precision"),
+        (({"torch:": "a.py:Net", "paddle": "b.py:Net"}, INPUTS), "one device"),
+        ((TWO, INPUTS, np.square), "a function for each side, as {'torch': "),
     ],
 )
 def test_a_request_that_cannot_be_meant_says_what_to_write(arguments, message):
     with pytest.raises(UserError, match=message):
         request_of(*arguments)
+
+
+@pytest.mark.parametrize("name", ["cut.npy", "cut.npz"])
+def test_a_damaged_file_of_inputs_is_named(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PK\x03\x04" * name.endswith("z"))
+    with pytest.raises(UserError, match=f"{name} cannot be read"):
+        request_of(TWO, {"x": str(tmp_path / name)})
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape", "label", "message"),
+    [
+        ("mse", (3, 1), np.zeros(3), "the output has the shape"),
+        ("binary_cross_entropy", (3, 1), np.zeros(3), "the output has the shape"),
+        ("cross_entropy", (3,), np.zeros(3, int), "the output has the shape"),
+        ("cross_entropy", (3, 2), np.array([0, 1, 2]), "label is 0 to 2, and the output has 2 classes"),
+        ("cross_entropy", (3, 2), np.array([0, 1, -100]), "label is -100 to 1"),
+    ],
+)
+def test_a_label_that_does_not_fit_the_output_is_refused(loss, shape, label, message):
+    weighting = losses.Weighting(loss, {"label": label}, lambda index, output: tuple(range(output.ndim)))
+    with pytest.raises(UserError, match=message):
+        weighting([np.zeros(shape)])
+
+
+def test_a_side_that_ended_says_so_though_it_read_no_request(tmp_path):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    session = Session(parse("torch", "a.py:Net")._replace(python=str(program)), tmp_path / "side")
+    session.process.wait()
+    with pytest.raises(UserError, match="torch: its process ended with 3"):
+        session.ask({})
+    session.close()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_each_optimizer_of_the_zoo_updates_all_parameters(name):
+    class Model:
+        def __init__(self):
+            self.weights = {"filter": np.ones((4, 3, 3, 3)), "bias": np.ones(4)}
+
+        def arrays(self):
+            return dict(self.weights)
+
+        def load(self, arrays):
+            self.weights = dict(arrays)
+
+    model = Model()
+    rng = np.random.default_rng(0)
+    updates.Optimizer(f"{name}(lr=0.1)", model).step({k: rng.normal(size=v.shape) for k, v in model.weights.items()})
+    assert all((value != 1).all() and np.isfinite(value).all() for value in model.weights.values())
 
 
 @pytest.mark.parametrize(
