@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import UserError
+from zoo.data.errors import UserError, parsing
 from zoo.models import load_spec
 from zoo.models.arcface.spec import HEAD_WEIGHT
 from zoo.weights import (
@@ -79,8 +79,9 @@ def convert(
 
     user_options = architectures.user_options(wanted.override, model)
     tensors: Tensors
-    tensors, notes = conversion.to_canonical(source.tensors, origin, user_options)
-    options = architectures.INFER[model](tensors)
+    with parsing(f"{path}: has no tensors of a {model} by names of {origin}", "give another --model or --origin"):
+        tensors, notes = conversion.to_canonical(source.tensors, origin, user_options)
+        options = architectures.INFER[model](tensors)
     depth = options.get("depth", 0)  # of a ResNet
     options |= {**origins.architecture(model, origin, source.tensors, depth, record.arch), **user_options}
     print_line(

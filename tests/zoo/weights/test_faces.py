@@ -99,6 +99,12 @@ def test_stated_options_must_match(tmp_path, capsys, flags, reason):
     assert reason in refused(capsys, tmp_path, tmp_path / "in.pth", *flags)
 
 
+@pytest.mark.parametrize("name", ["conv1.weight", spec.HEAD_WEIGHT])
+def test_a_tensor_without_axes_is_refused(tmp_path, capsys, name):
+    tensors = {**backbone(SMALL), spec.HEAD_WEIGHT: class_rows(5), name: np.array(1.0, np.float32)}
+    assert "--model" in refused(capsys, tmp_path, tensors)
+
+
 META = {"pretrain_nranks": 3, "emb_dim": 6, "num_classes": 10}
 
 
