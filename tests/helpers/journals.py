@@ -131,9 +131,7 @@ def host(name, ranks):
         "memory_bytes": 432 << 30,
         "storage_bytes": 3_600_000_000_000,
         "python": "3.11.2",
-        "accelerators": [
-            {"name": "Tesla V100-SXM2-16GB", "memory_bytes": 16 << 30, "peak_flops": 125e12} for _ in ranks
-        ],
+        "accelerators": [{"name": "Tesla V100-SXM2-16GB", "memory_bytes": 16 << 30} for _ in ranks],
         "driver": "450.80.02",
         "libraries": {"cuda": "11.0", "cudnn": "8.0.1", "nccl": "2.7.8", "cann": None, "numpy": "1.26.4"},
         "environment": {"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "WARN"},

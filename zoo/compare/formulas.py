@@ -238,10 +238,6 @@ def _direction(spec: Any, inputs: Inputs) -> tuple[np.ndarray, tuple[np.ndarray,
     return spec.direction(Math(numpy_ops), *inputs[:3], inputs.decay, inputs.applied)
 
 
-def _expected_update(spec: Any, inputs: Inputs) -> np.ndarray:
-    return _results(spec, inputs)[0]
-
-
 def _terms(spec: Any, inputs: Inputs) -> list[np.ndarray]:
     """Return the shares of gradient, decay and momentum in the direction of an optimizer that is linear in them."""
     zero = np.zeros_like(inputs.weight)
@@ -256,7 +252,7 @@ def _slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: float) -> d
     others = {"ignored": (spec, inputs._replace(lr_scale=1.0))} if inputs.lr_scale != 1 else {}
     if spec.is_decoupled:
         others |= {"coupled": (spec, coupled), "uncorrected": (spec, inputs._replace(applied=1 << 40))}
-    return {slip: 1.0 for slip, other in others.items() if _largest(_expected_update(*other) - update) <= tolerance}
+    return {slip: 1.0 for slip, other in others.items() if _largest(_results(*other)[0] - update) <= tolerance}
 
 
 def _linear_slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: float) -> dict[str, float]:
@@ -281,7 +277,7 @@ def _linear_slips(spec: Any, inputs: Inputs, update: np.ndarray, tolerance: floa
         "gradient": (decay + momentum, gradient),
         "dampening": (momentum, gradient + decay),
     }
-    unexplained = FIT * _largest(update - _expected_update(spec, inputs)) / rate
+    unexplained = FIT * _largest(update - _results(spec, inputs)[0]) / rate
     found = {}
     for kind, (fixed, free) in candidates.items():
         rest, power = -update / rate - fixed, float(np.square(free).sum())

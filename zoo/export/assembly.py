@@ -11,7 +11,7 @@ from zoo.config.convert import plain
 from zoo.data.batch import Field
 from zoo.data.errors import UserError
 from zoo.data.formats import masks
-from zoo.models import load_graph_builder
+from zoo.models import load_graph
 from zoo.run.recorded_recipe import read_recipe
 from zoo.run.trained import Trained
 from zoo.trainer.pixels import channels_first, scale_and_offset
@@ -47,8 +47,8 @@ def build(
     Returns:
         The onnx.ModelProto, checked.
     """
-    add_model = load_graph_builder(source.model)
-    from zoo.models.onnx_graph import FoldedGraph, Graph  # import onnx, whose absence load_graph_builder reports
+    add_model = load_graph(source.model).build
+    from zoo.models.onnx_graph import FoldedGraph, Graph  # import onnx, whose absence load_graph reports
 
     graph = (FoldedGraph if folded else Graph)(source.tensors)
     y = add_model(graph, source.arch, add_input(graph, source, shape, with_preprocessing))

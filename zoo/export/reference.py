@@ -9,7 +9,7 @@ import numpy as np
 from zoo.data.errors import Finding, UserError
 from zoo.export import assembly, proof
 from zoo.export.proof import Forward, Row
-from zoo.models import load_frame_builder
+from zoo.models import load_graph
 from zoo.predict.stream import shapes_of
 from zoo.run.trained import Trained
 from zoo.trainer.pixels import normalize
@@ -129,7 +129,7 @@ class StreamReference(Reference):
         graph = Graph(self.source.tensors)
         x = assembly.add_input(graph, self.source, self.shape, self.with_preprocessing)
         given = [graph.input(state.input, ("batch", *state.shape[1:])) for state in self.states]
-        y, kept = load_frame_builder(self.source.model)(graph, self.source.arch, x, given)
+        y, kept = load_graph(self.source.model).build_frame(graph, self.source.arch, x, given)
         y = assembly.finish(graph.scope(assembly.POSTPROCESSING), y, self.kind)
         graph.output(assembly.OUTPUT, y, ("batch", graph.size(y, 1)))
         for state, value in zip(self.states, kept, strict=True):

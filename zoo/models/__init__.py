@@ -12,10 +12,10 @@ Other packages add models by entry points of the group `zoo.models` (zoo/data/pl
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, Protocol, cast
 
 from zoo.data import extras, plugins
@@ -198,20 +198,12 @@ def require_graph(model: str) -> None:
     extras.require("onnx")
 
 
-def load_graph_builder(model: str) -> Callable[[Any, Any, str], str]:
-    """Return the function build(graph, arch, input) of a model's onnx.py; imports onnx.
+def load_graph(model: str) -> ModuleType:
+    """Return the onnx.py of a model; imports onnx.
 
-    It adds the model to a zoo.models.onnx_graph.Graph, and returns its output.
+    Its build(graph, arch, input) adds the model to a zoo.models.onnx_graph.Graph, and returns the output. If the spec
+    has state_shapes, build_frame(graph, arch, frame, state) adds the next frame of a stream, and returns the output
+    and the next state.
     """
     require_graph(model)
-    return importlib.import_module(f"{_package(model)}.onnx").build
-
-
-def load_frame_builder(model: str) -> Callable[[Any, Any, str, Sequence[str]], tuple[str, tuple[str, ...]]]:
-    """Return the function build_frame(graph, arch, frame, state) of a model's onnx.py; imports onnx.
-
-    It adds the next frame of a stream, and returns its output and the next state. Only a model whose spec has
-    state_shapes has it.
-    """
-    require_graph(model)
-    return importlib.import_module(f"{_package(model)}.onnx").build_frame
+    return importlib.import_module(f"{_package(model)}.onnx")

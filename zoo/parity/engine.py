@@ -53,7 +53,6 @@ class Opened(NamedTuple):
     precisions: Sequence[str]
     has_gradients: bool
     dropout: Mapping[str, float]
-    version: str
 
 
 def request_of(
@@ -177,7 +176,7 @@ def _describe(session: Session, answer: Mapping[str, Any]) -> Opened:
     outline = Outline(session.side.framework, tensors, calls, record.shapes)
     own = session.side.precision
     precisions = (own,) if own else answer["precisions"]
-    return Opened(session, outline, precisions, answer["has_gradients"], answer["dropout"], answer["version"])
+    return Opened(session, outline, precisions, answer["has_gradients"], answer["dropout"])
 
 
 def ask(opened: Opened, order: Order) -> None:

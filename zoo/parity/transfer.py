@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from zoo.parity.differences import FP64_SHARE, SAFETY, Difference, Records, diff
 from zoo.parity.engine import Opened, Request
 from zoo.parity.nesting import EVALUATION
 from zoo.parity.side import WEIGHTS, Order
-from zoo.parity.verdict import Finding, first_beyond
+from zoo.parity.verdict import Finding, first_beyond, outputs_of
 from zoo.weights import files
 
 COPY, SAVED = "checkpoint.safetensors", "saved"
@@ -90,11 +90,11 @@ def transfer(
         _restore(second, files.read(saved)[0], out)
         _require_equal(first, second, matched, out)
         proofs, rounded = _records(first, second)
-        _require_outputs(proofs)
+        _requireoutputs_of(proofs)
         with files.atomic_write(out) as part:
             shutil.copyfile(saved, part)
     natural = [_visible(each, proofs) for each in differences(proofs, rounded)]
-    outputs, relative = _outputs(natural), max(each.relative for each in _outputs(differences(rounded, {})))
+    outputs, relative = outputs_of(natural), max(each.relative for each in outputs_of(differences(rounded, {})))
     is_beyond = any(output.is_beyond for output in outputs)
     finding = first_beyond(natural, proofs[source.title], proofs[target.title])[0] if is_beyond else None
     return Transferred(out, (source.title, target.title), matched, left_out, relative, finding)
@@ -141,7 +141,7 @@ def _records(first: Opened, second: Opened) -> tuple[Records, Records]:
     return found[0], found[1]
 
 
-def _require_outputs(records: Records) -> None:
+def _requireoutputs_of(records: Records) -> None:
     """Raise UserError if the models return different numbers of tensors."""
     counts = {title: record.passes[EVALUATION][0].outputs for title, record in records.items()}
     if len({*counts.values()}) > 1:
@@ -155,7 +155,3 @@ def _visible(difference: Difference, proofs: Records) -> Difference:
     """Return a difference in fp64 with the limit of what the rounding of fp32 hides, such as that of an epsilon."""
     is_fine = all(record.precision == engine.FINE for record in proofs.values())
     return difference._replace(limit=difference.limit / (SAFETY * FP64_SHARE)) if is_fine else difference
-
-
-def _outputs(found: Sequence[Difference]) -> list[Difference]:
-    return [each for each in found if (each.event.name, each.event.part) == ("", "output")]

@@ -79,7 +79,6 @@ class Worker:
         tensors = model.tensors()
         files.write(str(self.folder / WEIGHTS), varied(model.arrays(), {each.name: each.role for each in tensors}), {})
         return {
-            "version": self.recorder.VERSION,
             "precisions": list(self.recorder.precisions(self.side.device)),
             "has_gradients": self.recorder.HAS_GRADIENTS,
             "tensors": [list(tensor) for tensor in tensors],

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -54,6 +56,26 @@ class Operator(NamedTuple):
     calls: int
 
 
+def own_times(events: Iterable[Mapping[str, Any]], name_of: Callable[[Mapping[str, Any]], str]) -> list[Operator]:
+    """Return the own times of the events of a trace of Chrome, those within them left out."""
+    threads: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
+    for event in events:
+        threads[event.get("pid"), event.get("tid")].append(event)
+    times: dict[str, float] = defaultdict(float)
+    calls: dict[str, int] = defaultdict(int)
+    for thread in threads.values():
+        around: list[Mapping[str, Any]] = []  # the events that have not ended, each within the one before
+        for event in sorted(thread, key=lambda event: (event["ts"], -event["dur"])):
+            while around and around[-1]["ts"] + around[-1]["dur"] <= event["ts"]:
+                around.pop()
+            if around:
+                times[name_of(around[-1])] -= event["dur"]
+            times[name_of(event)] += event["dur"]
+            calls[name_of(event)] += 1
+            around.append(event)
+    return [Operator(name, microseconds / 1000, calls[name]) for name, microseconds in times.items()]
+
+
 class Profiler(Protocol):
     def start(self, folder: str) -> None:
         """Record from now on. folder: receives the trace; it exists and is empty."""
@@ -101,7 +123,7 @@ class World(Protocol):
         """Return the GPU or NPU of this process, None on a CPU.
 
         Returns:
-            `name`, `memory_bytes` and `peak_flops`, None where the device does not tell.
+            `name` and `memory_bytes`, None where the device does not tell.
         """
         ...
 

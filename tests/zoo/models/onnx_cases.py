@@ -11,7 +11,7 @@ import onnxruntime
 from tests.zoo.models.drawing import drawn
 from tests.zoo.models.model_cases import make
 from tests.zoo.models.tsm.golden import relative
-from zoo.models import load_graph_builder, load_spec
+from zoo.models import load_graph, load_spec
 from zoo.models.onnx_graph import Graph
 
 EXACT = 1e-5
@@ -23,7 +23,7 @@ HEAD = dict(depth=18, width=8, head_width=16, low_width=8, aux_width=8, rates=(2
 def export(name, arch, tensors, shape):
     """Return a function that runs the graph of a model for inputs (N, *shape)."""
     graph = Graph(tensors)
-    output = load_graph_builder(name)(graph, arch, graph.input("input", ("batch", *shape)))
+    output = load_graph(name).build(graph, arch, graph.input("input", ("batch", *shape)))
     graph.output("output", output, ["batch", *["size"] * (len(graph.shape(output)) - 1)])
     content = graph.model(name, {}).SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])

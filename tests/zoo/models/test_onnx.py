@@ -10,7 +10,7 @@ from tests.helpers import frameworks
 from tests.zoo.models.tsm.golden import drawn
 from zoo.data import extras
 from zoo.data.errors import UserError
-from zoo.models import FOLDER, list_models, load_graph_builder, load_spec
+from zoo.models import FOLDER, list_models, load_graph, load_spec
 
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
@@ -36,7 +36,7 @@ def tiny(name):
     arch = spec.Arch(num_classes=4, **options)
     shapes = {key: size for key, size in spec.shapes(arch).items() if key not in spec.SHARDED_PARAMETERS}
     graph = Graph({key: drawn(key, size) for key, size in shapes.items()})
-    output = load_graph_builder(name)(graph, arch, graph.input("input", ("batch", *shape)))
+    output = load_graph(name).build(graph, arch, graph.input("input", ("batch", *shape)))
     graph.output("output", output, ["batch", *["size"] * (len(graph.shape(output)) - 1)])
     return graph.model(name, {"author": "somebody"}), shapes
 
@@ -85,4 +85,4 @@ def test_a_wrong_graph_is_refused_where_it_is_built():
 def test_onnx_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(UserError, match=re.escape(extras.missing("onnx"))):
-        load_graph_builder("resnet")
+        load_graph("resnet")

@@ -3,6 +3,7 @@
 import itertools
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from zoo.trainer import numpy_ops, sharding, state, update
 from zoo.trainer.pixels import average_matrix, bilinear_matrix, channels_first, resize_bilinear, scale_and_offset
 from zoo.trainer.protocol import Param
 from zoo.trainer.update import blocks
+from zoo.trainer.world import own_times
 
 
 @pytest.mark.parametrize("size", (1, 50, 400, 1 << 20))
@@ -245,3 +247,11 @@ def test_keys_of_a_state_that_is_not_finite():
     rows = {"a": [1.0, np.inf], "b": [0.0, 3e38], "ema/a": [np.nan, 1.0], "optimizer/momentum/a": [-np.inf], "c": []}
     arrays = {key: np.array(values, np.float32) for key, values in rows.items()}
     assert state.not_finite(arrays) == ["a", "ema/a", "optimizer/momentum/a"]
+
+
+def test_own_times_are_without_what_is_within():
+    events = [("c", 2, 3), ("a", 0, 10), ("d", 6, 3), ("b", 1, 5), ("e", 10, 1), ("f", 9, 1)]
+    found = own_times(
+        [{"name": name, "ts": begin, "dur": length} for name, begin, length in events], itemgetter("name")
+    )
+    assert {name: round(1000 * ms) for name, ms, _ in found} == {"a": 1, "b": 2, "c": 3, "d": 3, "e": 1, "f": 1}

@@ -26,10 +26,6 @@ BLOCKS = {  # 101 and 152 are PLSC's, 50 is in both, the others are insightface'
     152: (3, 8, 36, 3),
     200: (6, 26, 60, 6),
 }
-NUM_PARAMETERS = {  # without the classifier weight
-    "insightface": {18: 24_025_600, 34: 34_139_328, 50: 43_590_848, 100: 65_156_160, 200: 118_833_920},
-    "plsc": {50: 43_584_985, 101: 54_215_650, 152: 70_753_779},
-}
 IMAGE_SIZE = 112  # side of the aligned images that published models are trained with
 VARIANTS = {f"iresnet{depth}": {"depth": depth} for depth in BLOCKS}
 NUM_CLASSES = 1

@@ -21,7 +21,6 @@ from zoo.models.defaults import Architecture
 from zoo.models.initializers import Initializer, kaiming_normal, normal, uniform, zeros
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
-NUM_PARAMETERS = {18: 11_689_512, 34: 21_797_672, 50: 25_557_032, 101: 44_549_160, 152: 60_192_808}  # 1000 classes
 VARIANTS = {f"resnet{depth}": {"depth": depth} for depth in BLOCKS}
 NUM_CLASSES = 1000
 BATCH_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")

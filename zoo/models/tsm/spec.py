@@ -17,8 +17,6 @@ from zoo.models.resnet import spec as resnet
 VARIANTS = {f"tsm_r{depth}": {"depth": depth} for depth in resnet.BLOCKS}
 NUM_CLASSES = 400
 INPUT_SHAPE = (8, 224, 224, 3)
-NUM_PARAMETERS = {50: 24_327_632}  # 400 classes
-NUM_PARAMETERS_NON_LOCAL = {50: 31_686_096}
 NON_LOCAL_BLOCKS = {2: (0, 2), 3: (0, 2, 4)}  # layer -> blocks that end in a non-local block
 # Per direction, for each fold of channels that moves: the frame that it comes from, 1 the next and -1 the previous one.
 SHIFT_OFFSETS = {"future": (1, -1), "past": (-1, 1), "causal": (-1,)}

@@ -19,7 +19,6 @@ from zoo.models.tsm import spec as tsm
 
 NUM_CLASSES = tsm.NUM_CLASSES
 INPUT_SHAPE = tsm.INPUT_SHAPE
-NUM_PARAMETERS = 2_736_272  # 400 classes
 STAGES = (  # expansion, channels at width 32, blocks, stride of the first one
     (1, 16, 1, 1),
     (6, 24, 2, 2),

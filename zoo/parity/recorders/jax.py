@@ -31,7 +31,6 @@ from zoo.parity.recorders.common import Model as Base
 from zoo.parity.recorders.common import Objective, Pass, arguments, flattened, replaced
 
 DTYPES: dict[str, Any] = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-VERSION = jax.__version__
 HAS_GRADIENTS = True
 OPTIMIZERS = "optax"  # the library of optimizers and losses
 LIBRARIES = ("flax", "equinox")  # of modules, with a file for each

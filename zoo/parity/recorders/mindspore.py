@@ -24,7 +24,6 @@ from zoo.parity.recorders.common import Imperative, Objective, Pass, arguments, 
 
 DTYPES = {"fp64": mstype.float64, "fp32": mstype.float32, "fp16": mstype.float16, "bf16": mstype.bfloat16}
 TARGETS = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "npu": "Ascend", "ascend": "Ascend"}
-VERSION = mindspore.__version__
 HAS_GRADIENTS = True
 ROW = (nn.Conv1d, nn.Conv1dTranspose)  # whose weight is that of a convolution over one row
 

@@ -11,7 +11,6 @@ from zoo.parity.recorders.common import Model as Base
 from zoo.parity.recorders.common import Objective, Pass, arguments
 
 DTYPES = {"fp64": np.float64, "fp32": np.float32}
-VERSION = np.__version__
 HAS_GRADIENTS = False
 
 

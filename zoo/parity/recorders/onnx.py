@@ -21,7 +21,6 @@ from zoo.parity.recorders.onnx_graph import Call, Node
 from zoo.parity.recording import Entry
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "gpu": "CUDAExecutionProvider"}
-VERSION = onnxruntime.__version__
 HAS_GRADIENTS = False
 
 

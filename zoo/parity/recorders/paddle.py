@@ -18,7 +18,6 @@ from zoo.parity.recorders.common import Imperative, Objective, Pass, arguments, 
 
 DTYPES: dict[str, Any] = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 STATISTICS = ("_mean", "_variance")  # which Paddle lists among the parameters
-VERSION = paddle.__version__
 HAS_GRADIENTS = True
 
 

@@ -12,7 +12,6 @@ from zoo.parity.probe import Probe
 from zoo.parity.recorders.common import Imperative, Objective, Pass, arguments, flattened, is_dropout, optimizers
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-VERSION = torch.__version__
 HAS_GRADIENTS = True
 
 

@@ -68,7 +68,7 @@ class World:
         limit = (self.jax_device.memory_stats() or {}).get("bytes_limit")
         if limit and self.jax_device.platform == "gpu":
             limit = round(limit / float(os.environ.get(SHARE, 0.75)))
-        return {"name": f"{self._times()}{self.jax_device.device_kind}", "memory_bytes": limit, "peak_flops": None}
+        return {"name": f"{self._times()}{self.jax_device.device_kind}", "memory_bytes": limit}
 
     def peak_memory(self) -> int | None:
         return (self.jax_device.memory_stats() or {}).get("peak_bytes_in_use")

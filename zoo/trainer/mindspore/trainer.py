@@ -15,7 +15,14 @@ from zoo.data.loaders.packed import DeviceImages
 from zoo.trainer import numpy_ops, state, update
 from zoo.trainer.mindspore import ops, parallel
 from zoo.trainer.mindspore.layers import PixelNormalization, convert_prelu, convert_sync_batchnorm, convert_to_fp64
-from zoo.trainer.mindspore.model import checkpoint, checkpointed_cells, convert_precision, is_statistic, named_tensors
+from zoo.trainer.mindspore.model import (
+    checkpoint,
+    checkpointed_cells,
+    convert_precision,
+    is_statistic,
+    named_tensors,
+    to_tensors,
+)
 from zoo.trainer.mindspore.optimizer import MovingAverage
 from zoo.trainer.mindspore.update import (
     Accumulate,
@@ -91,9 +98,7 @@ class Trainer:
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
         # MindSpore takes DLPack on Ascend alone, so images take the way over the host.
         batch = {**batch, **{name: value.on_host() for name, value in images.items()}}
-        tensors = {
-            name: Tensor(array.astype(np.int32) if array.dtype == np.int64 else array) for name, array in batch.items()
-        }
+        tensors = to_tensors(batch)
         if self.mode.is_fp64:  # a model that divides bytes by a number would do it in fp32
             masks = self.plan.dropout_masks
             tensors.update((name, tensors[name].astype(mstype.float64)) for name in masks if name in tensors)
@@ -314,12 +319,8 @@ class FeaturePredictor(Predictor):
         return self.model.forward_features(self.preprocess(x)).astype(self.dtype)
 
 
-class FramePredictor(nn.Cell):
+class FramePredictor(Predictor):
     """Raw input of one frame per clip, and the state of a stream -> logits of type dtype, and the new state."""
-
-    def __init__(self, preprocess: PixelNormalization, model: nn.Cell, dtype: mstype.Type):
-        super().__init__()
-        self.preprocess, self.model, self.dtype = preprocess, model, dtype
 
     def construct(self, x: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         logits, new_state = self.model.forward_frame(self.preprocess(x)[:, 0], state)

@@ -62,7 +62,7 @@ class World:
         if self.device_type == "cpu":
             return None
         properties = mindspore.hal.get_device_properties(self.device_index, TARGETS[self.device_type])
-        return {"name": properties.name, "memory_bytes": properties.total_memory, "peak_flops": None}
+        return {"name": properties.name, "memory_bytes": properties.total_memory}
 
     def peak_memory(self) -> int | None:
         return None if self.device_type == "cpu" else mindspore.runtime.max_memory_allocated()

@@ -60,7 +60,7 @@ class World:
     def accelerator(self) -> dict[str, Any] | None:
         if self.selected.type == "cpu":
             return None
-        return {"name": str(self.selected), "memory_bytes": None, "peak_flops": None}
+        return {"name": str(self.selected), "memory_bytes": None}
 
     def peak_memory(self) -> int | None:
         return None

@@ -2,13 +2,12 @@
 
 import json
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import paddle.profiler
 
-from zoo.trainer.world import TRACE, Operator
+from zoo.trainer.world import TRACE, Operator, own_times
 
 OPERATOR, OF_DEVICE = "Operator", ("Kernel", "Memcpy", "Memset")  # categories of a trace
 
@@ -37,24 +36,7 @@ class Profiler:
 
 
 def operators(events: Iterable[Mapping[str, Any]], categories: tuple[str, ...]) -> list[Operator]:
-    """Return the own times of the events of a trace in some categories, those within them left out."""
-    threads: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
-    for event in events:
-        if event.get("ph") == "X" and event.get("cat") in categories:
-            threads[event.get("tid")].append(event)
-    times: dict[str, float] = defaultdict(float)
-    calls: dict[str, int] = defaultdict(int)
-    for thread in threads.values():
-        around: list[Mapping[str, Any]] = []  # the events that have not ended, each within the one before
-        for event in sorted(thread, key=lambda event: (event["ts"], -event["dur"])):
-            while around and around[-1]["ts"] + around[-1]["dur"] <= event["ts"]:
-                around.pop()
-            if around:
-                times[_name(around[-1])] -= event["dur"]
-            times[_name(event)] += event["dur"]
-            calls[_name(event)] += 1
-            around.append(event)
-    return [Operator(name, microseconds / 1000, calls[name]) for name, microseconds in times.items()]
+    return own_times((each for each in events if each.get("ph") == "X" and each.get("cat") in categories), _name)
 
 
 def _name(event: Mapping[str, Any]) -> str:

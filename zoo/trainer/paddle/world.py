@@ -67,7 +67,6 @@ class World:
         return {
             "name": properties.name or self.name,  # a custom device may have neither
             "memory_bytes": properties.total_memory or None,
-            "peak_flops": None,
         }
 
     def peak_memory(self) -> int | None:

@@ -62,7 +62,7 @@ class World:
         if self.torch_device.type != "cuda":
             return None
         properties = torch.cuda.get_device_properties(self.torch_device)
-        return {"name": properties.name, "memory_bytes": properties.total_memory, "peak_flops": None}
+        return {"name": properties.name, "memory_bytes": properties.total_memory}
 
     def peak_memory(self) -> int | None:
         return torch.cuda.max_memory_allocated(self.torch_device) if self.torch_device.type == "cuda" else None

@@ -16,7 +16,6 @@ from zoo.losses.face import arcface
 from zoo.trainer.jax import ops
 from zoo.trainer.jax.layers import Fp64Conv, normalized
 from zoo.trainer.jax.partial_fc import RankedSoftmax
-from zoo.trainer.jax.profiling import own_times
 from zoo.trainer.plan import Arithmetic
 
 
@@ -88,12 +87,6 @@ def case_the_gradient_of_a_normalization_is_the_one_that_jax_derives(backend):
         np.testing.assert_allclose(found, derived, rtol=1e-11, atol=1e-12)
 
 
-def case_own_times_are_without_what_is_within(_):
-    events = [("c", 2, 3), ("a", 0, 10), ("d", 6, 3), ("b", 1, 5), ("e", 10, 1), ("f", 9, 1)]
-    found = own_times([{"name": name, "ts": begin, "dur": length} for name, begin, length in events])
-    assert dict(found) == {"a": 1, "b": 2, "c": 3, "d": 3, "e": 1, "f": 1}
-
-
 def case_a_card_is_described(backend):
     """Without a GPU: what JAX and pip tell of one is replaced."""
     stats = {"bytes_limit": 60 << 30, "peak_bytes_in_use": 123}
@@ -108,7 +101,7 @@ def case_a_card_is_described(backend):
     world = type(backend.WORLD)(0, 1, backend.WORLD.mesh)
     with mock.patch.object(type(world), "jax_device", card), mock.patch.object(metadata, "version", version):
         assert world.libraries() == {"cuda": "12.9.79", "cudnn": "9.10.2", "nccl": None, "cann": None}
-        assert world.accelerator() == {"name": "NVIDIA H100", "memory_bytes": 80 << 30, "peak_flops": None}
+        assert world.accelerator() == {"name": "NVIDIA H100", "memory_bytes": 80 << 30}
         assert world.peak_memory() == 123
         with mock.patch.dict("os.environ", XLA_CLIENT_MEM_FRACTION="0.5"):
             assert world.accelerator()["memory_bytes"] == 120 << 30

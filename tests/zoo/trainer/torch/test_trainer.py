@@ -67,7 +67,7 @@ def test_a_card_is_described(monkeypatch):
     properties = SimpleNamespace(name="NVIDIA H100", total_memory=80 << 30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: {"cuda:1": properties}[str(device)])
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: {"cuda:1": 123}[str(device)])
-    assert world.accelerator() == {"name": "NVIDIA H100", "memory_bytes": 80 << 30, "peak_flops": None}
+    assert world.accelerator() == {"name": "NVIDIA H100", "memory_bytes": 80 << 30}
     assert world.peak_memory() == 123
 
 
