@@ -8,11 +8,11 @@ FROM ${BASE}
 
 # The ssh server is for mpirun across pods (MPIJob). It has to accept keys in a folder that Kubernetes mounts. Its
 # clients accept pods, which are new in each job, without a check: who is in their network can pose as one. Keys of
-# the server in a layer would be the same everywhere: each pod makes its own. Debian does not keep older versions of a
-# package.
+# the server in a layer would be the same everywhere: each pod makes its own. train.compile needs g++. Debian does not
+# keep older versions of a package.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends openssh-client openssh-server \
+    && apt-get install --yes --no-install-recommends g++ openssh-client openssh-server \
     && rm -rf /var/lib/apt/lists/* \
     && rm -f /etc/ssh/ssh_host_* \
     && mkdir -p /run/sshd \

@@ -33,6 +33,8 @@ def test_versions_are_those_of_the_lock_file(path):
     assert "--no-deps --no-build-isolation --editable ." in installs[1] and len(installs) == 2
     assert "==" not in path.read_text()
     assert ("python -m zoo.cuda_libraries" in installs[1]) == (path.stem == "paddle")
+    libraries = {"torch": "g++", "paddle": "libgomp1", "mindspore": "libgomp1"}  # that the base image lacks
+    assert libraries.get(path.stem, "") in " ".join(arguments for _, arguments in lines if "apt-get" in arguments)
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)

@@ -350,8 +350,13 @@ def _obstacle_to_dali(train_set: Any, world: World) -> str | None:
     """Return why DALI would not decode on the GPU of this process; None if it would."""
     if not loaders.is_installed("dali"):
         return "DALI is not installed"
-    if not uses_gpu(train_set, world):
-        return "nothing is decoded on a GPU"
+    try:
+        if not uses_gpu(train_set, world):
+            return "nothing is decoded on a GPU"
+    except UserError as error:
+        if train_set.settings.dali_device != "auto":
+            raise
+        return str(error)
     for index, rng in enumerate(order.generators(0, "augment", range(min(PROBES, len(train_set))))):
         with suppress(BadSample):
             if any(isinstance(value, Pending) for value in train_set.plan(index, rng).values()):

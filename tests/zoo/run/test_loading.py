@@ -69,6 +69,18 @@ def machine(monkeypatch):
     monkeypatch.setattr(host, "cpu_quota", lambda: None)
 
 
+def test_a_gpu_that_dali_cannot_use_leaves_the_reference_loader(monkeypatch):
+    def refuse(device):
+        raise UserError("data.dali_device: DALI cannot use cuda:0")
+
+    monkeypatch.setattr(dali_graph, "require_device", refuse)
+    world = SimpleNamespace(cuda_index=0, device="cuda:0")
+    of = lambda device: SimpleNamespace(settings=SimpleNamespace(dali_device=device, mixup=0, cutmix=0))  # noqa: E731
+    assert "cannot use cuda:0" in pipeline._obstacle_to_dali(of("auto"), world)
+    with pytest.raises(UserError, match="cannot use cuda:0"):
+        pipeline._obstacle_to_dali(of("gpu"), world)
+
+
 def test_numbers_of_workers():
     assert plan_loader(job(3)) == ("reference", 3, 8, (), False)
     plan = plan_loader(job("auto"))

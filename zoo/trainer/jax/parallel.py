@@ -5,7 +5,7 @@ The other axis of the mesh are the devices of a process, among which XLA divides
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -87,8 +87,12 @@ def all_gather(x: jax.Array, ranks: int) -> jax.Array:
 
 def gather_on_host(x: np.ndarray, mesh: Mesh) -> np.ndarray:
     """Concatenate arrays of all ranks along the first axis, on the host of each. Called by all ranks."""
-    ranks = mesh.shape[AXIS]
-    if ranks == 1:
+    if mesh.shape[AXIS] == 1:
         return x
-    gathered = compiled(lambda part: all_gather(part, ranks), mesh, OWN, REPLICATED)(to_global(mesh, OWN, x))
-    return np.asarray(local(gathered))
+    return np.asarray(local(_gathering(mesh)(to_global(mesh, OWN, x))))
+
+
+@cache
+def _gathering(mesh: Mesh) -> Callable:
+    """Return a function that concatenates; another one would be compiled in each update."""
+    return compiled(lambda part: all_gather(part, mesh.shape[AXIS]), mesh, OWN, REPLICATED)

@@ -4,6 +4,7 @@ All tensors of a run are one tree, `State`. An update (update.py) is one compile
 takes over, to the next one.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -66,6 +67,7 @@ class Trainer:
         self.lr_scales = {plan.param_group(name).lr_scale for name in first.weights}
         self.state: State = parallel.to_global(self.mesh, self.state_specs, first)
         self.last_gradients: tuple[Tensors, Any] = ({}, 1.0)  # those of the last step, and their loss scale
+        self.decoded: deque[tuple[Sequence[Array], Any]] = deque()  # images of DALI, and where they are copied from
         outputs = (
             self.state_specs,
             REPLICATED,
@@ -115,13 +117,22 @@ class Trainer:
         )
 
     def to_device(self, batch: Batch, images: Mapping[str, DeviceImages] = NO_IMAGES) -> DeviceBatch:
-        arrays: dict[str, Any] = {**batch, **{name: parallel.assemble(value) for name, value in images.items()}}
+        assembled = {name: parallel.assemble(value) for name, value in images.items()}
+        self._keep([*assembled.values()], images)
+        arrays: dict[str, Any] = {**batch, **assembled}
         masks = {name: arrays[name].astype(self.dtype) for name in self.plan.dropout_masks if name in arrays}
         is_divided = all(len(array) % self.mesh.shape[DEVICES] == 0 for array in arrays.values())
         spec = BATCH if is_divided else OWN
         return {  # in their order; as one tree they would be sorted
             name: parallel.to_global(self.mesh, spec, array) for name, array in {**arrays, **masks}.items()
         }
+
+    def _keep(self, copies: Sequence[Array], images: Mapping[str, DeviceImages]) -> None:
+        """Keep images until they are copied, behind the update before: DALI decodes others into memory that is free."""
+        if copies:
+            self.decoded.append((copies, images))
+        while self.decoded and all(copy.is_ready() for copy in self.decoded[0][0]):
+            self.decoded.popleft()
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
         index = self.objective.begin(micro_batches, step) if self.shards else None
@@ -130,6 +141,7 @@ class Trainer:
         rates = {scale: np.asarray(lr * scale, self.dtype) for scale in self.lr_scales}
         number = np.float32(step + 1)
         rows = parallel.to_global(self.mesh, OWN, index)
+        self.last_gradients = ({}, 1.0)  # frees their memory
         self.state, output, gradients = self._step(self.state, rates, number, batches, rows)
         output = StepOutput(*local(tuple(output)))
         self.last_gradients = {name: gradients[name] for name in self.state_specs.weights}, output.scale

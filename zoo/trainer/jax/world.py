@@ -20,7 +20,8 @@ from zoo.trainer.world import Launch, Profiler, UnsupportedPrecision
 
 PLATFORMS = {"cuda": "gpu", "tpu": "tpu", "cpu": "cpu"}
 CUDA = {"cuda": "nvidia-cuda-runtime", "cudnn": "nvidia-cudnn", "nccl": "nvidia-nccl"}  # distributions
-SHARE = "XLA_CLIENT_MEM_FRACTION"  # of a GPU's memory that JAX may use
+SHARES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")  # of a GPU's memory that JAX may use
+OVERLAP = "xla_gpu_enable_latency_hiding_scheduler"  # sums over ranks run beside the rest of the backward pass
 
 
 @dataclass
@@ -67,7 +68,8 @@ class World:
             return None
         limit = (self.jax_device.memory_stats() or {}).get("bytes_limit")
         if limit and self.jax_device.platform == "gpu":
-            limit = round(limit / float(os.environ.get(SHARE, 0.75)))
+            share = next(filter(None, map(os.environ.get, SHARES)), 0.75)
+            limit = round(limit / float(share))
         return {"name": f"{self._times()}{self.jax_device.device_kind}", "memory_bytes": limit}
 
     def peak_memory(self) -> int | None:
@@ -107,6 +109,8 @@ class World:
     def set_arithmetic(self, arithmetic: Arithmetic) -> None:
         jax.config.update("jax_default_matmul_precision", "tensorfloat32" if arithmetic.tf32 else "float32")
         self.compiler_options = {"xla_gpu_deterministic_ops": True} if arithmetic.deterministic else {}
+        if self.size > 1 and self.jax_device.platform == "gpu":
+            self.compiler_options[OVERLAP] = True
 
     def arithmetic(self) -> dict[str, Any]:
         precision = jax.config.values["jax_default_matmul_precision"]
@@ -133,9 +137,11 @@ def start(launch: Launch, device: str, port: int = 0) -> World:
             type, which one process divides each batch among.
         port: a free port of the machine of rank 0, if there are several processes.
     """
+    if device.partition(":")[0] == "cpu":  # else JAX takes three quarters of the memory of every GPU that it sees
+        jax.config.update("jax_platforms", "cpu")
     if launch.size > 1:  # before the devices are counted, which starts the back ends
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        own = [launch.local_rank] if _sees_all_gpus() else None
+        own = [launch.local_rank] if _sees_all_gpus() else [0]  # JAX would take SLURM's number among those of the host
         jax.distributed.initialize(f"{launch.address}:{port}", launch.size, launch.rank, local_device_ids=own)
     selected = select_device(device.removesuffix(":all"), launch, ("cuda", "tpu"), _device_count, "JAX")
     platform = PLATFORMS[selected.type]

@@ -18,6 +18,7 @@ import paddle.nn.functional as F
 from paddle import nn
 from paddle.autograd import PyLayer
 
+from zoo.data.errors import UserError
 from zoo.trainer.paddle.parallel import all_reduce
 from zoo.trainer.update import blocks
 
@@ -162,13 +163,34 @@ class SyncBatchNorm3D(_SyncBatchNorm, nn.BatchNorm3D):
     pass
 
 
+class DeviceSyncBatchNorm(nn.SyncBatchNorm):
+    """Paddle's own for GPUs and NPUs, which keeps the biased variance, with the unbiased one. Not run so far."""
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        kept = self._momentum * self._variance
+        y = super().forward(x)
+        if self.training:
+            count = num_elements(x, over_ranks=True)
+            with paddle.no_grad():
+                paddle.assign(kept + (self._variance - kept) * (count / max(count - 1, 1)), self._variance)
+        return y
+
+
 SYNC_REPLACEMENTS: dict[type, type] = {nn.BatchNorm2D: SyncBatchNorm2D, nn.BatchNorm3D: SyncBatchNorm3D}
 
 
-def convert_sync_batchnorm(model: nn.Layer, on_cpu: bool) -> nn.Layer:
-    """Return the model with batch normalizations that use statistics over all ranks."""
+def convert_sync_batchnorm(model: nn.Layer, on_cpu: bool) -> None:
+    """Make a model's batch normalizations use statistics over all ranks."""
     if not on_cpu:
-        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        _require_sums_over_ranks()
     for layer in model.sublayers():
-        layer.__class__ = SYNC_REPLACEMENTS.get(type(layer), type(layer))
-    return model
+        if type(layer) in SYNC_REPLACEMENTS:
+            layer.__class__ = SYNC_REPLACEMENTS[type(layer)] if on_cpu else DeviceSyncBatchNorm
+
+
+def _require_sums_over_ranks() -> None:
+    """Raise UserError if the device's kernel normalizes each rank by itself, as one without a communicator does."""
+    layer, ranks = nn.SyncBatchNorm(1, momentum=0.0), dist.get_world_size()
+    layer(paddle.full([1, 1, 1, 1], float(dist.get_rank())))
+    if abs(float(layer._mean) - (ranks - 1) / 2) > 0.1:
+        raise UserError("train.sync_bn: Paddle's kernel does not sum over ranks here; leave it out, or use PyTorch")

@@ -6,6 +6,7 @@ interpolation; numbers in formulas are mended in ops.py, and fused kernels of up
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import paddle
@@ -84,11 +85,16 @@ def convert_to_fp64(model: nn.Layer, sync_bn: bool) -> None:
         if type(layer) in REPLACEMENTS:
             layer.__class__ = REPLACEMENTS[type(layer)]
             layer.is_synced = sync_bn
-    # Where models look it up. Tensors of other types are computed as before.
-    setattr(F, "interpolate", interpolate)  # noqa: B010
+    replace_interpolation(paddle.float64)
+
+
+def replace_interpolation(*dtypes: Any) -> None:
+    """Interpolate tensors of these types by matrices, those of others as before; where models look it up."""
+    setattr(F, "interpolate", partial(interpolate, dtypes))  # noqa: B010
 
 
 def interpolate(
+    dtypes: Sequence[Any],
     x: paddle.Tensor,
     size: Sequence[int] | None = None,
     scale_factor: Any = None,
@@ -97,13 +103,15 @@ def interpolate(
     *args: Any,
     **options: Any,
 ) -> paddle.Tensor:
-    """Return F.interpolate of the arguments; bilinear and to a given size in fp64 with weights in fp64."""
-    if x.dtype != paddle.float64 or mode != "bilinear" or size is None:
+    """Return F.interpolate of the arguments; bilinear and to a given size, of some types, as a product of matrices."""
+    if x.dtype not in dtypes or mode != "bilinear" or size is None:
         return interpolate_in_fp32(x, size, scale_factor, mode, align_corners, *args, **options)
-    height, width = size
-    rows = paddle.to_tensor(bilinear_matrix(x.shape[2], int(height), align_corners), place=x.place)
-    columns = paddle.to_tensor(bilinear_matrix(x.shape[3], int(width), align_corners), place=x.place)
-    return rows @ x @ columns.T
+    wide = x if x.dtype == paddle.float64 else x.astype("float32")
+    rows, columns = (
+        paddle.to_tensor(bilinear_matrix(old, int(new), align_corners), dtype=wide.dtype, place=x.place)
+        for old, new in zip(x.shape[2:], size)
+    )
+    return (rows @ wide @ columns.T).astype(x.dtype)
 
 
 def _broadcast(values: paddle.Tensor, x: paddle.Tensor) -> paddle.Tensor:

@@ -98,7 +98,7 @@ def build_model(Model: type[nn.Layer], arch: Any, plan: Plan, world: World) -> n
     model = Model(arch)
     model.eval()
     if plan.sync_bn and (world.size > 1 or world.name == "cpu"):
-        model = batchnorm.convert_sync_batchnorm(model, world.name == "cpu")
+        batchnorm.convert_sync_batchnorm(model, world.name == "cpu")
     if batchnorm.updates_biased_variance(world.place):
         batchnorm.convert_batchnorm(model)
     if world.name == "cpu" and not plan.mode.compile:

@@ -81,8 +81,10 @@ class Copies:
     def copy(self, array: np.ndarray) -> paddle.Tensor:
         if not self.is_gpu:
             return paddle.to_tensor(array, place=self.place)
+        index = self.place.get_device_id()
+        paddle.set_device(f"gpu:{index}")  # else the thread that reads batches opens the first GPU, too
         source = paddle.to_tensor(array, place=paddle.CUDAPinnedPlace())
-        tensor: Any = source.cuda(self.place.get_device_id(), blocking=False)
+        tensor: Any = source.cuda(index, blocking=False)
         tensor.source = source
         return tensor
 

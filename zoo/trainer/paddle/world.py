@@ -9,6 +9,7 @@ from paddle.base import core
 
 from zoo.data.errors import Option, UserError
 from zoo.trainer.device import cann_version, keep_freed_memory, select_device
+from zoo.trainer.paddle import fp64
 from zoo.trainer.plan import Arithmetic, Mode
 from zoo.trainer.world import Launch, Profiler, UnsupportedPrecision
 
@@ -138,6 +139,8 @@ class World:
         """
         if not paddle.is_compiled_with_cuda():
             return
+        if arithmetic.deterministic and self.cuda_index is not None:  # whose kernel adds up gradients in any order
+            fp64.replace_interpolation(paddle.float32, paddle.float16, paddle.bfloat16)
         switches: Any = core
         switches.set_cublas_switch(arithmetic.tf32)
         switches.set_cudnn_switch(arithmetic.tf32)

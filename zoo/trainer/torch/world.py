@@ -5,6 +5,7 @@ round, reading the older ones raises an error, and torch.compile reads them.
 """
 
 import os
+import shutil
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,6 +107,8 @@ class World:
             compute = "fp64"
         if requested.compile == "reduce-overhead" and kind != "cuda":
             raise UserError(f"train.compile: reduce-overhead records CUDA graphs, which {self.device} lacks; use true")
+        if requested.compile and not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++"))):
+            raise UserError("train.compile: PyTorch needs g++ or clang++, which is not installed; leave it out")
         level = None if compute in ("fp32", "fp64") else "O1"
         # Where nothing is requested: not on mps, of which nobody has measured it.
         channels_last, is_exact = requested.channels_last, requested.compute == "exact"

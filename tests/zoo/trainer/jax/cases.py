@@ -1,6 +1,7 @@
 """Cases of JAX alone (test_trainer.py)."""
 
 import re
+from collections import deque
 from importlib import metadata
 from types import SimpleNamespace
 from unittest import mock
@@ -8,15 +9,17 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import make, update
 from zoo.losses.face import arcface
-from zoo.trainer.jax import ops
+from zoo.trainer.jax import ops, parallel
 from zoo.trainer.jax.layers import Fp64Conv, normalized
 from zoo.trainer.jax.partial_fc import RankedSoftmax
 from zoo.trainer.plan import Arithmetic
+from zoo.trainer.world import Launch
 
 
 def case_updates_are_compiled_once(backend):
@@ -103,8 +106,9 @@ def case_a_card_is_described(backend):
         assert world.libraries() == {"cuda": "12.9.79", "cudnn": "9.10.2", "nccl": None, "cann": None}
         assert world.accelerator() == {"name": "NVIDIA H100", "memory_bytes": 80 << 30}
         assert world.peak_memory() == 123
-        with mock.patch.dict("os.environ", XLA_CLIENT_MEM_FRACTION="0.5"):
-            assert world.accelerator()["memory_bytes"] == 120 << 30
+        for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
+            with mock.patch.dict("os.environ", {name: "0.5"}):
+                assert world.accelerator()["memory_bytes"] == 120 << 30
 
 
 def case_the_arithmetic_of_a_gpu(backend):
@@ -119,6 +123,46 @@ def case_the_arithmetic_of_a_gpu(backend):
     ):
         world.set_arithmetic(arithmetic)
         assert world.arithmetic() == expected
+    several = type(backend.WORLD)(0, 2, backend.WORLD.mesh)
+    with mock.patch.object(type(world), "jax_device", SimpleNamespace(platform="gpu")):
+        several.set_arithmetic(Arithmetic())
+    options = several.compiler_options
+    assert options == {"xla_gpu_enable_latency_hiding_scheduler": True}
+    assert jax.jit(jnp.sin, compiler_options=options)(0.0) == 0  # XLA knows it
+
+
+def case_a_process_of_several_takes_the_gpu_that_it_sees(backend):
+    """Also of SLURM, by whose number of the process JAX would choose among the GPUs of the host."""
+    for visible, expected in (("", [0]), ("3", [0]), ("GPU-8f2", [0]), ("0,1,2,3", [1])):
+        with (
+            mock.patch.dict("os.environ", CUDA_VISIBLE_DEVICES=visible, SLURM_LOCALID="1"),
+            mock.patch.object(jax.distributed, "initialize", side_effect=ConnectionError) as joined,
+            pytest.raises(ConnectionError),
+        ):
+            backend.start(Launch(rank=1, size=2, local_rank=1), "cpu", 1)
+        assert joined.call_args.kwargs == {"local_device_ids": expected}
+    assert jax.config.jax_platforms == "cpu"  # no GPU is opened beside it
+
+
+def case_images_of_dali_are_kept_until_they_are_copied(backend):
+    class Copy:
+        done = False
+
+        def is_ready(self):
+            return self.done
+
+    first, second = Copy(), Copy()
+    trainer = SimpleNamespace(decoded=deque())
+    backend.Trainer._keep(trainer, [first], {"image": "first"})
+    backend.Trainer._keep(trainer, [second], {"image": "second"})
+    assert len(trainer.decoded) == 2
+    first.done = True
+    backend.Trainer._keep(trainer, [], {})
+    assert [images for _, images in trainer.decoded] == [{"image": "second"}]
+
+
+def case_labels_of_all_ranks_are_gathered_by_one_program(backend):
+    assert parallel._gathering(backend.WORLD.mesh) is parallel._gathering(backend.WORLD.mesh)
 
 
 def case_a_row_that_fills_up_a_part_is_no_class(backend):

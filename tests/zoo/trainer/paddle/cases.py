@@ -21,7 +21,7 @@ from tests.zoo.trainer.trainer_setup import assert_close, copied_state, make, ma
 from zoo.compare.reference.margin import loss_and_gradients
 from zoo.data.errors import UserError
 from zoo.models.tsm import paddle as tsm
-from zoo.trainer.paddle import batchnorm, optimizer, parallel, profiling
+from zoo.trainer.paddle import batchnorm, fp64, optimizer, parallel, profiling
 from zoo.trainer.paddle import model as model_file
 from zoo.trainer.paddle.optimizer import total_norm
 from zoo.trainer.paddle.world import World
@@ -148,7 +148,7 @@ def random_norm(shape):
     layer.weight.set_value(weight.astype(np.float32))
     layer.bias.set_value(bias.astype(np.float32))
     x, gradient = 3 + 2 * rng.standard_normal(shape), rng.standard_normal(shape)
-    layer = batchnorm.convert_sync_batchnorm(nn.Sequential(layer), True)[0]
+    batchnorm.convert_sync_batchnorm(nn.Sequential(layer), True)
     return layer, x.astype(np.float32), gradient.astype(np.float32)
 
 
@@ -207,6 +207,45 @@ def case_synchronized_normalization_evaluates_with_running_statistics(backend):
     weight, bias = (tensor.numpy().reshape(1, -1, 1, 1) for tensor in (layer.weight, layer.bias))
     np.testing.assert_allclose(y, x / np.sqrt(1 + layer._epsilon) * weight + bias, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(layer._mean.numpy(), np.zeros(3, np.float32))
+
+
+def kernel_of_a_device(layer, x):
+    """Do to the running statistics what Paddle's kernel does with one rank."""
+    if layer.training:
+        for running, new in ((layer._mean, x.mean([0, 2, 3])), (layer._variance, x.var([0, 2, 3], unbiased=False))):
+            paddle.assign(layer._momentum * running + (1 - layer._momentum) * new, running)
+    return x
+
+
+def case_normalization_of_a_device_keeps_its_mode_and_the_unbiased_variance(backend):
+    x = np.random.default_rng(0).standard_normal((2, 3, 2, 2)).astype(np.float32)
+    model = nn.Sequential(nn.BatchNorm2D(3))
+    model.eval()
+    with mock.patch.object(nn.SyncBatchNorm, "forward", kernel_of_a_device):
+        batchnorm.convert_sync_batchnorm(model, False)
+        model(paddle.to_tensor(x))
+        np.testing.assert_array_equal(model[0]._variance.numpy(), np.ones(3))  # as an average is evaluated
+        model.train()
+        model(paddle.to_tensor(x))
+    np.testing.assert_allclose(model[0]._mean.numpy(), 0.1 * x.mean((0, 2, 3)), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(model[0]._variance.numpy(), 0.9 + 0.1 * x.var((0, 2, 3), ddof=1), rtol=1e-6)
+
+
+def case_a_kernel_that_leaves_out_other_ranks_is_refused(backend):
+    ranks = mock.patch.multiple(batchnorm.dist, get_world_size=lambda: 2, get_rank=lambda: 1)
+    kernel = mock.patch.object(nn.SyncBatchNorm, "forward", kernel_of_a_device)
+    with ranks, kernel, pytest.raises(UserError, match="train.sync_bn: Paddle's kernel does not sum over ranks"):
+        batchnorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2D(3)), False)
+
+
+def case_interpolation_by_matrices(backend):
+    """As of deterministic runs on a GPU, whose kernel has no order of sums."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 5, 7)).astype(np.float32)
+    for align_corners in (False, True):
+        options = {"size": (9, 4), "mode": "bilinear", "align_corners": align_corners}
+        found = fp64.interpolate((paddle.float32,), paddle.to_tensor(x), **options)
+        expected = fp64.interpolate_in_fp32(paddle.to_tensor(x), **options)
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def case_synchronized_normalization_is_not_compiled(backend):
@@ -327,9 +366,11 @@ def case_batches_are_kept_until_a_gpu_has_used_them(backend):
 
     place = SimpleNamespace(get_device_id=lambda: 3)
     fakes = mock.patch.object(parallel.paddle, "CUDAPinnedPlace", lambda: "pinned", create=True)
-    with fakes, mock.patch.object(parallel.paddle, "to_tensor", to_tensor):
+    selected = mock.patch.object(parallel.paddle, "set_device")
+    with fakes, selected as set_device, mock.patch.object(parallel.paddle, "to_tensor", to_tensor):
         gpu = parallel.Copies(place, True)
         tensor = gpu.copy(np.zeros(2))
+    set_device.assert_called_once_with("gpu:3")
     assert (tensor.device, tensor.blocking, tensor.source) == (3, False, tensors[0])
     with mock.patch.object(paddle.device.cuda, "Event", Event):
         first, second, third = ([{"image": tensor}] for _ in range(3))

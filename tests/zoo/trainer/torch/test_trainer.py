@@ -61,6 +61,13 @@ def test_compiled_updates_follow_the_formulas():
     trainer_setup.check_updates(adapter("torch"), compiled, clip_norm=0.2, smoothing=0.1)
 
 
+def test_what_is_compiled_needs_a_compiler(monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match="train.compile: PyTorch needs g"):
+        World(0, 1, torch.device("cpu")).resolve_mode(Mode("fp32", None, None, True))
+
+
 def test_a_card_is_described(monkeypatch):
     """Without a GPU: what PyTorch tells of it is replaced."""
     world = World(0, 1, torch.device("cuda:1"))
