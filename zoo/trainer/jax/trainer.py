@@ -67,7 +67,7 @@ class Trainer:
         self.lr_scales = {plan.param_group(name).lr_scale for name in first.weights}
         self.state: State = parallel.to_global(self.mesh, self.state_specs, first)
         self.last_gradients: tuple[Tensors, Any] = ({}, 1.0)  # those of the last step, and their loss scale
-        self.decoded: deque[tuple[Sequence[Array], Any]] = deque()  # images of DALI, and where they are copied from
+        self.decoded: deque[tuple[Sequence[Any], Any]] = deque()  # images of DALI, and where they are copied from
         outputs = (
             self.state_specs,
             REPLICATED,
@@ -127,11 +127,11 @@ class Trainer:
             name: parallel.to_global(self.mesh, spec, array) for name, array in {**arrays, **masks}.items()
         }
 
-    def _keep(self, copies: Sequence[Array], images: Mapping[str, DeviceImages]) -> None:
+    def _keep(self, copies: Sequence[Any], images: Mapping[str, DeviceImages]) -> None:
         """Keep images until they are copied, behind the update before: DALI decodes others into memory that is free."""
         if copies:
             self.decoded.append((copies, images))
-        while self.decoded and all(copy.is_ready() for copy in self.decoded[0][0]):
+        while self.decoded and all(each.is_ready() for each in self.decoded[0][0]):
             self.decoded.popleft()
 
     def step(self, micro_batches: Sequence[DeviceBatch], lr: float, step: int) -> StepOutput:
