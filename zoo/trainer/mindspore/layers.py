@@ -81,7 +81,7 @@ def convert_sync_batchnorm(model: nn.Cell, world_size: int, on_cpu: bool) -> Non
     for _, cell in model.cells_and_names():
         if type(cell) is nn.BatchNorm2d and cell.use_batch_statistics is not False:
             cell.__class__ = SyncBatchNorm2d
-            cell.world_size, cell.all_reduce = world_size, ops.AllReduce() if world_size > 1 else None
+            cell.world_size, cell.all_reduce = world_size, SumOverRanks(world_size) if world_size > 1 else None
             cell.wide_type = mstype.float64 if on_cpu else mstype.float32
 
 
