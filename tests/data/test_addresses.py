@@ -11,7 +11,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from tests.helpers import layouts
+from tests.helpers import drawn, layouts
 from tests.helpers.cli import call_zoo
 from tests.helpers.prepared import all_samples, assert_equal_samples, image_folders
 from tests.helpers.server import serving
@@ -342,3 +342,19 @@ def test_finetune_names_a_run_by_the_set(place, tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         call_zoo("finetune", root, "--epochs", 1, "-o", "model.pretrained=null")
     assert os.listdir(tmp_path / "runs") == [f"{'set' if place == 'address' else 'shards'}.yaml"]
+
+
+def test_labels_in_shards_elsewhere_come_with_their_index(tmp_path, monkeypatch):
+    """One request for each would take hours."""
+    drawn.photo(tmp_path / "set", "0.jpg", "1.jpg", "2.jpg", "3.jpg")
+    for number in range(4):
+        (tmp_path / f"set/{number}.cls").write_text(str(number % 2))
+    (tmp_path / "shards").mkdir()
+    for split in ("train", "val"):
+        tar(tmp_path / "set", tmp_path / f"shards/{split}-0.tar")
+    root = uploaded(tmp_path / "shards", f"memory://{tmp_path.name}/labeled")
+    pattern = f"{root}/{{train,val}}-0.tar"
+    archives.open_archives(pattern)
+    monkeypatch.setattr(addresses.Remote, "read", lambda *words: pytest.fail("a request"))
+    train, _ = imagenet.load(imagenet.Settings(root=pattern))
+    assert train.labels.tolist() == [0, 1, 0, 1]

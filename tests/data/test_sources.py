@@ -183,7 +183,7 @@ def test_an_archive_in_whose_place_one_of_the_same_size_and_time_was_put_is_inde
         monkeypatch.setattr(archives, "_opened", {})
 
 
-@pytest.mark.parametrize("name", ["names.npy", "rows.npy", "paths.json"])
+@pytest.mark.parametrize("name", [*archives.ARRAYS, "paths.json"])
 @pytest.mark.parametrize("damage", [None, lambda content: content[:-20], lambda content: content[:-20] + bytes(20)])
 def test_a_damaged_index_is_made_again(name, damage, tmp_path, monkeypatch):
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))

@@ -29,9 +29,9 @@ from zoo.data.formats.archive_members import STORED, Member
 from zoo.data.formats.file_names import split_of
 from zoo.data.host import home
 
-VERSION = 3  # of the index
+VERSION = 4  # of the index
 MAX_ARCHIVES = 100_000  # that one pattern names
-ARRAYS = ("names.npy", "rows.npy")  # files of the index
+ARRAYS = ("names.npy", "rows.npy", "kept.npy")  # files of the index
 THREADS = 16
 LOCAL_HEADER = struct.Struct("<26xHH")  # of a file in a zip archive: sizes of its name and extra field, which follow
 NAME_SIZE = 1024  # bytes of these two that are read with a file
@@ -44,11 +44,15 @@ class Archives:
         paths: of the archives.
         states: their sizes and stamps.
         names: paths of the files, sorted: bytes (n,).
-        rows: int64 (n, 5): number of the archive, offset, size, packed and checksum, as in Member.
+        rows: int64 (n, 6): number of the archive, offset, size, packed and checksum, as in Member, and where the
+            content begins in `kept`, -1 for none.
+        kept: contents of small files, one behind the other, uint8.
     """
 
-    def __init__(self, paths: Sequence[str], states: Sequence[Status], names: np.ndarray, rows: np.ndarray):
-        self.paths, self.states, self._names, self._rows = paths, states, names, rows
+    def __init__(
+        self, paths: Sequence[str], states: Sequence[Status], names: np.ndarray, rows: np.ndarray, kept: np.ndarray
+    ):
+        self.paths, self.states, self._names, self._rows, self._kept = paths, states, names, rows, kept
 
     def names(self, folder: str) -> dict[str, bool]:
         prefix = os.fsencode(f"{folder}/" if folder else "")
@@ -67,8 +71,10 @@ class Archives:
         row = self._row(path)
         if row is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        archive, start, size, packed, checksum = row
+        archive, start, size, packed, checksum, place = row
         count = max(0, min(count, size - offset))
+        if place >= 0:
+            return self._kept[place + offset : place + offset + count].tobytes()
         if checksum < 0:
             return self._bytes(archive, start + offset, count)
         if packed == STORED and count < size:  # such as a record of a pack, which has no checksum of its own
@@ -193,17 +199,17 @@ def _open(paths: Sequence[str], states: Sequence[Status]) -> Archives:
         except OSError as error:
             remedy = "make room, or set ZOO_HOME to another folder"
             raise UserError(f"{folder} cannot be written: {error.strerror}; {remedy}") from None
-    read, names, rows = loaded
+    read, *arrays = loaded
     if read != absolute:  # tables have been unpacked
         paths, found = read, list(map(_state, read))
         states = [state for state in found if state is not None]
         if len(states) < len(found):
             raise UserError(f"{read[found.index(None)]} is gone; remove {folder}, too, so that it is made again")
-    return Archives(paths, states, names, rows)
+    return Archives(paths, states, *arrays)
 
 
-def index(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return names and rows of Archives for the files of some archives."""
+def index(paths: Sequence[str]) -> tuple[np.ndarray, ...]:
+    """Return names, rows and kept contents of Archives for the files of some archives."""
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(list_archive, paths))
     prefixes = _prefixes(paths, found)
@@ -216,12 +222,18 @@ def index(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
                 raise UserError(f"{paths[other[0]]} and {paths[number]} have a file of the same name, {name}")
             members[name] = number, member  # the last one of an archive, as tar unpacks them
     encoded = np.array([os.fsencode(name) for name in members] or [b""])[: len(members)]
-    rows = np.array([(number, *member[1:]) for number, member in members.values()], np.int64).reshape(-1, 5)
+    rows = np.full((len(members), 6), -1, np.int64)
+    kept = bytearray(b"\0")  # an empty file cannot be mapped
+    for row, (number, member) in zip(rows, members.values()):
+        row[:5] = number, *member[1:5]
+        if member.content:
+            row[5] = len(kept)
+            kept += member.content
     order = np.argsort(encoded, kind="stable")
-    return encoded[order], rows[order]
+    return encoded[order], rows[order], np.frombuffer(kept, np.uint8)
 
 
-Index = tuple[list[str], np.ndarray, np.ndarray]  # paths, names and rows of Archives
+Index = tuple[list[str], *tuple[np.ndarray, ...]]  # paths, and the arrays of Archives
 
 
 def _load_index(folder: str) -> Index | None:
@@ -235,8 +247,7 @@ def _load_index(folder: str) -> Index | None:
 
 
 def _map_index(folder: str, paths: list[str]) -> Index:
-    names, rows = (np.load(os.path.join(folder, name), mmap_mode="r") for name in ARRAYS)
-    return paths, names, rows
+    return paths, *(np.load(os.path.join(folder, name), mmap_mode="r") for name in ARRAYS)
 
 
 def _digest(folder: str, paths: Sequence[str]) -> str:

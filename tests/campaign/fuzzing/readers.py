@@ -187,8 +187,7 @@ def read_archive(folder: Path) -> None:
     from zoo.data import archives
 
     path = str(_only(folder))
-    names, rows = archives.index([path])
-    opened = archives.Archives([path], [archives._state(path)], names, rows)
+    opened = archives.Archives([path], [archives._state(path)], *archives.index([path]))
     for name in opened.names("train/cat"):
         with contextlib.suppress(OSError):  # a bad sample
             opened.read(f"train/cat/{name}", 0, 1000)

@@ -13,6 +13,7 @@ ENCRYPTED = 1  # flag of a file in a zip archive
 MAX_NAME, MAX_LINKS = 4096, 40
 MAX_UNPACKED = 1 << 30  # bytes of a compressed file, which is unpacked in memory
 END = 2 * tarfile.BLOCKSIZE  # bytes of zeros behind the last file of a tar archive, some writers give half of them ...
+MAX_KEPT = 64  # bytes of a file that is kept with the list, such as a label: to ask for each by itself takes hours
 MAX_RECORD = 1 << 20  # ... and others fill a record, of tarfile.RECORDSIZE or, as with `tar -b`, up to this
 
 
@@ -23,6 +24,7 @@ class Member(NamedTuple):
         offset: of its bytes in a tar archive, of the header before them in a zip archive.
         packed: bytes that it takes there, STORED if it is not compressed.
         checksum: CRC-32 in a zip archive, -1 in a tar archive, which has none.
+        content: of a small file in a tar archive.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Member(NamedTuple):
     size: int
     packed: int = STORED
     checksum: int = -1
+    content: bytes = b""
 
 
 def _checked(name: str) -> str:
@@ -52,7 +55,11 @@ def list_tar(file: BinaryIO) -> list[Member]:
                 raise ValueError(f"{name} is stored sparsely")
             target = posixpath.normpath(member.linkname)
             if member.isreg():
-                found[name] = Member(member.name, member.offset_data, member.size)
+                content = b""
+                if member.size <= MAX_KEPT:
+                    file.seek(member.offset_data)
+                    content = file.read(member.size)
+                found[name] = Member(member.name, member.offset_data, member.size, content=content)
                 links.pop(name, None)
             elif member.islnk() and target in found:
                 found[name] = found[target]._replace(name=name)
