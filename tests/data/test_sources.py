@@ -216,6 +216,14 @@ def test_bytes_that_are_not_those_of_a_checksum_are_a_bad_sample(kind, method, t
     assert list(unreadable(tmp_path / "out")) == [train.name(0)]
 
 
+@pytest.mark.parametrize("kind, container", [*product(("image", "clip"), ("deflated", "tar at an address"))])
+def test_prepared_samples_whose_files_stay_in_an_archive_are_those_of_it(kind, container, tmp_path, monkeypatch):
+    source = CONTAINERS[container](write_folder(tmp_path / "set", kind), tmp_path)
+    assert serial_prepare(monkeypatch)("folder", source, "--out", tmp_path / "out") == 0
+    before, now = (layouts.load(kind, each) for each in (source, tmp_path / "out"))
+    assert_equal_samples(all_samples(now), all_samples(before))
+
+
 def test_one_that_cannot_be_fetched_is_left_out_and_several_in_a_row_stop_the_preparation(
     tmp_path, monkeypatch, capsys
 ):

@@ -129,14 +129,14 @@ def local_path(path: str) -> Iterator[str]:
     Raises:
         BadSample: it cannot be read from its source.
     """
-    place = locate(path)
+    try:
+        place = locate(path)
+        content = place.read(0, place.status().size) if place else b""
+    except OSError as error:
+        raise BadSample(f"cannot be read ({error.strerror})") from error
     if place is None:
         yield path
         return
-    try:
-        content = place.read(0, place.status().size)
-    except OSError as error:
-        raise BadSample(f"cannot be read ({error.strerror})") from error
     with host.readable_path(content) as copy:
         yield copy
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,7 +18,7 @@ from zoo.data.contents import Content, sampled_frames
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
-from zoo.data.errors import BadSample, Option, UserError, parsing, similar_path
+from zoo.data.errors import Option, UserError, similar_path
 from zoo.data.fields import (
     Count,
     Deviations,
@@ -40,7 +39,6 @@ from zoo.data.formats.lists import (
     FRAME_TEMPLATE,
     VIDEO_EXTENSIONS,
     LabeledPath,
-    Span,
     check_inside,
     check_same_labels,
     class_folders,
@@ -333,16 +331,9 @@ class ClipSplit(common.FileSplit):
         clip = self.clips[index]
         if clip.frames is not None:
             return frame_folders.decode_images(self._read_images(index, pick))
-        if self.prepared is None:
-            with ExitStack() as opened:
-                with parsing("cannot be read", kind=BadSample):
-                    path = opened.enter_context(sources.local_path(self.local(self.path(index))))
-                return self._decode(path, pick, clip.span)
-        with self.prepared.open(index) as path:
-            return self._decode(path, pick, clip.span)
-
-    def _decode(self, path: str, pick: video.FrameSampler, span: Span | None) -> list[np.ndarray]:
-        return video.read_frames(path, pick, self.settings.min_frames, self.settings.decoder, span)
+        opened = self.prepared.open(index) if self.prepared else sources.local_path(self.local(self.path(index)))
+        with opened as path:
+            return video.read_frames(path, pick, self.settings.min_frames, self.settings.decoder, clip.span)
 
     def _read_images(self, index: int, pick: video.FrameSampler) -> list[frame_folders.EncodedFrame]:
         s, clip = self.settings, self.clips[index]

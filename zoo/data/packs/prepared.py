@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import numpy as np
 
-from zoo.data import cache, host
+from zoo.data import cache, host, sources
 from zoo.data.contents import Content, sampled_frames
-from zoo.data.errors import BadSample, UserError, parsing
-from zoo.data.formats import regular
+from zoo.data.errors import BadSample, UserError
+from zoo.data.formats import images
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.recordio import RecordFile, unpack_image
 from zoo.data.packs import manifest
@@ -22,7 +22,6 @@ class PreparedSplit:
         info: What is known of the whole data set.
         labels: int64 (n,), -1 without classes.
         frames: int32 (n,), number of frames of every clip.
-        sizes: int32 (n, 2), width and height.
         bytes: int64 (n,), size of the source files.
 
     Args:
@@ -37,7 +36,7 @@ class PreparedSplit:
             raise UserError(f"{folder}: there is no split {name}, only {', '.join(self.info.splits)}")
         rows = slice(*self.info.splits[name])
         self.labels, self.frames = content.columns["label"][rows], content.columns["frames"][rows]
-        self.sizes, self.bytes = content.columns["size"][rows], content.columns["bytes"][rows]
+        self.bytes = content.columns["bytes"][rows]
         self._paths, self._masks = content.paths[rows], content.masks[rows]
         self._shard, self._first = content.columns["shard"][rows], content.columns["first_record"][rows]
         self._counts, self._record = content.columns["records"][rows], content.record
@@ -105,26 +104,23 @@ class PreparedSplit:
     def _frame_name(self, number: int) -> str:
         return self.info.frame_template.format(self.info.first_frame + number)
 
-    @contextmanager
-    def open(self, index: int) -> Iterator[str]:
+    def open(self, index: int) -> AbstractContextManager[str]:
         """Give the image or video file of a sample a path, for decoders that read paths: a packed one in memory.
 
         Raises:
-            BadSample: A pack cannot be read.
+            BadSample: It cannot be read.
         """
-        if not self._packs:
-            yield self.local(self.path(index))
-            return
-        with host.readable_path(self._packed(index, 0)) as path:
-            yield path
+        if self._packs:
+            return host.readable_path(self._packed(index, 0))
+        return sources.local_path(self.local(self.path(index)))
 
     def content(self, index: int) -> bytes:
         """Return the image or video file of a sample. Raises BadSample."""
-        return self._packed(index, 0) if self._packs else _read(self.local(self.path(index)))
+        return self._packed(index, 0) if self._packs else images.read_content(self.local(self.path(index)))
 
     def mask(self, index: int) -> bytes:
         """Return the file of a mask. Raises BadSample."""
-        return self._packed(index, 1) if self._packs else _read(self.local(self.mask_path(index)))
+        return self._packed(index, 1) if self._packs else images.read_content(self.local(self.mask_path(index)))
 
     def frame_contents(self, index: int, numbers: Sequence[int]) -> list[bytes]:
         """Return frames of a clip that is stored as frames, each an image file. Raises BadSample."""
@@ -134,7 +130,7 @@ class PreparedSplit:
         if self._packs:
             return [self._packed(index, number) for number in numbers]
         names = [self._frame_name(number) for number in numbers]
-        return [_read(self.local(os.path.join(self.path(index), name))) for name in names]
+        return [images.read_content(self.local(os.path.join(self.path(index), name))) for name in names]
 
     def _packed(self, index: int, number: int) -> bytes:
         """Return a record of a sample without its header."""
@@ -143,8 +139,3 @@ class PreparedSplit:
         position = int(self._first[index]) + number
         (offset,) = self._record[position : position + 1].tolist()
         return unpack_image(self._packs[int(self._shard[index])].read(offset)).encoded
-
-
-def _read(path: str) -> bytes:
-    with parsing("cannot be read", kind=BadSample):
-        return regular.read(path)
