@@ -165,6 +165,15 @@ def test_mistakes_of_custom_data(tmp_path, stems, keys, message):
     assert message in error_message(tmp_path, **{"num_classes": 3, **keys})
 
 
+def test_every_image_has_its_mask_where_one_name_begins_another(tmp_path):
+    for stem in ("a", "aa"):
+        for split in ("train", "val"):
+            write_png(tmp_path, f"images/{split}/{stem}.jpg")
+            write_png(tmp_path, f"masks/{split}/{stem}_mask.png", (0, 1, 2))
+    train, _ = load(tmp_path, num_classes=3)
+    assert [os.path.basename(train.mask_path(index)) for index in range(len(train))] == ["a_mask.png", "aa_mask.png"]
+
+
 def test_masks_without_images_are_reported_and_not_refused(tmp_path):
     write_city(tmp_path / "city", *STEMS)
     (tmp_path / f"city/leftImg8bit/{STEMS[0]}_leftImg8bit.png").unlink()

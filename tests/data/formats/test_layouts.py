@@ -190,4 +190,5 @@ def test_frames_of_gif_files_are_counted(tmp_path):
 
 def test_what_all_names_have_is_left_aside():
     assert bare(["a/img_08.x", "a/img_09.x"]) == ["a/08", "a/09"] and bare(["img_1"]) == ["img_1"]
+    assert bare(["a", "aa"]) == bare(["a_mask", "aa_mask"]) == bare(["m_a", "m_aa"]) == ["", "a"]
     assert bare(["1_m", "10_m"]) == bare(["1", "10"]) and bare(["same", "same"]) == ["same", "same"]

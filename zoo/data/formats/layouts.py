@@ -78,6 +78,7 @@ def bare(stems: Sequence[str]) -> list[str]:
     if len(set(names)) < 2:
         return list(stems)
     start, end = _beginning(names), _beginning([name[::-1] for name in names])
+    end = min(end, min(map(len, names)) - start)  # what a short name begins with may be what it ends with
     return [os.path.join(os.path.dirname(stem), name[start : len(name) - end]) for stem, name in zip(stems, names)]
 
 
