@@ -204,6 +204,17 @@ def test_rare_classes_are_held_out_together(tmp_path):
     assert len(val) == 10 and [np.sum(val.labels == label) for label in shared] == [5, 5]
 
 
+def test_the_fraction_is_held_out_of_images_outside_the_root(tmp_path):
+    drawn.photo(tmp_path, *(f"{'set' if number < 2 else 'elsewhere'}/{number}.jpg" for number in range(10)))
+    rows = "".join(
+        f"{f'{number}.jpg' if number < 2 else tmp_path / f'elsewhere/{number}.jpg'},a\n" for number in range(10)
+    )
+    (tmp_path / "set/a.csv").write_text(f"image,tags\n{rows}")
+    keys = {"root": str(tmp_path / "set"), "train_list": "a.csv", "allow_outside_root": True}
+    train, val = multilabel.load(multilabel.Settings(**keys, val_fraction=0.3, size=16, cache=None))
+    assert (len(train), len(val)) == (7, 3)
+
+
 def test_an_unreadable_image_misses_its_classes(tmp_path):
     _, val = load(tmp_path, *WRITTEN["bars"], val_fraction=0.5, eval_bad="wrong")
     index = next(n for n in range(len(val)) if len(val.labels_of(n)))

@@ -1,5 +1,6 @@
 """Images with any number of classes each, named by a table (CSV, TSV, JSONL) of labels."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -95,7 +96,7 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[MultiLabel
     for split, path in given.items():
         check_inside(path, (sample.path for sample in found[split]), settings.allow_outside_root)
     if is_divided:
-        files = [(Content(f"{settings.root}/{sample.path}"),) for sample in found["train"]]
+        files = [(Content(os.path.join(settings.root, sample.path)),) for sample in found["train"]]
         strata = _strata(found["train"], settings.val_fraction or 0)
         found = common.divide(settings, found["train"], files, strata, notes)
     train, val = (
