@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import tracemalloc
 
 import cv2
 import numpy as np
@@ -139,6 +140,16 @@ def test_a_list_that_says_another_number_of_frames(tmp_path):
         text = frame_folders.difference(folder, "img_{:05d}.jpg", first, count)
         assert text.startswith(f"the list says {count} frames, the folder has 10, with numbers from 1 to 10")
         assert text.endswith(f"data.first_frame is {first}")
+
+
+def test_a_list_that_says_a_million_frames_takes_no_memory(tmp_path):
+    folder = write_images(tmp_path / "clip")
+    tracemalloc.start()
+    try:
+        assert frame_folders.difference(folder, "img_{:05d}.jpg", 1, 10**6).startswith("the list says 1000000 frames")
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("extension", ["jpg", "png"])

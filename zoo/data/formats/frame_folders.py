@@ -105,11 +105,12 @@ def numbered_images(folder: str, template: str) -> dict[int, str]:
 def difference(folder: str, template: str, first: int, count: int) -> str:
     """Return how a folder differs from the frames that a list says it has; an empty text if it does not."""
     numbers = numbered_images(folder, template)
-    if numbers.keys() == set(range(first, first + count)):
+    lowest, highest = min(numbers), max(numbers)
+    if (len(numbers), lowest, highest) == (count, first, first + count - 1):
         return ""
     return (
-        f"the list says {count} frames, the folder has {len(numbers)}, with numbers from {min(numbers)} to "
-        f"{max(numbers)}; data.first_frame is {first}"
+        f"the list says {count} frames, the folder has {len(numbers)}, with numbers from {lowest} to {highest}; "
+        f"data.first_frame is {first}"
     )
 
 
