@@ -86,13 +86,28 @@ def test_a_set_is_written_once_with_its_recipe(tmp_path, suffix, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("error", [OSError("disk full"), RuntimeError("encoder"), KeyboardInterrupt()])
-def test_a_failure_leaves_nothing_behind(error, tmp_path):
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        UserError, match=r"file/set: the demo set cannot be written \(Not a directory\).*data.root=FOLDER"
+    ):
+        write(tmp_path / "file/set")
+
+
+@pytest.mark.parametrize(
+    "error, raised",
+    [
+        (OSError("disk full"), UserError),
+        (RuntimeError("encoder"), RuntimeError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_a_failure_leaves_nothing_behind(error, raised, tmp_path):
     def fail(folder):
         fill(folder)
         raise error
 
-    with pytest.raises(type(error)):
+    with pytest.raises(raised):
         write(tmp_path / "set", files=fail)
     assert os.listdir(tmp_path) == []
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from zoo.data.errors import Option, UserError
+from zoo.data.errors import Option, UserError, reason
 from zoo.data.fields import SettingError
 
 Item = TypeVar("Item")
@@ -35,15 +35,19 @@ def write(root: str, name: str, recipe: Recipe, content: str, fill: Callable[[st
         print(f"making the demo set in {root}: {content} ...", flush=True)
         temporary = f"{root.rstrip('/')}.making-{os.getpid()}"
         shutil.rmtree(temporary, ignore_errors=True)
-        os.makedirs(temporary)
         try:
+            os.makedirs(temporary)
             fill(temporary)
             with open(os.path.join(temporary, f"{name}.json"), "w", encoding="utf-8") as file:
                 json.dump(recipe, file)
             os.rename(temporary, root)
-        except OSError:
+        except OSError as error:
             if not os.path.isdir(root):  # otherwise another process was faster and wrote the same bytes
-                raise
+                raise UserError(
+                    f"{root}: the demo set cannot be written ({reason(error)}); make room, or choose another folder "
+                    "with ",
+                    Option("data.root", "FOLDER"),
+                ) from None
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     try:
