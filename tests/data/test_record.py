@@ -54,6 +54,19 @@ def test_every_kind_of_change_is_told_with_five_names_at_most(tmp_path):
     assert change.counts == {"added": 7, "removed": 2, "relabeled": 1, "changed": 1, "mended": 1}
 
 
+def test_many_classes_are_compared_once():
+    class Names(tuple):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return super().__iter__()
+
+    before, now = (Names(f"{side} {number}" for number in range(100)) for side in "ab")
+    assert next(record._class_changes(before, now)).startswith("classes that are gone: a 0")
+    assert before.passes <= 2 and now.passes <= 2
+
+
 def test_a_mended_sample_alone_is_no_other_data(tmp_path):
     samples = [*base()[:-1], ("7.jpg", "cat", "whole again")]
     change = compare(tmp_path, samples, may_change={"7.jpg"})

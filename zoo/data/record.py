@@ -245,9 +245,8 @@ def _class_changes(before: tuple[str, ...] | int, now: tuple[str, ...] | int) ->
         yield f"{old} classes, now {new}"
     if isinstance(before, int) or isinstance(now, int):
         return
-    lost, gained = (
-        [name for name in names if name not in set(others)] for names, others in ((before, now), (now, before))
-    )
+    compared = ((before, frozenset(now)), (now, frozenset(before)))
+    lost, gained = ([name for name in names if name not in others] for names, others in compared)
     if lost:
         yield f"classes that are gone: {shorten(lost)}"
     if gained:
