@@ -191,6 +191,14 @@ def test_files_of_other_stores_are_compared_after_they_are_read(tmp_path, monkey
     assert read_all(train)[0] == 0
 
 
+def test_what_is_remembered_of_files_is_limited(tmp_path, monkeypatch):
+    train, _ = layouts.load("image", uploaded(image_folders(tmp_path / "set"), f"memory://{tmp_path.name}/many"))
+    monkeypatch.setattr(addresses, "MAX_KNOWN", 4)
+    remote = addresses.remote("memory://")
+    remote._checked.clear()
+    assert read_all(train) == (10, []) and len(remote._checked) == 2
+
+
 class Bucket:
     """What of s3fs reads a range."""
 

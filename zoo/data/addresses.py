@@ -26,7 +26,7 @@ URL = re.compile(r"([A-Za-z][\w+.-]*://)(?:[^\s/?#]*@)?([^\s?#'\"]*)(?:[?#][^\s'
 ATTEMPTS, PAUSE = 4, 0.5  # of a request, and seconds before the second one; each pause is twice the one before
 TIMEOUT = 30.0  # seconds of a request
 BLOCK = 5 << 20  # bytes of an open file that are read at once
-MAX_KNOWN = 1 << 18  # files whose status is remembered: 100 MB
+MAX_KNOWN = 1 << 18  # files whose status, or when it was asked for, is remembered: 100 MB
 RECHECK = 60.0  # seconds; a file whose reads say no mark is asked for it after the first of them, and then this often
 MARKS = (  # what file systems call that which changes with a file; the first one counts
     *("ETag", "etag", "blob_id", "sha", "mtime", "Last-Modified", "LastModified", "last_modified"),
@@ -150,6 +150,8 @@ class Remote:
             if time.monotonic() - self._checked.get(path, -RECHECK) >= RECHECK:
                 self.files.invalidate_cache(where)
                 now = self._call("info", where)
+                if len(self._checked) >= MAX_KNOWN:
+                    self._checked.clear()
                 self._checked[path] = time.monotonic()
         is_other = bool(now) and expected.stamp not in (UNMARKED, _stamp(now))
         if is_other or now.get("size") not in (None, expected.size):
