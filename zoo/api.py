@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from zoo.config.convert import convert
+from zoo.data.convert import convert
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import images
 from zoo.frameworks import FRAMEWORKS

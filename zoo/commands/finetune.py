@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from zoo import program
 from zoo.commands.options import add_override_argument
 from zoo.config import loader
-from zoo.config.convert import plain
+from zoo.data.convert import plain
 from zoo.data.datasets import common
 from zoo.data.errors import Option, UserError, printable
 from zoo.finetune import folder, recipe

@@ -7,11 +7,11 @@ from types import UnionType
 from typing import Any
 
 from zoo.commands.keys import BASE, NAMING, Owner, names_of, owners
-from zoo.config.convert import plain
 from zoo.config.schema import DEFAULT_NAMES, Duration, GroupRule
 from zoo.data.augment import catalog
 from zoo.data.augment.albumentations import PREFIX
 from zoo.data.augment.steps import Steps
+from zoo.data.convert import plain
 from zoo.data.fields import OneOf, Range, meanings
 
 Schema = dict[str, Any]

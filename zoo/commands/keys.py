@@ -7,11 +7,11 @@ from dataclasses import MISSING, fields
 from typing import Literal, NamedTuple
 
 from zoo import data, losses, optim
-from zoo.config.convert import description, yaml_text
-from zoo.config.loader import DEFAULT, Entries
+from zoo.config.loader import DEFAULT, Entries, yaml_text
 from zoo.config.schema import DEFAULT_NAMES, Config, GroupRule, Train, Upstream
 from zoo.config.suggestions import suggestion
 from zoo.data import plugins
+from zoo.data.convert import description
 from zoo.data.errors import UserError
 from zoo.data.fields import meanings
 from zoo.models import list_models, load_spec

@@ -14,8 +14,8 @@ import numpy as np
 
 from zoo import program
 from zoo.commands.options import add_override_argument
-from zoo.config.convert import plain
 from zoo.data import durable
+from zoo.data.convert import plain
 from zoo.data.errors import BadSample, UserError, printable
 from zoo.data.importing.faces import Detector
 from zoo.frameworks import FRAMEWORKS

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from zoo.config import budgeted_yaml
-from zoo.config.convert import convert, plain, yaml_text
 from zoo.config.schema import DEFAULT_NAMES, Config, Duration
+from zoo.data.convert import convert, plain
 from zoo.data.errors import Option, Part, UserError, parsing, similar_name, similar_path
 from zoo.data.fields import SettingError, is_path
 from zoo.data.formats import regular
@@ -391,6 +391,10 @@ def _settings(
         raise UserError(*_location(key, resolved.get(key, Entry(None, DEFAULT))), error.reason) from None
     except ValueError as error:  # of a settings class of another package
         raise UserError(f"{prefix.removesuffix('.')}: {error}") from None
+
+
+def yaml_text(value: Any) -> str:
+    return yaml.safe_dump(plain(value), default_flow_style=True, width=10_000).replace("\n...", "").strip()
 
 
 def _location(key: str, entry: Entry) -> tuple[Part, str]:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
 
-from zoo.config.convert import convert
+from zoo.data.convert import convert
 from zoo.data.fields import (
     Checked,
     Count,

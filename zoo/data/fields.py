@@ -122,15 +122,22 @@ def check(settings: Any) -> None:
     Raises:
         ValueError: `key: must be at least 1, got 0`.
     """
-    for name, limits in _limits(settings.__class__).items():
-        value = getattr(settings, name)
-        values = value if isinstance(value, tuple) else (value,)
-        numbers = [item for item in values if isinstance(item, (int, float)) and not isinstance(item, bool)]
-        if not all(map(limits.holds, numbers)):
-            finite = "" if all(map(math.isfinite, numbers)) else "finite and "
-            raise SettingError(name, f"must be {finite}{limits}, got {value!r}{limits.remedy(numbers)}")
-        if limits.ordered and numbers != sorted(numbers):
-            raise SettingError(name, f"must not decrease, got {value!r}")
+    for name, limits in ranges(settings.__class__).items():
+        try:
+            check_value(getattr(settings, name), limits)
+        except ValueError as error:
+            raise SettingError(name, str(error)) from None
+
+
+def check_value(value: Any, limits: Range) -> None:
+    """Check one value against its Range, as `check` does. Raises ValueError."""
+    values = value if isinstance(value, tuple) else (value,)
+    numbers = [item for item in values if isinstance(item, (int, float)) and not isinstance(item, bool)]
+    if not all(map(limits.holds, numbers)):
+        finite = "" if all(map(math.isfinite, numbers)) else "finite and "
+        raise ValueError(f"must be {finite}{limits}, got {value!r}{limits.remedy(numbers)}")
+    if limits.ordered and numbers != sorted(numbers):
+        raise ValueError(f"must not decrease, got {value!r}")
 
 
 class SettingError(ValueError):
@@ -156,8 +163,9 @@ class Checked:
 
 
 @cache
-def _limits(settings_class: type) -> dict[str, Range]:
-    hints = typing.get_type_hints(settings_class, include_extras=True)
+def ranges(annotated: Any) -> dict[str, Range]:
+    """Return the Ranges of the settings of a class, or of the arguments of a function, that have one."""
+    hints = typing.get_type_hints(annotated, include_extras=True)
     return {name: limits for name, hint in hints.items() if (limits := _range(hint))}
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from zoo.config import loader
-from zoo.config.convert import plain
 from zoo.data.batch import Field
+from zoo.data.convert import plain
 from zoo.data.errors import UserError
 from zoo.data.formats import masks
 from zoo.models import load_graph

@@ -11,8 +11,8 @@ from typing import Any
 
 from zoo import program
 from zoo.config import loader
-from zoo.config.convert import plain
 from zoo.config.schema import Config, Optim
+from zoo.data.convert import plain
 from zoo.distributed import machine
 from zoo.distributed.group import RANK_SPECIFIC_KEYS
 from zoo.run import schedule

@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from zoo import tasks
-from zoo.config.convert import plain
 from zoo.config.loader import Entry
 from zoo.config.schema import Config
 from zoo.data.batch import Field
+from zoo.data.convert import plain
 from zoo.data.errors import Option, UserError
 from zoo.models import load_spec
 from zoo.trainer import load_onnx_backend

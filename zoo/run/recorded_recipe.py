@@ -5,9 +5,9 @@ import os
 from typing import Any
 
 from zoo.config import loader
-from zoo.config.convert import plain
 from zoo.config.loader import Entry
 from zoo.config.schema import Config
+from zoo.data.convert import plain
 from zoo.data.errors import Option, UserError, parsing, similar_path
 from zoo.run.checkpoint import load_record
 from zoo.weights import files, recorded

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from zoo.config import loader
-from zoo.config.convert import plain
 from zoo.data import cache
+from zoo.data.convert import plain
 from zoo.data.errors import Option, UserError
 from zoo.distributed import environment
 from zoo.distributed import group as groups

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.config.convert import plain
 from zoo.config.schema import Config
+from zoo.data.convert import plain
 from zoo.data.errors import Option, UserError
 from zoo.models import Spec, initializers, load_spec
 from zoo.trainer.protocol import Param

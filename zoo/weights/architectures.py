@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from zoo.config import loader
-from zoo.config.convert import convert as convert_value
+from zoo.data.convert import convert as convert_value
 from zoo.data.errors import UserError
 from zoo.models import load_spec
 from zoo.models.arcface import spec as arcface

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, get_type_hints
 
-from zoo.config.convert import convert
+from zoo.data.convert import convert
 from zoo.data.errors import UserError, parsing
 from zoo.data.fields import Checked, Deviations, Means, Natural, NotNegative
 from zoo.data.formats import regular

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from zoo.config import loader
-from zoo.config.convert import plain
 from zoo.config.schema import Config
+from zoo.data.convert import plain
 from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
 from zoo.weights import files

@@ -8,7 +8,7 @@ import pytest
 
 from tests.data.loaders.sets import face_set, frame_set, image_set, scene_set
 from tests.helpers.paths import ROOT
-from zoo.data.augment import ALL, Target, catalog, steps
+from zoo.data.augment import ALL, Augmentation, Target, catalog, steps
 from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.dataset import Pending
 from zoo.data.datasets import kinetics, segmentation
@@ -33,7 +33,7 @@ def test_a_list_comes_back_as_it_was():
 
 def test_numbers_are_converted():
     assert Steps.parse([{"random_erasing": {"p": 1}}]) == Steps.parse([{"random_erasing": {"p": "1e0"}}])
-    (step,) = Steps.parse([{"random_cutout": {"holes": [1, 3.0], "size": [0.5, 0.25]}}]).steps
+    (step,) = Steps.parse([{"random_cutout": {"holes": [1, 3], "size": [0.5, 0.25]}}]).steps
     assert dict(step.options) == {"holes": (1, 3), "size": (0.5, 0.25)}
 
 
@@ -50,17 +50,18 @@ def test_numbers_are_converted():
             "random_erasing: scales: unknown option; there are: p, scale, ratio, value; did you mean scale?",
         ),
         ([{"photometric_distortion": {"p": 1}}], "photometric_distortion: p: unknown option; there are none"),
-        ([{"grayscale": {"p": 1.5}}], "grayscale: p: must be a number from 0 to 1, got 1.5"),
-        ([{"grayscale": {"p": True}}], "grayscale: p: must be a number from 0 to 1, got True"),
-        ([{"grayscale": {"p": ".nan"}}], "grayscale: p: must be a number"),
-        ([{"rand_augment": {"m": 31}}], "rand_augment: m: must be a whole number from 0 to 30, got 31"),
-        ([{"rand_augment": {"n": 1.5}}], "rand_augment: n: must be a whole number from 1 to 14, got 1.5"),
-        ([{"rand_augment": {"fill": "white"}}], "rand_augment: fill: must be black or mean, got 'white'"),
-        ([{"gaussian_blur": {"kernel": 4}}], "gaussian_blur: kernel: must be a whole number from 3 to 99, odd, got 4"),
-        ([{"random_erasing": {"scale": 0.1}}], "random_erasing: scale: must be a list of numbers, got 0.1"),
-        ([{"random_erasing": {"scale": [0.1]}}], "random_erasing: scale: must be 2 numbers, got"),
-        ([{"random_erasing": {"scale": [0.0, 1]}}], "random_erasing: scale: must be a number above 0 and at most 1"),
+        ([{"grayscale": {"p": 1.5}}], "grayscale: p: must be from 0 to 1, got 1.5"),
+        ([{"grayscale": {"p": True}}], "grayscale: p: expected a number, got True"),
+        ([{"grayscale": {"p": "nan"}}], "grayscale: p: must be finite and from 0 to 1, got nan"),
+        ([{"rand_augment": {"m": 31}}], "rand_augment: m: must be from 0 to 30, got 31"),
+        ([{"rand_augment": {"n": 1.5}}], "rand_augment: n: expected a whole number, got 1.5"),
+        ([{"rand_augment": {"fill": "white"}}], "rand_augment: fill: expected one of black, mean; got 'white'"),
+        ([{"gaussian_blur": {"kernel": 4}}], "gaussian_blur: kernel: must be from 3 to 99, odd, got 4"),
+        ([{"random_erasing": {"scale": 0.1}}], "random_erasing: scale: expected a list, got 0.1"),
+        ([{"random_erasing": {"scale": [0.1]}}], "random_erasing: scale: expected 2 values, got 1"),
+        ([{"random_erasing": {"scale": [0.0, 1]}}], "random_erasing: scale: must be above 0 and at most 1"),
         ([{"random_erasing": {"scale": [0.3, 0.2]}}], "random_erasing: scale: must not decrease"),
+        ([{"multi_scale_crop": {"scales": []}}], "multi_scale_crop: scales: expected a list of one value or more"),
         (["grayscale", "random_resized_crop"], "random_resized_crop: a crop comes first, and there is one at most"),
     ],
 )
@@ -68,6 +69,18 @@ def test_what_is_wrong_is_said_with_the_remedy(value, message):
     with pytest.raises(ValueError) as error:
         Steps.parse(value)
     assert str(error.value).startswith(message)
+
+
+def test_options_of_a_package_need_no_range(monkeypatch):
+    def fog(target, rng, *, density: float = 0.5, name: str = "", soft: bool = False):
+        """Draw nothing."""
+
+    monkeypatch.setattr(steps, "names", lambda: ["fog"])
+    monkeypatch.setattr(steps, "find", lambda name: Augmentation(fog, ALL))
+    (step,) = Steps.parse([{"fog": {"density": -1, "name": "sea", "soft": True}}]).steps
+    assert dict(step.options) == {"density": -1.0, "name": "sea", "soft": True}
+    with pytest.raises(ValueError, match="^fog: density: expected a number, got 'much'$"):
+        Steps.parse([{"fog": {"density": "much"}}])
 
 
 def test_kinds_and_labels_that_tell_left_from_right_are_checked():

@@ -7,9 +7,9 @@ import pytest
 from tests.helpers.paths import ROOT
 from tests.zoo.config.recipe_files import SMALL, build, message_of
 from zoo.config import loader
-from zoo.config.convert import convert, plain
 from zoo.config.schema import Duration, GroupRule
 from zoo.config.suggestions import SYNONYMS, suggestion
+from zoo.data.convert import convert, plain
 from zoo.run.request import FIND
 
 

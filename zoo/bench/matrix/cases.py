@@ -15,9 +15,9 @@ from zoo import program
 from zoo.bench.options import Cluster
 from zoo.bench.report.runs import ATTEMPTS, MATRIX, attempts
 from zoo.config import loader
-from zoo.config.convert import plain
 from zoo.config.schema import Config
 from zoo.data import durable, extras
+from zoo.data.convert import plain
 from zoo.data.errors import UserError, parsing
 from zoo.data.formats import regular
 from zoo.run import schedule

@@ -11,7 +11,7 @@ from zoo.bench.report.runs import changes, first, named
 from zoo.bench.submission import rules
 from zoo.bench.submission.rules import Listed
 from zoo.config import loader
-from zoo.config.convert import plain
+from zoo.data.convert import plain
 from zoo.data.errors import UserError, parsing
 from zoo.logs import airank, journal
 from zoo.logs.journal import Event

@@ -1,24 +1,24 @@
 """The value of data.augment, and the augmentations of a split, drawn and carried out on its samples.
 
 The value is a list of names of augmentations with their options, in the order in which they are carried out. Options
-are keyword arguments with a default, whose annotations say what values are possible: int, float, a Literal or a tuple
-of one of these, with a Range for numbers, such as `p: Annotated[float, Range(low=0, high=1)] = 0.5`.
+are keyword arguments with a default, whose annotations say what values are possible, as those of settings do: such as
+`p: Annotated[float, Range(low=0, high=1)] = 0.5`. A list has a value at least.
 """
 
 import inspect
-import math
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from zoo.data.augment import Augmentation, Drawn, Target, albumentations, catalog, find, names
+from zoo.data.convert import convert
 from zoo.data.errors import known_names
-from zoo.data.fields import Range, SettingError
+from zoo.data.fields import Range, SettingError, check_value, ranges
 from zoo.data.transforms.geometry import RESIZER, Geometry, Size
 
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -186,7 +186,7 @@ def _parse_step(item: Any) -> Step:
     if _is_of_albumentations(name):
         return Step(name, albumentations.parse(name, given or {}))
     function = find(name).function
-    hints = typing.get_type_hints(function, include_extras=True)
+    hints, limits = typing.get_type_hints(function), ranges(function)
     options = [key for key, parameter in inspect.signature(function).parameters.items() if parameter.kind is KEYWORD]
     converted = []
     for key, value in (given or {}).items():
@@ -194,7 +194,7 @@ def _parse_step(item: Any) -> Step:
             known = known_names(str(key), options) if options else "; there are none"
             raise ValueError(f"{name}: {key}: unknown option{known}")
         try:
-            converted.append((key, _convert(value, hints[key])))
+            converted.append((key, _convert(value, hints[key], limits.get(key))))
         except ValueError as error:
             raise ValueError(f"{name}: {key}: {error}") from None
     return Step(name, tuple(sorted(converted)))
@@ -204,33 +204,10 @@ def _is_of_albumentations(name: Any) -> bool:
     return str(name).startswith(albumentations.PREFIX)
 
 
-def _convert(value: Any, hint: Any) -> Any:
-    limits = Range()
-    if typing.get_origin(hint) is Annotated:
-        hint, limits = typing.get_args(hint)
-    arguments = typing.get_args(hint)
-    if typing.get_origin(hint) is typing.Literal:
-        if value not in arguments:
-            raise ValueError(f"must be {' or '.join(map(str, arguments))}, got {value!r}")
-        return value
-    if typing.get_origin(hint) is not tuple:
-        return _number(value, hint, limits)
-    if not isinstance(value, (list, tuple)) or not value:
-        raise ValueError(f"must be a list of numbers, got {value!r}")
-    if arguments[-1] is not Ellipsis and len(value) != len(arguments):
-        raise ValueError(f"must be {len(arguments)} numbers, got {list(value)!r}")
-    numbers = tuple(_number(item, arguments[0], limits) for item in value)
-    if limits.ordered and list(numbers) != sorted(numbers):
-        raise ValueError(f"must not decrease, got {list(value)!r}")
-    return numbers
-
-
-def _number(value: Any, kind: type, limits: Range) -> float:
-    what = "a whole number" if kind is int else "a number"
-    try:  # YAML 1.1 reads 1e-4 as text
-        number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
-    except (ValueError, OverflowError):  # the latter for integers of hundreds of digits
-        number = math.nan
-    if math.isnan(number) or (kind is int and number % 1) or not limits.holds(number):
-        raise ValueError(f"must be {what} {limits}, got {value!r}")
-    return kind(number)
+def _convert(value: Any, hint: Any, limits: Range | None) -> Any:
+    converted = convert(value, hint)
+    if converted == ():
+        raise ValueError("expected a list of one value or more, got []")
+    if limits:
+        check_value(converted, limits)
+    return converted

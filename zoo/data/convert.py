@@ -6,8 +6,6 @@ import typing
 from contextlib import suppress
 from typing import Any
 
-import yaml
-
 from zoo.data.errors import similar_name
 from zoo.data.fields import OneOf, Range
 
@@ -26,7 +24,7 @@ def convert(value: Any, target: Any) -> Any:
 
     Args:
         target: Type hint: bool, int, float, str, a Literal, a tuple, a class that parses its values (Duration, or Steps
-            of data/augment), or a union of these or None.
+            of augment/), or a union of these or None.
 
     Raises:
         ValueError: Names the expected type or the possible values.
@@ -50,10 +48,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
     return value.plain() if hasattr(value, "plain") else value
-
-
-def yaml_text(value: Any) -> str:
-    return yaml.safe_dump(plain(value), default_flow_style=True, width=10_000).replace("\n...", "").strip()
 
 
 def _union(value: Any, kinds: tuple[Any, ...]) -> Any:
