@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from zoo.data import cache, contents, order, record, sources
 from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.contents import Content
 from zoo.data.errors import Option, Part, UserError, similar_path
-from zoo.data.fields import SettingError
+from zoo.data.fields import Deviations, Doc, HeldOut, Means, Probability, SettingError
 from zoo.data.formats import images, label_tables, regular
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.splits import class_split
@@ -34,6 +34,26 @@ MEDIA = {
     "face": "faces",
 }  # that are prepared
 PROBED_PATHS = 20  # paths of a list that are checked before a run
+
+# Settings of several data sets
+ValFraction = Annotated[
+    HeldOut | None, Doc("Fraction of each class to hold out, by contents, where there is no validation split.")
+]
+Balance = Annotated[
+    Probability, Doc("In training, show a class of n samples in proportion to n^(1 - balance); 1: all equally often.")
+]
+Resample = Annotated[
+    Literal["fast", "exact"],
+    Doc("Filter of antialias in training; fast: within 1 of 255 of Pillow's, exact: Pillow's own bytes."),
+]
+Levels = Annotated[
+    images.Levels,
+    Doc("Levels that become black and white, of gray images of more than 8 bits; null: all that 16 bits have."),
+]
+Mean = Annotated[Means, Doc("Mean of red, green and blue for the normalization, of pixels from 0 to 1.")]
+Std = Annotated[
+    Deviations, Doc("Standard deviation of red, green and blue for the normalization, of pixels from 0 to 1.")
+]
 
 
 def check_levels(levels: images.Levels) -> None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -18,19 +18,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import Option, UserError, similar_path
-from zoo.data.fields import (
-    Count,
-    Deviations,
-    Doc,
-    FilePath,
-    Fractions,
-    HeldOut,
-    Means,
-    Probability,
-    Ratios,
-    SettingError,
-    Word,
-)
+from zoo.data.fields import Count, Doc, FilePath, Fractions, Ratios, SettingError, Word
 from zoo.data.formats import images, label_tables, layouts, webdataset
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
@@ -81,9 +69,7 @@ class Settings(LoaderSettings):
             "classes."
         ),
     ] = None
-    val_fraction: Annotated[
-        HeldOut | None, Doc("Fraction of each class to hold out, by contents, where there is no validation split.")
-    ] = None
+    val_fraction: common.ValFraction = None
     allow_outside_root: Annotated[bool, Doc("Let lists name files by absolute paths or with `..`.")] = False
     set: Annotated[
         Word | None, Doc("Name of the set in the protocol id; null: imagenet for 1000 classes, else that of root.")
@@ -94,32 +80,19 @@ class Settings(LoaderSettings):
     size: Annotated[Count, Doc("Side of the square images, in pixels.")] = 224
     scale: Annotated[Fractions, Doc("Area of the random crop, as a fraction of the image.")] = (0.08, 1.0)
     ratio: Annotated[Ratios, Doc("Aspect ratio of the random crop, width by height.")] = (3 / 4, 4 / 3)
-    balance: Annotated[
-        Probability,
-        Doc("In training, show a class of n samples in proportion to n^(1 - balance); 1: all equally often."),
-    ] = 0.0
+    balance: common.Balance = 0.0
     flip: Annotated[bool, Doc("Mirror half of the training images.")] = True
     augment: Annotated[Steps | None, Doc("Augmentations in place of crop and flip (docs/data.md); null: these.")] = None
     antialias: Annotated[bool, Doc("Resize by Pillow's antialiased filter (torchvision), not OpenCV's.")] = True
-    resample: Annotated[
-        Literal["fast", "exact"],
-        Doc("Filter of antialias in training; fast: within 1 of 255 of Pillow's, exact: Pillow's own bytes."),
-    ] = "fast"
+    resample: common.Resample = "fast"
     reduce: Annotated[bool, Doc("In training, decode large JPEG files at 1/2 to 1/8 where that loses nothing.")] = True
     eval_size: Annotated[Count | None, Doc("Side of the center crop in an evaluation, in pixels; null: size.")] = None
     eval_resize: Annotated[
         int | None, Doc("Shorter side before the center crop, in pixels; null: 256 for 224, in proportion.")
     ] = None
-    levels: Annotated[
-        tuple[float, float] | None,
-        Doc("Levels that become black and white, of gray images of more than 8 bits; null: all that 16 bits have."),
-    ] = None
-    mean: Annotated[Means, Doc("Mean of red, green and blue for the normalization, of pixels from 0 to 1.")] = (
-        IMAGENET_MEAN
-    )
-    std: Annotated[
-        Deviations, Doc("Standard deviation of red, green and blue for the normalization, of pixels from 0 to 1.")
-    ] = IMAGENET_STD
+    levels: common.Levels = None
+    mean: common.Mean = IMAGENET_MEAN
+    std: common.Std = IMAGENET_STD
 
     def __post_init__(self):
         super().__post_init__()

@@ -19,19 +19,7 @@ from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
 from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import Option, UserError, similar_path
-from zoo.data.fields import (
-    Count,
-    Deviations,
-    Doc,
-    FilePath,
-    HeldOut,
-    Means,
-    Probability,
-    Range,
-    SettingError,
-    Shares,
-    Word,
-)
+from zoo.data.fields import Count, Doc, FilePath, Range, SettingError, Shares, Word
 from zoo.data.formats import frame_folders, label_tables, video
 from zoo.data.formats.class_names import ClassNames, read_names
 from zoo.data.formats.lists import (
@@ -76,9 +64,7 @@ class Settings(LoaderSettings):
         FilePath | None,
         Doc("List of validation clips, in the current folder or root; null: <root>/val.list, or folders of classes."),
     ] = None
-    val_fraction: Annotated[
-        HeldOut | None, Doc("Fraction of each class to hold out, by contents, where there is no validation split.")
-    ] = None
+    val_fraction: common.ValFraction = None
     allow_outside_root: Annotated[bool, Doc("Let lists name files by absolute paths or with `..`.")] = False
     set: Annotated[
         Word | None,
@@ -106,14 +92,8 @@ class Settings(LoaderSettings):
     antialias: Annotated[
         bool, Doc("Resize by Pillow's antialiased filter (mit-han-lab, PaddleVideo), not OpenCV's.")
     ] = False
-    resample: Annotated[
-        Literal["fast", "exact"],
-        Doc("Filter of antialias in training; fast: within 1 of 255 of Pillow's, exact: Pillow's own bytes."),
-    ] = "fast"
-    balance: Annotated[
-        Probability,
-        Doc("In training, show a class of n samples in proportion to n^(1 - balance); 1: all equally often."),
-    ] = 0.0
+    resample: common.Resample = "fast"
+    balance: common.Balance = 0.0
     flip: Annotated[bool, Doc("Mirror half of the training clips.")] = True
     augment: Annotated[Steps | None, Doc("Augmentations in place of crop and flip (docs/data.md); null: these.")] = None
     flip_pairs: Annotated[
@@ -125,12 +105,8 @@ class Settings(LoaderSettings):
     ] = "val"
     eval_crops: Annotated[Literal[1, 3, 10], Doc("Crops of each clip in an evaluation.")] = 1
     eval_size: Annotated[int | None, Doc("Side of the crop in an evaluation, in pixels; null: size.")] = None
-    mean: Annotated[Means, Doc("Mean of red, green and blue for the normalization, of pixels from 0 to 1.")] = (
-        IMAGENET_MEAN
-    )
-    std: Annotated[
-        Deviations, Doc("Standard deviation of red, green and blue for the normalization, of pixels from 0 to 1.")
-    ] = IMAGENET_STD
+    mean: common.Mean = IMAGENET_MEAN
+    std: common.Std = IMAGENET_STD
 
     def __post_init__(self):
         super().__post_init__()

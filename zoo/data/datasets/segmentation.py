@@ -19,10 +19,10 @@ from zoo.data.augment.steps import Pipeline, Steps, on_image, on_label, standard
 from zoo.data.batch import IGNORE_INDEX, IMAGENET_MEAN, IMAGENET_STD, Field
 from zoo.data.contents import Content
 from zoo.data.dataset import LoaderSettings, Pending, PlannedSample
-from zoo.data.datasets.common import FileSplit, Protocol, check_levels, levels_text, set_name
+from zoo.data.datasets.common import FileSplit, Levels, Mean, Protocol, Std, check_levels, levels_text, set_name
 from zoo.data.errors import BadSample, UserError
 from zoo.data.extras import cv2
-from zoo.data.fields import Count, Deviations, Doc, Factors, FilePath, Means, Range, SettingError, Sides, Word
+from zoo.data.fields import Count, Doc, Factors, FilePath, Range, SettingError, Sides, Word
 from zoo.data.formats import images, masks
 from zoo.data.transforms import pixels
 from zoo.data.transforms.geometry import Geometry
@@ -63,16 +63,9 @@ class SegmentationSettings(LoaderSettings):
         Steps | None, Doc("Augmentations in place of flip and photometric (docs/data.md); null: these.")
     ] = None
     eval_scales: Annotated[Factors, Doc("Scales at which every image is evaluated.")] = (1.0,)
-    levels: Annotated[
-        tuple[float, float] | None,
-        Doc("Levels that become black and white, of gray images of more than 8 bits; null: all that 16 bits have."),
-    ] = None
-    mean: Annotated[Means, Doc("Mean of red, green and blue for the normalization, of pixels from 0 to 1.")] = (
-        IMAGENET_MEAN
-    )
-    std: Annotated[
-        Deviations, Doc("Standard deviation of red, green and blue for the normalization, of pixels from 0 to 1.")
-    ] = IMAGENET_STD
+    levels: Levels = None
+    mean: Mean = IMAGENET_MEAN
+    std: Std = IMAGENET_STD
     checked_masks: Annotated[Count, Doc("Masks of each split that are read before a run starts.")] = 40
     void_masks: Annotated[bool, Doc("Allow masks that contain nothing but 0 and 255.")] = False
 
