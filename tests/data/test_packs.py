@@ -15,9 +15,10 @@ from safetensors.numpy import load_file, save_file
 
 from tests.helpers import clips
 from zoo.data.errors import BadSample, UserError
-from zoo.data.packs import encoding, manifest
-from zoo.data.packs.inspection import ImageProperties, image_properties, upright_frames, video_properties
+from zoo.data.packs import manifest
 from zoo.data.packs.manifest import Info, Manifest
+from zoo.data.preparing import encoding
+from zoo.data.preparing.encoding import ImageProperties, image_properties, upright_frames, video_properties
 
 FRAMES = 21
 

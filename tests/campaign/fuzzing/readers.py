@@ -22,8 +22,8 @@ from zoo.data.formats import (
     masks,
     video,
 )
-from zoo.data.packs import inspection
 from zoo.data.packs.prepared import PreparedSplit
+from zoo.data.preparing import encoding
 from zoo.data.transforms.geometry import Geometry
 from zoo.logs import journal
 from zoo.weights import checkpoints, files, recorded
@@ -119,7 +119,7 @@ def read_image(folder: Path) -> None:
         lambda: images.decode(images.read(str(path)), Geometry(None, (5, 7), True), reduce=True),
         lambda: face_files.decode(content, seeds.SIZE, resize=True),
         lambda: frame_folders.decode_images([frame_folders.EncodedFrame("a", content)]),
-        lambda: inspection.image_properties(content),
+        lambda: encoding.image_properties(content),
     )
     _try_all(ways)
 
@@ -129,7 +129,7 @@ def read_video(folder: Path) -> None:
     _try_all(
         (
             lambda: video.read_frames(path, lambda count: np.linspace(0, count - 1, 3).astype(int)),
-            lambda: inspection.video_properties(path),
+            lambda: encoding.video_properties(path),
         )
     )
 

@@ -16,7 +16,7 @@ from tests.helpers.clips import encode, has_encoder, numbered, read_numbers, tex
 from zoo.data.errors import BadSample
 from zoo.data.formats import keyframes, video
 from zoo.data.formats.lists import VIDEO_EXTENSIONS
-from zoo.data.packs.inspection import upright_frames, video_properties
+from zoo.data.preparing.encoding import upright_frames, video_properties
 
 COUNT = 24
 NOT_CODED = b"\0\0\1\xb6\x51\xcf"  # a frame of MPEG-4 that repeats the one before, at 25 frames per second

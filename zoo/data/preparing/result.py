@@ -14,10 +14,10 @@ from zoo.data import durable, host, sources
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import csv_files, recordio
 from zoo.data.formats.face_packs import read_bin
-from zoo.data.packs import inspection, manifest
+from zoo.data.packs import manifest
 from zoo.data.packs.manifest import Info, Manifest
+from zoo.data.preparing import encoding, work
 from zoo.data.preparing import job as jobs
-from zoo.data.preparing import work
 from zoo.data.preparing.job import Job, Plan
 from zoo.data.preparing.listing import Sample
 
@@ -201,7 +201,7 @@ def _check_verification(root: str) -> tuple[list[dict[str, Any]], list[tuple[Sam
 def _unreadable_images(name: str, images: Sequence[bytes]) -> Iterator[tuple[Sample, str]]:
     def problem(content: bytes) -> str:
         try:
-            inspection.image_properties(content)
+            encoding.image_properties(content)
         except BadSample as error:
             return str(error)
         return ""

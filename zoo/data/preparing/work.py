@@ -20,7 +20,7 @@ from zoo.data import durable, host, sources
 from zoo.data.errors import BadSample, UserError
 from zoo.data.formats import images, masks, recordio, regular
 from zoo.data.formats.recordio import RecordFile, unpack_image
-from zoo.data.packs import encoding, inspection
+from zoo.data.preparing import encoding
 from zoo.data.preparing import job as jobs
 from zoo.data.preparing.job import Chunk, Job
 from zoo.data.preparing.listing import Sample
@@ -205,7 +205,7 @@ def _video(task: Task, sample: Sample) -> Examined:
 def _video_file(job: Job, path: str, sample: Sample) -> Examined:
     with regular.open_file(path, limit=None) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-    video = inspection.video_properties(path, job.full)
+    video = encoding.video_properties(path, job.full)
     size, properties = (video.width, video.height), {"codec": video.codec, "frames": video.frames, "rate": video.rate}
     properties |= {"label": sample.label, "bytes": os.path.getsize(path), "sha256": digest}
     if job.form in ("files", "pack"):
@@ -231,7 +231,7 @@ def _frames(task: Task, sample: Sample) -> Examined:
         name = template.format(number)
         try:
             content = regular.read(os.path.join(task.job.root, sample.path, name))
-            codec = inspection.image_properties(content).codec
+            codec = encoding.image_properties(content).codec
             sizes.add(images.parse(content).size)
         except FileNotFoundError:
             raise BadSample(f"{name} is missing, the list says {sample.frames} frames") from None
@@ -283,6 +283,6 @@ def _face(task: Task, sample: Sample) -> Examined:
 
 
 def _properties(content: bytes, label: int) -> Entry:
-    codec, width, height = inspection.image_properties(content)
+    codec, width, height = encoding.image_properties(content)
     digest = hashlib.sha256(content).hexdigest()
     return {"label": label, "bytes": len(content), "codec": codec, "size": (width, height), "sha256": digest}

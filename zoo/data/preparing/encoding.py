@@ -1,24 +1,58 @@
-"""Encoding of clips and images for fast reading: short groups of frames in H.264, JPEG frames, smaller images.
+"""Properties of samples, and their encoding for fast reading. Whatever cannot be read raises BadSample.
 
-Clips lose what cannot be seen in training: sound, time stamps, resolution above the shorter side. The number and the
-order of their frames stay, because loaders sample by frame number.
+Clips become short groups of frames in H.264, or JPEG frames; images become smaller ones. Clips lose what cannot be
+seen in training: sound, time stamps, resolution above the shorter side. The number and the order of their frames stay,
+because loaders sample by frame number.
 """
 
 import io
+import os
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.errors import BadSample, reason
+from zoo.data.errors import BadSample, parsing, reason
 from zoo.data.extras import av, cv2
 from zoo.data.formats import images
+from zoo.data.formats.keyframes import UPRIGHT, decode_numbers, orientation, read_index, rgb_converter
+from zoo.data.formats.video import NOT_DECODED, decode_all, open_container, video_stream
 from zoo.data.host import x264_parameters
-from zoo.data.packs import inspection
 from zoo.data.transforms.pixels import resize
 
 PRESET = "medium"  # of x264
 DEFAULT_RATE = (25, 1)  # frames per second where a video states none
+
+
+class ImageProperties(NamedTuple):
+    """Properties of an image file.
+
+    Attributes:
+        codec: Format in lower case, such as `jpeg`.
+        width: As stored, whatever the EXIF orientation.
+    """
+
+    codec: str
+    width: int
+    height: int
+
+
+class VideoProperties(NamedTuple):
+    """Properties of a video file.
+
+    Attributes:
+        codec: FFmpeg's name, such as `h264`.
+        width: Of the upright frames, that is with the display matrix applied.
+        height: Of the upright frames.
+        rate: Frames per second as (numerator, denominator), (0, 1) if unknown.
+    """
+
+    codec: str
+    width: int
+    height: int
+    frames: int
+    rate: tuple[int, int]
 
 
 class EncodedClip(NamedTuple):
@@ -28,6 +62,48 @@ class EncodedClip(NamedTuple):
     frames: int
     width: int
     height: int
+
+
+def image_properties(content: bytes) -> ImageProperties:
+    """Decode an image completely. Raises BadSample."""
+    if not content:
+        raise BadSample("the file is empty")
+    with images.open_image(io.BytesIO(content)) as image:
+        image.load()
+        codec = (image.format or "").lower()
+    return ImageProperties(codec, *images.parse(content).stored)
+
+
+def video_properties(path: str, full: bool = False) -> VideoProperties:
+    """Count the frames of a video file and decode some of them. Raises BadSample.
+
+    Args:
+        full: Decode all frames of a regular video, too, instead of the first one, one in the middle and the last one.
+    """
+    if not os.path.getsize(path):
+        raise BadSample("the file is empty")
+    with parsing(NOT_DECODED, kind=BadSample):
+        with open_container(path) as container:
+            stream = video_stream(container)
+            codec, rate = stream.codec_context.name, stream.average_rate or Fraction(0)
+            index = None if full else read_index(container, stream)
+            count = len(index.timestamps) if index else 0
+            some = decode_numbers(stream, index, [0, count // 2, count - 1]) if index else None
+        if some:
+            height, width, _ = some[0].shape
+        else:
+            count, (width, height) = _decode(path)
+        return VideoProperties(codec, width, height, count, (rate.numerator, rate.denominator))
+
+
+def upright_frames(path: str) -> Iterator["av.VideoFrame"]:
+    """Decode all frames of a video file; those with a display matrix become RGB. Raises BadSample."""
+    with parsing(NOT_DECODED, kind=BadSample):
+        for frame in decode_all(path):
+            if orientation(frame) == UPRIGHT:
+                yield frame
+            else:
+                yield av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb_converter()(frame)), format="rgb24")
 
 
 def scaled_size(width: int, height: int, short_side: int, multiple: int = 1) -> tuple[int, int]:
@@ -50,7 +126,7 @@ def h264_clip(path: str, rate: tuple[int, int], short_side: int, crf: int, gop: 
     Returns:
         The clip; equal files give equal bytes on the same machine.
     """
-    frames = inspection.upright_frames(path)
+    frames = upright_frames(path)
     frame = next(frames, None)
     if frame is None:
         raise BadSample("there is no frame in this video")
@@ -85,7 +161,7 @@ def jpeg_clip(path: str, short_side: int, quality: int) -> EncodedClip:
         quality: Of libjpeg, 0 to 100.
     """
     parts, size = [], None
-    for frame in inspection.upright_frames(path):
+    for frame in upright_frames(path):
         size = size or scaled_size(frame.width, frame.height, short_side)
         pixels = frame.reformat(*size, "bgr24").to_ndarray()
         parts.append(_encode_jpeg(pixels, quality))
@@ -108,6 +184,19 @@ def jpeg_image(content: bytes, short_side: int, quality: int) -> tuple[bytes, in
     pixels = image.upright(resize(images.decode_stored(image), *size, antialias=True))
     encoded = _encode_jpeg(np.ascontiguousarray(pixels[:, :, ::-1]), quality)
     return encoded, pixels.shape[1], pixels.shape[0]
+
+
+def _decode(path: str) -> tuple[int, tuple[int, int]]:
+    """Decode all frames; return their number, and the size of the first one, upright. Raises BadSample."""
+    count, size = 0, (0, 0)
+    for count, frame in enumerate(decode_all(path), 1):
+        if frame.is_corrupt:
+            raise BadSample("a frame is damaged")
+        if count == 1:
+            size = (frame.height, frame.width) if orientation(frame)[0] else (frame.width, frame.height)
+    if not count:
+        raise BadSample("no frame of this video can be decoded")
+    return count, size
 
 
 def _h264_options(crf: int, gop: int) -> dict[str, str]:
