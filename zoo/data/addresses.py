@@ -6,13 +6,14 @@ What is known of a file, its size and mark, is asked for once in a run; reads th
 import errno
 import hashlib
 import io
+import os
 import posixpath
 import re
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, Self, TypeVar
 from urllib.parse import quote, unquote
 
 from zoo.data import extras
@@ -45,6 +46,11 @@ class Status(NamedTuple):
 
     size: int
     stamp: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Self:
+        """Return that of a file of this machine; one of the same size put in its place with its time has another."""
+        return cls(found.st_size, max(found.st_mtime_ns, found.st_ctime_ns))
 
 
 _known: dict[str, Status] = {}  # by address

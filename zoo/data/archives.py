@@ -103,7 +103,7 @@ class Archives:
         else:
             descriptor = os.open(path, os.O_RDONLY)
             try:
-                if _stamp(os.fstat(descriptor)) != self.states[archive].stamp:
+                if Status.of(os.fstat(descriptor)).stamp != self.states[archive].stamp:
                     raise OSError(errno.ESTALE, f"{path} has changed since the run began", path)
                 content = os.pread(descriptor, count, start)
             finally:
@@ -166,14 +166,8 @@ def _state(path: str) -> Status | None:
     if addresses.is_address(path):
         return addresses.remote(path).status(path)
     with suppress(OSError):
-        status = os.stat(path)
-        return Status(status.st_size, _stamp(status))
+        return Status.of(os.stat(path))
     return None
-
-
-def _stamp(status: os.stat_result) -> int:
-    """Return when a file was last changed, also by one of the same size that was put in its place with its time."""
-    return max(status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _open(paths: Sequence[str], states: Sequence[Status]) -> Archives:

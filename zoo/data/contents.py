@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.data import durable, sources
-from zoo.data.addresses import UNMARKED, RemoteError, is_address
+from zoo.data.addresses import UNMARKED, RemoteError, Status, is_address
 from zoo.data.errors import BadSample, UserError
 from zoo.data.host import home
 
@@ -139,10 +139,10 @@ def _save(path: str, table: np.ndarray) -> None:
 
 def _digest_files(kept: np.ndarray, full: bool, contents: list[Content]) -> tuple[np.ndarray, np.ndarray]:
     """Return the keys and digests of some files, uint64 (n, 3), and which of them may be kept."""
-    now, here, stats, keep = time.time_ns(), os.getcwd(), dict[str, _Times | None](), []
+    now, here, stats, keep = time.time_ns(), os.getcwd(), dict[str, Status | None](), []
     for path in {content.path for content in contents}:
         try:
-            stats[path] = _times(path)
+            stats[path] = _status(path)
         except OSError:
             stats[path] = None
     table = np.zeros((len(contents), 3), np.uint64)
@@ -159,33 +159,22 @@ def _digest_files(kept: np.ndarray, full: bool, contents: list[Content]) -> tupl
     return table, np.array(keep, bool)
 
 
-class _Times(NamedTuple):
-    """Size and time stamps of a file, in nanoseconds."""
-
-    size: int
-    modified: int
-    changed: int
+def _status(path: str) -> Status:
+    place = sources.locate(path)
+    return place.status() if place else Status.of(os.stat(path))
 
 
-def _times(path: str) -> _Times:
-    if place := sources.locate(path):
-        size, stamp = place.status()
-        return _Times(size, stamp, 0)
-    status = os.stat(path)
-    return _Times(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-
-def _key(content: Content, stat: _Times | None, here: str) -> int:
+def _key(content: Content, status: Status | None, here: str) -> int:
     """Return a number that changes when a file does, as far as its path, size and time stamps tell."""
     path, offset = content
-    times = f"{stat.size} {stat.modified} {stat.changed}" if stat else ""
-    text = f"{'' if path[:1] == '/' or is_address(path) else here}\0{path}\0{offset}\0{times}"
+    known = f"{status.size} {status.stamp}" if status else ""
+    text = f"{'' if path[:1] == '/' or is_address(path) else here}\0{path}\0{offset}\0{known}"
     return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).digest(), "little")
 
 
-def _is_settled(stat: _Times | None, now: int) -> bool:
+def _is_settled(status: Status | None, now: int) -> bool:
     """Return whether a file will have another stamp when it changes."""
-    return stat is not None and stat.modified != UNMARKED and now - max(stat.modified, stat.changed) > SETTLED
+    return status is not None and status.stamp != UNMARKED and now - status.stamp > SETTLED
 
 
 def _digest_record(descriptor: int, content: Content, full: bool) -> bytes:
