@@ -478,9 +478,11 @@ def test_broken_labels_end_in_one_message_and_write_nothing(tmp_path, run, name)
     assert all(line.startswith("  ") for line in printed.err.splitlines()[1:])  # the formats, where it is none of them
 
 
-def test_a_valid_file_with_a_doctype_is_refused(tmp_path, run):
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "latin-1"])
+def test_a_valid_file_with_a_doctype_is_refused(tmp_path, run, encoding):
     (path,) = cvat(tmp_path, '<box label="&name;" xtl="2" ytl="3" xbr="10" ybr="9"/>')
-    path.write_text(path.read_text().replace("<annotations>", "<!DOCTYPE a [<!ENTITY name 'car'>]><annotations>"))
+    text = path.read_text().replace("<annotations>", "<!DOCTYPE a [<!ENTITY name 'car'>]><annotations>")
+    path.write_bytes(text.replace("?>", f" encoding='{encoding}'?>", 1).encode(encoding))
     code, printed, _ = run(path)
     assert code == 2 and "DOCTYPE" in printed.err
 

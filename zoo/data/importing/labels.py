@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
 from xml.etree import ElementTree
-from xml.parsers import expat
 
 import numpy as np
 
@@ -254,19 +253,16 @@ def _cvat_shape(source: str, entry: ElementTree.Element, leave_out: LeaveOut) ->
 
 
 def _parse_xml(content: bytes) -> ElementTree.Element:
-    """Parse XML without a DOCTYPE, whose entities may expand to any length. Raises BadSample, and errors of expat."""
+    """Parse XML without a DOCTYPE, whose entities may expand to any length. Raises BadSample and SyntaxError.
+
+    Zero bytes would be those of UTF-16, in which a DOCTYPE has other bytes.
+    """
+    if b"<!DOCTYPE" in content or b"\0" in content:
+        raise BadSample("it has a DOCTYPE, which labels do not need, or zero bytes: UTF-16 should be saved as UTF-8")
     size = len(content) * 4 + (content.count(b"<") - content.count(b"</")) * XML_BYTES
     if size > max(XML_FREE_BYTES, XML_EXPANSION * len(content)):
         raise BadSample("it would take more memory than a file of its size should")
-    builder, parser = ElementTree.TreeBuilder(), expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
-    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = builder.data, _refuse_types
-    parser.Parse(content, True)
-    return builder.close()
-
-
-def _refuse_types(*_: object) -> None:
-    raise BadSample("it has a DOCTYPE, which labels do not need")
+    return ElementTree.fromstring(content)
 
 
 def _open_voc(path: str) -> Labels:
