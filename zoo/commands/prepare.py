@@ -49,13 +49,6 @@ NUMBERS = {
     "gop": (8, 1, 1000, ("reencode",), "frames from one keyframe to the next"),
     "quality": (90, 1, 100, ("frames", "resize"), "of JPEG"),
 }
-MEDIA = {
-    "video": "clips",
-    "frames": "folders of frames",
-    "image": "images",
-    "pair": "images with masks",
-    "face": "faces",
-}
 LINE_INTERVAL = 60  # seconds between lines where there is no terminal
 WAIT = 1.0  # seconds between two looks at the chunks of other programs
 
@@ -148,7 +141,7 @@ def _find(job: Job) -> listing.Listing:
     if found.media not in jobs.FORMS[job.form]:
         usable = [f"--{form}" for form, every in jobs.FORMS.items() if found.media in every and form != "files"]
         raise UserError(
-            f"--{job.form}: {job.root} holds {MEDIA[found.media]}, for which there is {' and '.join(usable)}"
+            f"--{job.form}: {job.root} holds {manifest.MEDIA[found.media]}, for which there is {' and '.join(usable)}"
         )
     if job.full and found.media != "video":
         raise UserError("--full: is for clips; images are always decoded completely")

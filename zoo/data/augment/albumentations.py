@@ -31,16 +31,6 @@ TRIALS = 8  # before a run
 Options = tuple[tuple[str, Any], ...]
 
 
-class Transforms(threading.local):
-    """The transforms of a thread by name and options."""
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[str, Options], Any] = {}
-
-
-_of_thread = Transforms()
-
-
 def parse(name: str, given: dict[str, Any]) -> Options:
     """Return the options of a transform.
 
@@ -148,11 +138,15 @@ def _applied(key: tuple[str, Options], seed: int, part: str, **sample: np.ndarra
 
 def _transform(key: tuple[str, Options], seed: int) -> Any:
     """Return a transform of this thread that draws from a seed."""
-    transforms = _of_thread.known
-    if key not in transforms:
-        transforms[key] = _build(*key)
-    transforms[key].set_random_seed(seed)
-    return transforms[key]
+    transform = _of_thread(key, threading.get_ident())
+    transform.set_random_seed(seed)
+    return transform
+
+
+@cache
+def _of_thread(key: tuple[str, Options], thread: int) -> Any:
+    """Return a transform that is of one thread alone."""
+    return _build(*key)
 
 
 def _build(name: str, options: Options) -> Any:

@@ -258,7 +258,8 @@ def _custom_classes(settings: Settings, stats: Sequence[Sequence[masks.MaskStats
     path = common.given_or_first(settings.root, "data.names", settings.names, ["classes.txt"])
     if path is None:
         if settings.num_classes is None:
-            values = [value for value in masks.unique_values(stats) if value != masks.IGNORE_INDEX]
+            found = [one.counts for of_split in stats for one in of_split]
+            values = [value for value in range(masks.IGNORE_INDEX) if any(counts[value] for counts in found)]
             raise UserError(
                 f"{settings.root}: the number of classes is unknown. The checked masks contain the values "
                 f"{', '.join(map(str, values))}; write the class names into {default}, one per line from "

@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 Entry = TypeVar("Entry")
 SPLITS = ("train", "val")
 LIST_FILES = ("{}_list.txt", "{}.txt", "{}.list")  # default lists in root, by split: PaddleClas's, Caffe's, ours
-MEDIA = {
-    "video": "clips",
-    "image": "images",
-    "pair": "images with masks",
-    "face": "faces",
-}  # that are prepared
 PROBED_PATHS = 20  # paths of a list that are checked before a run
 
 # Settings of several data sets
@@ -185,7 +179,8 @@ def prepared_splits(
     splits = PreparedSplit(root, "train", local), PreparedSplit(root, "val", local)
     stored = splits[0].info.media
     if stored != media:
-        raise UserError(f"{root}: zoo data prepare prepared {MEDIA[stored]} there, not {MEDIA[media]}; see data.name")
+        there, wanted = manifest.MEDIA[stored], manifest.MEDIA[media]
+        raise UserError(f"{root}: zoo data prepare prepared {there} there, not {wanted}; see data.name")
     given = [f"data.{name}" for name, value in decided.items() if value]
     if given:
         raise UserError(f"{', '.join(given)}: decided when {root} was prepared; leave it out")

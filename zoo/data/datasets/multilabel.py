@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from zoo.data.formats import label_sets, label_tables
 from zoo.data.formats.class_names import read_classes
 from zoo.data.formats.label_sets import LabeledSet
 from zoo.data.formats.lists import LabeledPath, check_inside
-
-if TYPE_CHECKING:
-    from zoo.data.packs.prepared import PreparedSplit
 
 LAYOUT = """\
   train.csv and val.csv, or, with data.val_fraction=0.2, one table; a row names an image below the folder, and its
@@ -45,15 +42,8 @@ class Settings(imagenet.Settings):
 class MultiLabelSplit(imagenet.ImageSplit):
     """One split. Fields as those of ImageSplit, but `label` float32 (classes,): 1 for each class of the image."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        samples: Sequence[LabeledSet],
-        classes: tuple[str, ...],
-        training: bool,
-        prepared: "PreparedSplit | None" = None,
-    ):
-        super().__init__(settings, [LabeledPath(sample.path, 0) for sample in samples], classes, training, prepared)
+    def __init__(self, settings: Settings, samples: Sequence[LabeledSet], classes: tuple[str, ...], training: bool):
+        super().__init__(settings, [LabeledPath(sample.path, 0) for sample in samples], classes, training)
         # Two arrays, because every worker process gets a copy and a million small objects are slow to pickle.
         self.ends = np.cumsum([len(sample.labels) for sample in samples], dtype=np.int64)
         self.labels = np.array([label for sample in samples for label in sample.labels], np.int64)

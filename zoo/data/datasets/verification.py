@@ -187,7 +187,7 @@ class VerificationPairs:
         """Decode both images. Raises BadSample."""
         pair_set, number = self._locate(index)
         images = np.stack([self._decode(pair_set, image) for image in pair_set.pairs[number]])
-        return {"image": images, **self._label(index)}
+        return {"image": images, "label": np.asarray(pair_set.same[number], np.int64)}
 
     def plan(self, index: int, rng: np.random.Generator) -> PlannedSample:
         """Read a pair, and leave its pixels to the loader. Raises BadSample."""
@@ -199,7 +199,8 @@ class VerificationPairs:
         plain = tuple(file for file in files if file is not None)
         if len(plain) < len(files):
             return {**self.sample(index, rng)}
-        return {"image": Pending(plain, Geometry(), stacked=True), **self._label(index)}
+        label = np.asarray(pair_set.same[number], np.int64)
+        return {"image": Pending(plain, Geometry(), stacked=True), "label": label}
 
     def inventory(self, deep: bool) -> Inventory:
         """Return the images of all pairs, for checks; deep: whether packs are read."""
@@ -217,10 +218,6 @@ class VerificationPairs:
             return face_files.decode(pair_set.source.encoded(image), self.settings.size, self.settings.resize)
         except BadSample as error:
             raise BadSample(f"{pair_set.source.name(image)}: {error}") from None
-
-    def _label(self, index: int) -> dict[str, np.ndarray]:
-        pair_set, number = self._locate(index)
-        return {"label": np.asarray(pair_set.same[number], np.int64)}
 
     def _locate(self, index: int) -> tuple[PairSet, int]:
         number = int(np.searchsorted(self.offsets, index, side="right")) - 1

@@ -328,15 +328,6 @@ def by_class(counts: np.ndarray, label_map: LabelMap, num_classes: int) -> np.nd
     return np.append(total[:num_classes], total[IGNORE_INDEX])
 
 
-def unique_values(splits: Sequence[Sequence[MaskStats]]) -> list[int]:
-    """Return the sorted values that occur in any mask."""
-    occurs = np.zeros(256, bool)
-    for stats in splits:
-        for mask_stats in stats:
-            occurs |= mask_stats.counts > 0
-    return np.flatnonzero(occurs).tolist()
-
-
 def in_threads(look_at: Callable[[int], Found], indices: Sequence[int]) -> Iterator[Found]:
     """Yield what a function returns for each index, in their order; a few are read ahead."""
     with ThreadPoolExecutor(SCAN_THREADS) as pool:

@@ -154,11 +154,11 @@ def bounds(span: Span | None, rate: float, times: np.ndarray) -> tuple[int, int]
     return first, behind
 
 
-def open_container(path: str, options: dict[str, str] | None = None) -> "InputContainer":
-    """Open a media file with PyAV and options of FFmpeg; metadata that is not UTF-8 is ignored. Raises BadSample."""
+def open_container(path: str) -> "InputContainer":
+    """Open a media file with PyAV; metadata that is not UTF-8 is ignored. Raises BadSample."""
     with open(path, "rb") as file:
         check_frame_counts(file, os.fstat(file.fileno()).st_size)
-    options = {"format_whitelist": FORMATS, "protocol_whitelist": "file", **(options or {})}
+    options = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
     is_late = int(av.__version__.split(".")[0]) >= 19  # decodes metadata when they are read
     keywords: Any = {} if is_late else {"metadata_errors": "ignore"}
     try:

@@ -35,6 +35,13 @@ COLUMNS = {  # name -> dtype, shape of one sample
     "first_record": ("int64", ()),  # of its records in `record`
     "records": ("int32", ()),
 }
+MEDIA = {  # what the samples of a source are -> how messages call them; a manifest calls frames a video
+    "video": "clips",
+    "frames": "folders of frames",
+    "image": "images",
+    "pair": "images with masks",
+    "face": "faces",
+}
 TEXTS = ("path_text", "path_end", "mask_text", "mask_end")
 
 

@@ -17,7 +17,6 @@ from zoo.data.formats.splits import class_split
 from zoo.data.packs import manifest
 
 KINDS = ("k400", "ssv2", "imagenet", "cityscapes", "faces", "folder")
-SPLITS = ("train", "val")
 # Settings of the loaders, which options set, and their types; the last three are for clips.
 CLIP_SETTINGS = {"suffix": str, "frame_template": str, "first_frame": int}
 LIST_SETTINGS = {"train_list": str, "val_list": str, "names": str, "val_fraction": float, **CLIP_SETTINGS}
@@ -93,7 +92,7 @@ def _refuse(lists: dict[str, Any], why: str) -> None:
 
 def _k400(root: str, lists: dict[str, Any]) -> Listing:
     for folder in ("annotations", ""):  # as CVDF's download scripts leave them
-        paths = {split: os.path.join(root, folder, f"{split}.csv") for split in SPLITS}
+        paths = {split: os.path.join(root, folder, f"{split}.csv") for split in common.SPLITS}
         if not lists and all(map(sources.is_file, paths.values())):
             return _k400_annotations(root, paths)
     return _clips(root, lists)
@@ -150,7 +149,7 @@ def _ssv2(root: str, lists: dict[str, Any]) -> Listing:
         raise UserError(f"{paths['classes']}: expected class names with labels from 0 on; download it again")
     folder = next((name for name in SSV2_VIDEOS if sources.is_folder(os.path.join(root, name))), "")
     samples = []
-    for split in SPLITS:
+    for split in common.SPLITS:
         for number, entry in enumerate(_read_json(str(paths[split]), list)):
             template = str(entry.get("template", "")).replace("[", "").replace("]", "")
             if template not in label_of or not ID.fullmatch(str(entry.get("id", ""))):
@@ -177,7 +176,7 @@ def _settings(make: Callable[..., Any], root: str, lists: dict[str, Any]) -> Any
 
 def _clips(root: str, lists: dict[str, Any]) -> Listing:
     settings = _settings(kinetics.Settings, root, lists)
-    splits = dict(zip(SPLITS, kinetics.load(settings)))
+    splits = dict(zip(common.SPLITS, kinetics.load(settings)))
     folders = {name: split.clips[0].frames is not None for name, split in splits.items()}
     if len(set(folders.values())) > 1:
         raise UserError(f"{root}: one list names videos and the other folders of frames; prepare one kind at a time")
@@ -196,7 +195,7 @@ def _images(root: str, lists: dict[str, Any]) -> Listing:
     splits = imagenet.load(_settings(imagenet.Settings, root, lists))
     samples = [
         Sample(name, split.name(index), int(split.labels[index]))
-        for name, split in zip(SPLITS, splits)
+        for name, split in zip(common.SPLITS, splits)
         for index in range(len(split))
     ]
     return Listing("image", samples, tuple(splits[0].classes), held_out=splits[1].held_out)
@@ -206,7 +205,7 @@ def _cityscapes(root: str, lists: dict[str, Any]) -> Listing:
     _refuse(lists, "Cityscapes has no lists")
     samples = [
         Sample(split, path, -1, cityscapes.mask_path(split, stem))
-        for split in SPLITS
+        for split in common.SPLITS
         for stem, path in cityscapes.find_images(root, split).items()
     ]
     return Listing("pair", samples, masks.TRAIN_CLASSES)
