@@ -11,7 +11,7 @@ import numpy as np
 from zoo.data import audit, sources
 from zoo.data.datasets import cityscapes, common
 from zoo.data.errors import BadSample, Option, UserError, similar_path
-from zoo.data.formats import exports, images, label_sets, label_tables, layouts, splits
+from zoo.data.formats import exports, images, label_sets, label_tables, layouts, splits, table_rows
 from zoo.data.formats.file_names import split_of
 from zoo.data.formats.lists import ANIMATIONS, MAX_EXTENSIONS, VIDEO_EXTENSIONS, class_folders, read_lines, walk
 from zoo.data.packs import manifest
@@ -118,7 +118,7 @@ def _tables(root: str, task: str | None) -> tuple[dict[str, str], str]:
     Args:
         task: that the user gives; it decides where folders may be classes, too.
     """
-    tables, name = label_tables.find(root), splits.class_split(root, "train") or ""
+    tables, name = table_rows.find(root), splits.class_split(root, "train") or ""
     is_listed = bool(common.first_existing(root, [name.format("train") for name in common.LIST_FILES]))
     if task == "multilabel" or is_listed or manifest.is_prepared(root):
         return ({} if task != "multilabel" else tables), ""
@@ -129,7 +129,7 @@ def _tables(root: str, task: str | None) -> tuple[dict[str, str], str]:
         nulls = "".join(f" -o data.{split}_list=null" for split in tables)
         choice = f"(with --task classify{nulls}, they are)"
         return tables, f"; {len(classes)} folders such as {classes[0]} are no classes {choice}"
-    unread = [each for each in sources.listdir(root) if label_tables.is_table(each)]
+    unread = [each for each in sources.listdir(root) if table_rows.is_table(each)]
     return {}, f"; not read: {', '.join(unread)}" * bool(unread)
 
 
@@ -141,7 +141,7 @@ def _says_classes(root: str, table: str, name: str, classes: Sequence[str], task
     """
     path = os.path.join(root, table)
     files = label_tables.Files(root, (*images.EXTENSIONS, *VIDEO_EXTENSIONS))
-    columns = label_tables.IMAGES if _ending(files.paths, images.EXTENSIONS) else label_tables.CLIPS
+    columns = table_rows.IMAGES if _ending(files.paths, images.EXTENSIONS) else table_rows.CLIPS
     folder_of = {file: os.path.relpath(file, name or os.curdir).partition("/")[0] for file in files.paths}
     inside = {file for file, folder in folder_of.items() if folder in classes}
     try:
@@ -179,7 +179,7 @@ def _task_of_classes(root: str) -> tuple[str, str]:
         if _ending(files, VIDEO_EXTENSIONS) and not _ending(files, images.EXTENSIONS):
             return "clips", f"videos {listed}"
         layout = f"images {listed}"
-        given = label_tables.with_val({split: os.path.join(root, name) for split, name in tables.items()}, [])
+        given = table_rows.with_val({split: os.path.join(root, name) for split, name in tables.items()}, [])
         several = label_sets.has_several({split: path for split, path in given.items() if path})
         return ("multilabel", f"{layout}, with any number of classes") if several else ("classify", layout)
     name = splits.class_split(root, "train") or ""

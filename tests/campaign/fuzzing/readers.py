@@ -20,6 +20,7 @@ from zoo.data.formats import (
     label_tables,
     lists,
     masks,
+    table_rows,
     video,
 )
 from zoo.data.packs.prepared import PreparedSplit
@@ -163,7 +164,7 @@ def read_lists(folder: Path) -> None:
 def read_label_tables(folder: Path) -> None:
     """Read a table as one of labels, of sets of labels, and of parts of videos."""
     root = str(folder)
-    tables = [str(each) for each in folder.iterdir() if label_tables.is_table(each.name)]
+    tables = [str(each) for each in folder.iterdir() if table_rows.is_table(each.name)]
     path = tables[0] if tables else str(folder / "a.csv")
     _try_all(
         (

@@ -15,7 +15,7 @@ from zoo.data.augment.steps import Pipeline, Steps
 from zoo.data.contents import Content
 from zoo.data.errors import Option, Part, UserError, similar_path
 from zoo.data.fields import Deviations, Doc, HeldOut, Means, Probability, SettingError
-from zoo.data.formats import images, label_tables, regular
+from zoo.data.formats import images, regular, table_rows
 from zoo.data.formats.lists import LabeledPath
 from zoo.data.formats.splits import class_split
 from zoo.data.packs import manifest
@@ -244,14 +244,14 @@ def find_lists(
     splits: Sequence[str],
     names: Sequence[str],
     notes: list[str],
-    columns: Sequence[str] = label_tables.IMAGES,
+    columns: Sequence[str] = table_rows.IMAGES,
 ) -> dict[str, str | None]:
     """Return the lists of splits as find_list does; a table of all samples may have a column that divides them."""
     lists, train = {split: find_list(settings, split, names) for split in splits}, None
     if "train" not in splits and lists["val"] is None:
         with suppress(UserError):  # an evaluation needs no training split
             train = find_list(settings, "train", names)
-    return label_tables.with_val(lists, notes, columns, train)
+    return table_rows.with_val(lists, notes, columns, train)
 
 
 def class_root(settings: Any, split: str) -> str:

@@ -19,7 +19,7 @@ from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import Option, UserError, similar_path
 from zoo.data.fields import Count, Doc, FilePath, Fractions, Ratios, SettingError, Word
-from zoo.data.formats import images, label_tables, layouts, webdataset
+from zoo.data.formats import images, label_tables, layouts, table_rows, webdataset
 from zoo.data.formats.class_names import WNID, ClassNames, read_classes
 from zoo.data.formats.lists import (
     ANIMATIONS,
@@ -238,7 +238,7 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ImageSplit
     tables = {
         (split, path): label_tables.read(path, settings.root, notes, split)
         for split, path in given.items()
-        if label_tables.is_table(path)
+        if table_rows.is_table(path)
     }
     numbered = dict[str, list[LabeledPath]]()
     if tables:

@@ -20,7 +20,7 @@ from zoo.data.datasets import common
 from zoo.data.datasets.common import SPLITS, Protocol, set_name
 from zoo.data.errors import Option, UserError, similar_path
 from zoo.data.fields import Count, Doc, FilePath, Range, SettingError, Shares, Word
-from zoo.data.formats import frame_folders, label_tables, video
+from zoo.data.formats import frame_folders, label_tables, table_rows, video
 from zoo.data.formats.class_names import ClassNames, read_names
 from zoo.data.formats.lists import (
     ANIMATIONS,
@@ -345,7 +345,7 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
     names_path = common.given_or_first(root, "data.names", settings.names, ["classes.txt"])
     classes = read_names(names_path) if names_path else ()
     notes: list[str] = []
-    lists = common.find_lists(settings, splits, common.LIST_FILES[::-1], notes, label_tables.CLIPS)
+    lists = common.find_lists(settings, splits, common.LIST_FILES[::-1], notes, table_rows.CLIPS)
     is_divided = common.lacks_validation(settings, lists["val"])
     if is_divided:
         lists = {"train": common.find_list(settings, "train", common.LIST_FILES[::-1])}
@@ -353,7 +353,7 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[ClipSplit,
         # The official labels of Kinetics are its class names in ASCII order.
         folders = (common.class_root(settings, split) for split in lists)
         classes = tuple(sorted({name for folder in folders for name in class_folders(root, folder)}))
-    tables = {split: path for split, path in lists.items() if path and label_tables.is_table(path)}
+    tables = {split: path for split, path in lists.items() if path and table_rows.is_table(path)}
     tabled, classes = _read_tables(settings, tables, classes, notes) if tables else ({}, classes)
     found = {
         split: tabled.get(split) or _find_clips(settings, split, path, classes, notes) for split, path in lists.items()

@@ -15,7 +15,7 @@ from zoo.data.datasets import common, imagenet
 from zoo.data.datasets.common import SPLITS
 from zoo.data.errors import Option, UserError
 from zoo.data.fields import SettingError
-from zoo.data.formats import label_sets, label_tables
+from zoo.data.formats import label_sets, table_rows
 from zoo.data.formats.class_names import read_classes
 from zoo.data.formats.label_sets import LabeledSet
 from zoo.data.formats.lists import LabeledPath, check_inside
@@ -23,7 +23,7 @@ from zoo.data.formats.lists import LabeledPath, check_inside
 LAYOUT = """\
   train.csv and val.csv, or, with data.val_fraction=0.2, one table; a row names an image below the folder, and its
   classes in one column (`cat|dog`) or in a column of 0 and 1 for every class; JSONL has an object per line"""
-TABLES = tuple("{}" + suffix for suffix in label_tables.TABLES)
+TABLES = tuple("{}" + suffix for suffix in table_rows.TABLES)
 describe = common.describe
 
 
@@ -98,11 +98,11 @@ def load(settings: Settings, splits: Sequence[str] = SPLITS) -> tuple[MultiLabel
 
 
 def _require_table(settings: Settings, split: str, path: str | None) -> str:
-    if path is None or not label_tables.is_table(path):
+    if path is None or not table_rows.is_table(path):
         remedy = common.hold_out_remedy(settings) if split == "val" else ()
         what = f"{path} is none" if path else f"there is none in {settings.root}"
         raise UserError(
-            f"data.name=multilabel reads tables ({', '.join(label_tables.TABLES)}), and for {split} {what}; name one "
+            f"data.name=multilabel reads tables ({', '.join(table_rows.TABLES)}), and for {split} {what}; name one "
             "with ",
             Option(f"data.{split}_list", "FILE.csv"),
             *remedy,

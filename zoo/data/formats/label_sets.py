@@ -12,9 +12,10 @@ from itertools import chain
 from typing import NamedTuple
 
 from zoo.data.errors import Option, Part, UserError, nearest
-from zoo.data.formats import label_tables
-from zoo.data.formats.label_tables import LABELS, SPLITS, Cells, Files, Label
+from zoo.data.formats import table_rows
+from zoo.data.formats.label_tables import Files, once
 from zoo.data.formats.lists import is_number
+from zoo.data.formats.table_rows import LABELS, SPLITS, Cells, Label
 
 SEPARATORS = ("|", ";", ",", " ")  # of the classes in a cell: the first that divides those of any table of a data set
 OTHERS = re.compile(r"[|;,/+]")  # characters by which a name may be several classes
@@ -88,15 +89,15 @@ def _open(tables: Mapping[str, str]) -> tuple[dict[str, Cells], dict[str, dict[i
     """Return by split the tables of cells, and the images and labels of tables that have no column for each class."""
     cells, labels = dict[str, Cells](), dict[str, dict[int, tuple[str, Label]]]()
     for split, path in tables.items():
-        if label_tables.is_json(path):
-            labels[split] = label_tables.objects(path, split)
+        if table_rows.is_json(path):
+            labels[split] = table_rows.objects(path, split)
             continue
-        cells[split] = table = label_tables.read_cells(path, split=split)
+        cells[split] = table = table_rows.read_cells(path, split=split)
         if not _has_columns(table):
             labels[split] = {
                 number: (
                     _check_width(path, number, row, table),
-                    label_tables.parse_label(row[table.label or 0], f"{path}: row {number}"),
+                    table_rows.parse_label(row[table.label or 0], f"{path}: row {number}"),
                 )
                 for number, row in table.rows.items()
             }
@@ -142,12 +143,12 @@ def names_classes(path: str, columns: Sequence[str], several: bool) -> bool | No
     """Return whether a table certainly names classes; False if its other column may, and None if none does.
 
     Args:
-        columns: as those of label_tables.read_cells.
+        columns: as those of table_rows.read_cells.
         several: whether an image may have several.
     """
-    if label_tables.is_json(path):
+    if table_rows.is_json(path):
         return True
-    table = label_tables.read_cells(path, columns)
+    table = table_rows.read_cells(path, columns)
     if table.label is None:
         return True if several and len(_columns_of_classes(table)) > 1 else None
     return table.names[table.label].lower() in LABELS
@@ -344,4 +345,4 @@ def _located(path: str, root: str, found: Found, classes: Sequence[str], notes: 
         raise UserError(f"{path}: no image has a class")
     shown = {number: (row.path, ", ".join(classes[label] for label in row.labels)) for number, row in rows.items()}
     files.require_some(path)
-    return [rows[number] for number in label_tables.once(path, shown, notes)]
+    return [rows[number] for number in once(path, shown, notes)]
