@@ -136,6 +136,13 @@ GPU 00000000:01:00.0
             "ok",
             "driver 570.86, for CUDA up to 12.8",
         ),
+        (
+            "0x10de",
+            "cat <<E\n" + SMI.replace("12.8", "Not Found") + "E",
+            Driver(True, None, ("Fake GPU 80GB",)),
+            "ok",
+            "driver 570.86; nvidia-smi does not say for which CUDA",
+        ),
         ("0x10de", "echo Driver/library version mismatch; exit 18", Driver(True), "warn", "version mismatch"),
         ("0x10de", "exec sleep 60", Driver(True), "warn", "timed out after 2.0 seconds"),
     ],

@@ -49,7 +49,7 @@ class Driver(NamedTuple):
 
     Attributes:
         expected: whether there is a GPU, so that a missing driver is missed.
-        cuda: newest CUDA that it runs, such as (12, 8); None without a driver.
+        cuda: newest CUDA that it runs, such as (12, 8); None if it is not known, as without a driver.
     """
 
     expected: bool = False
@@ -130,17 +130,17 @@ def examine_driver(seconds: float) -> tuple[Driver, list[Finding]]:
         return Driver(True), [Finding(SECTION, DRIVER, WARNING, "there is a GPU, but no nvidia-smi", INSTALL)]
     except (OSError, subprocess.TimeoutExpired) as error:
         return Driver(True), [Finding(SECTION, DRIVER, WARNING, first_line(error), "reboot, or reinstall it")]
-    found = {name: re.search(rf"^{name}\s*: (.+)", done.stdout, re.M) for name in ("Driver Version", "CUDA Version")}
-    version, cuda = (match[1].strip() if match else "" for match in found.values())
+    version = re.search(r"^Driver Version\s*: (.+)", done.stdout, re.M)
+    cuda = re.search(r"^CUDA Version\s*: (\d+)\.(\d+)", done.stdout, re.M)  # or `Not Found`, without libcuda
     devices = tuple(re.findall(r"^ +Product Name\s*: (.+)", done.stdout, re.M))
-    if done.returncode or not devices or not cuda:
+    if done.returncode or not devices or not version:
         said = (done.stdout.strip() or done.stderr.strip() or "it sees no GPU").splitlines()[0]
         remedy = "look at CUDA_VISIBLE_DEVICES and the lines of NVRM in dmesg, reboot, or reinstall it"
         return Driver(expected), [Finding(SECTION, DRIVER, WARNING, said, remedy)]
-    major, _, minor = cuda.partition(".")
-    lines = [Finding(SECTION, DRIVER, OK, f"driver {version}, for CUDA up to {cuda}")]
+    limit = f", for CUDA up to {cuda[1]}.{cuda[2]}" if cuda else "; nvidia-smi does not say for which CUDA"
+    lines = [Finding(SECTION, DRIVER, OK, f"driver {version[1].strip()}{limit}")]
     lines += [Finding(SECTION, f"GPU {index}", OK, name) for index, name in enumerate(devices)]
-    return Driver(True, (int(major), int(minor)), devices), lines
+    return Driver(True, (int(cuda[1]), int(cuda[2])) if cuda else None, devices), lines
 
 
 def has_gpu() -> bool:
