@@ -138,6 +138,13 @@ def test_a_run_is_read_from_its_journal(tmp_path):
         assert result == expected._replace(steps_to_target=None, seconds_to_target=None)
 
 
+def test_an_evaluation_that_is_not_finite_is_never_the_best(tmp_path):
+    folder = write_journal(tmp_path, [BEGIN, *evaluations(None, 0.8), end(20)])  # null in the journal is NaN
+    assert seed_tables.read_result(folder, "torch", 1, None) == Result("torch", 1, 0.8, 0.8)
+    folder = write_journal(tmp_path, [BEGIN, *evaluations(None, None), end(20)])
+    assert math.isnan(seed_tables.read_result(folder, "torch", 1, None).best)
+
+
 def test_the_time_of_a_resumed_run_is_left_out(tmp_path):
     """It includes the pause; its updates do not. What the resume reverted does not count."""
     before = [BEGIN, *evaluations(0.5, 0.99), {"event": "resume", "time": 5000.0, "step": 10}]

@@ -1,5 +1,6 @@
 """The tables of `zoo compare seeds`, and its paired t-test."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from itertools import combinations
@@ -72,6 +73,7 @@ def read_result(folder: str, framework: str, seed: int, target: float | None) ->
     if not evaluations or not any(event["event"] == "end" for event in events):
         return None
     accuracies = [event["accuracy"] for event in evaluations]
+    best = max(filter(math.isfinite, accuracies), default=math.nan)
     reached = next((event for event in evaluations if target is not None and event["accuracy"] >= target), None)
     steps = seconds = None
     if reached:
@@ -79,7 +81,7 @@ def read_result(folder: str, framework: str, seed: int, target: float | None) ->
         begin = next(event["time"] for event in events if event["event"] == "begin")
         is_resumed = any(event["event"] == "resume" for event in events)
         seconds = None if is_resumed else reached["time"] - begin
-    return Result(framework, seed, accuracies[-1], max(accuracies), steps, seconds)
+    return Result(framework, seed, accuracies[-1], best, steps, seconds)
 
 
 def paired_test(differences: Sequence[float]) -> PairedTest:
