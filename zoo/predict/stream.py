@@ -47,7 +47,11 @@ def interval(
         return every or 1
     if settings.sampling == "dense" and clip_seconds is None:
         return max(1, clips.DENSE_SPAN // settings.segments)
-    seconds = CLIP_SECONDS[dataset] if clip_seconds is None else clip_seconds
+    seconds = CLIP_SECONDS.get(dataset) if clip_seconds is None else clip_seconds
+    if seconds is None:
+        raise UserError(
+            f"--stream: how long the clips of {dataset} are is not known; give --clip-seconds S or --every N"
+        )
     return max(1, round(float(rate) * seconds / settings.segments))
 
 

@@ -40,6 +40,13 @@ def test_frames_are_as_far_apart_as_in_training(dataset, settings, rate, words, 
     assert interval(settings, dataset, Fraction(rate), **words) == expected
 
 
+def test_the_duration_of_other_clips_must_be_given():
+    settings = kinetics.Settings()
+    with pytest.raises(UserError, match="clips of mine are is not known; give --clip-seconds S or --every N"):
+        interval(settings, "mine", Fraction(30))
+    assert interval(settings, "mine", Fraction(30), clip_seconds=8.0) == 30
+
+
 class Sums:
     """A trainer whose state is the sum of all pixels so far, and whose logits are this sum and 0, 0."""
 
