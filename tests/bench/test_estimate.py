@@ -128,6 +128,10 @@ def test_a_device(capsys):
         (["-c", "arcface_synthetic", "--processes", "0"], "--processes"),
         (["-c", "nothing"], "nothing"),
         (["-c", "arcface_ms1m", "-o", "data.root=/nowhere"], "--classes"),
+        (
+            ["-c", "resnet50_imagenet", "-o", "data.name=multilabel", "-o", "data.root=/none", "--classes", "5"],
+            "data.root: /none is not there, and samples of multilabel are known by the files alone",
+        ),
         (["-c", "arcface_synthetic", "--on", "Pentium"], "--on Pentium"),
         (["-c", "arcface_synthetic", "-o", "train.precision=fp64"], "train.precision"),
     ],

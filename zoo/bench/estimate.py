@@ -173,7 +173,12 @@ def describe(cfg: Config, name: str, classes: int | None = None, samples: int | 
         return Described(train_set.fields, number, length, f"the data set {name}")
     base = os.path.basename(os.path.normpath(root))
     found = classes or CLASSES.get(base) or getattr(cfg.data, "identities", None)  # of generated faces
-    if name not in KINDS or found is None:
+    if name not in KINDS:
+        raise UserError(
+            f"data.root: {root} is not there, and samples of {name} are known by the files alone; give data.root of "
+            "some, or estimate a recipe on other data"
+        )
+    if found is None:
         raise UserError(f"data.root: {root} is not there, and its number of classes is not known; give --classes N")
     keys = {key: getattr(cfg.data, key, None) for key in SHAPE_KEYS if key in synthetic.KEYS[KINDS[name]]}
     settings: Any = synthetic.Settings(kind=KINDS[name], num_classes=found, **keys)  # type: ignore[arg-type]
