@@ -11,7 +11,6 @@ import optax
 from flax import nnx
 from flax.training.dynamic_scale import DynamicScale
 from jax import Array, lax
-from jax.experimental.shard_map import shard_map
 
 from zoo.data.errors import UserError
 from zoo.models import load_model_class
@@ -106,7 +105,9 @@ def loop(job: Job, device_batch: DeviceBatch) -> Callable[[], None]:
         return (updated[0], others, updated[1], scaler), loss
 
     if axes:
-        step = shard_map(step, trainer.mesh, (REPLICATED, BATCH), (REPLICATED, REPLICATED), check_rep=False)
+        step = jax.shard_map(
+            step, mesh=trainer.mesh, in_specs=(REPLICATED, BATCH), out_specs=(REPLICATED, REPLICATED), check_vma=False
+        )
     compiled, arrays = jax.jit(step, donate_argnums=0), [device_batch[name] for name in names]
     scaler = DynamicScale() if plan.mode.compute == "fp16" else None
     first = jax.tree.map(np.asarray, (weights, others, optimizer.init(weights), scaler))
