@@ -107,6 +107,8 @@ def batches(
     for name, value in {"epoch": epoch or 0, "start": start, "stop": stop or 0, "rank": rank}.items():
         if not isinstance(value, int) or value < 0:
             raise UserError(f"{name}: expected a whole number from 0 on, got {value!r}")
+    if stop is not None and stop < start:
+        raise UserError(f"stop: {stop} comes before start={start}; give the number after the last batch")
     if not isinstance(world_size, int) or rank >= world_size:
         raise UserError(f"rank: {rank} is none of the ranks of world_size={world_size!r}, which begin with 0")
     request = resolve_recipe(Options(os.fspath(recipe), override_pairs(overrides), framework=framework))

@@ -111,6 +111,7 @@ def test_a_recipe_is_named_as_for_a_run(tmp_path):
         ),
         ({"recipe": "resnet50_dmo"}, "resnet50_dmo: there is no such recipe; did you mean resnet50_demo?"),
         ({"recipe": Path("no.yaml")}, "no.yaml: there is no such recipe"),
+        ({"start": 5, "stop": 2}, "stop: 2 comes before start=5; give the number after the last batch"),
     ],
 )
 def test_mistakes(options, message):
