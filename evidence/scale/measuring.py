@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from evidence.scale.calibration import Calibration, Messages, Sample
+from evidence.scale.reducers import REDUCERS
 from zoo import data, program
 from zoo.bench import estimate
 from zoo.commands.options import request_of
@@ -57,6 +58,8 @@ def calibrate(arguments: argparse.Namespace) -> Calibration:
             "train.global_batch: predictions keep the samples per process, so that the global batch grows with the "
             "processes; leave it out with -o train.global_batch="
         )
+    if (framework := request.config.framework) not in REDUCERS:
+        raise UserError(f"framework: all-reduces are measured in {', '.join(REDUCERS)}, not in {framework}; take one")
     sent = messages(request)  # first: what is wrong with the data or the model is found at once
     steps: dict[int, list[list[float]]] = {n: [] for n in processes}
     rates: dict[int, list[float]] = {}
@@ -83,7 +86,7 @@ def calibrate(arguments: argparse.Namespace) -> Calibration:
             sweep += [Sample(*row) for row in result["all_reduce"]]
             report(f"{n} process(es) read {sum(rates[n]) / len(rates[n]):.1f} samples/s")
     batch = schedule.batch_plan(request.config.train, 1)
-    per_update, framework = batch.batch * batch.accumulate, request.config.framework
+    per_update = batch.batch * batch.accumulate
     return Calibration(request.recipe, framework, device, per_update, steps, rates, sweep, sent, runs)
 
 

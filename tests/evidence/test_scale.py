@@ -113,11 +113,18 @@ def test_each_framework_has_its_buckets(tmp_path, framework, settings, buckets, 
     assert (found.buckets, found.gradients) == (buckets, whole // share)
 
 
-def test_a_fixed_global_batch_is_refused(tmp_path, capsys):
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ("train.global_batch=8", "-o train.global_batch="),
+        ("framework=jax", "framework: all-reduces are measured in torch, paddle, mindspore, not in jax; take one"),
+    ],
+)
+def test_what_a_calibration_refuses(tmp_path, capsys, setting, message):
     words = ["-c", "configs/resnet50_demo.yaml", "--out", str(tmp_path / "x.json"), "--device", "cpu"]
-    words += [word for pair in shapes(tmp_path, "train.global_batch=8") for word in ("-o", pair)]
+    words += [word for pair in shapes(tmp_path, setting) for word in ("-o", pair)]
     assert main(["scale", "calibrate", *words]) == 2
-    assert "-o train.global_batch=" in capsys.readouterr().err and not (tmp_path / "x.json").exists()
+    assert message in capsys.readouterr().err and not (tmp_path / "x.json").exists()
 
 
 @pytest.mark.slow
