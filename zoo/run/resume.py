@@ -42,6 +42,10 @@ SPLITS = {"train": "training", "val": "validation"}
 def claim(run: str, lock: FolderLock) -> list[str]:
     """Lock the run to resume, before the minutes that reading data may take; return what was mended."""
     lock.acquire(run)
+    if any(event.get("speed") for event in journal.history(run)):
+        raise UserError(
+            Option("--resume"), f": {run} is a run of --speed, which leaves no checkpoint to go on from; start anew"
+        )
     return [*journal.check(run), *checkpoint.set_damaged_aside(run)]
 
 

@@ -3,8 +3,9 @@
 import errno
 import os
 import re
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from zoo.config import loader
@@ -127,18 +128,23 @@ def _open_folder(request: Request, job: Job, console: "Console", lock: FolderLoc
     """Make or take the run's folder, lock it and open the logs; return it, the journal and the viewers."""
     recipe = loader.render(request.resolved)
     path = folder.open_folder(request.resume, request.config.out, request.recipe, recipe, lock)
-    journal, viewers = _open_logs(path, request, recipe, console)
-    begin = journal.last("begin")
-    if begin and begin.get("speed"):
-        raise UserError(
-            Option("--resume"), f": {path} is a run of --speed, which leaves no checkpoint to go on from; start anew"
-        )
+    with ExitStack() as undone:  # where a log cannot be opened, as that of a tracker without a login
+        if not request.resume:
+            undone.callback(shutil.rmtree, path, ignore_errors=True)  # all in it is of this start
+        journal, viewers = _open_logs(path, request, recipe, console, undone)
+        undone.pop_all()
     write_table(job.data.check, path)
     return path, journal, viewers
 
 
-def _open_logs(folder: str, request: Request, recipe: str, console: "Console") -> tuple[Journal, list[Viewer]]:
-    """Open the journal of a run with all its listeners; return those that show images, histograms and text, too."""
+def _open_logs(
+    folder: str, request: Request, recipe: str, console: "Console", undone: ExitStack
+) -> tuple[Journal, list[Viewer]]:
+    """Open the journal of a run with all its listeners; return those that show images, histograms and text, too.
+
+    Args:
+        undone: closes what is open where the next cannot be opened.
+    """
     from zoo.logs import airank
     from zoo.logs.tensorboard import TensorBoard
     from zoo.logs.trackers import TRACKERS
@@ -146,8 +152,9 @@ def _open_logs(folder: str, request: Request, recipe: str, console: "Console") -
     cfg = request.config
     entries = {key: plain(entry.value) for key, entry in request.resolved.items()}
     given = {key: value for key, value in entries.items() if request.resolved[key].origin != loader.DEFAULT}
-    viewers: list[Viewer] = [TensorBoard(folder, recipe, given)]
-    viewers += [TRACKERS[name](folder, project, entries) for name, project in request.track.items()]
+    viewers: list[Viewer] = [undone.enter_context(closing(TensorBoard(folder, recipe, given)))]
+    for name, project in request.track.items():
+        viewers.append(undone.enter_context(closing(TRACKERS[name](folder, project, entries))))
     called = [console, *viewers, airank.Writer(folder, cfg.target, cfg.warmup_epochs)]
     if cfg.listeners:
         from zoo.logs import listeners

@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers.cli import call_zoo
 from tests.helpers.paths import CONFIGS
+from tests.zoo import api_cases
 from zoo.data.errors import UserError
 from zoo.logs.trackers import TRACKERS
 from zoo.logs.viewers import Histogram
@@ -119,6 +120,16 @@ def test_a_package_that_refuses(package, folder):
     package.refusal = "nobody is logged in"
     with pytest.raises(UserError, match=f"^--track {package.__name__}: nobody is logged in"):
         TRACKERS[package.__name__](folder, "faces", {})
+
+
+def test_a_run_that_is_refused_leaves_no_folder(package, tmp_path, capsys):
+    settings = {**api_cases.RUN, "data.root": str(tmp_path / "shapes")}
+    words = [word for key, value in settings.items() for word in ("-o", f"{key}={'null' if value is None else value}")]
+    package.refusal = "nobody is logged in"
+    line = ["train", "-c", CONFIGS / "resnet50_demo.yaml", *words, "--track", package.__name__, "--out"]
+    assert call_zoo(*line, tmp_path / "run") == 2
+    assert "nobody is logged in" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
