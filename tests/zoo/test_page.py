@@ -278,7 +278,9 @@ def test_accept_rates_at_every_threshold():
     assert np.allclose(page.roc(distance, same), expected, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("low, high", [(0, 1), (0.98, 0.99), (-3, 1234.5), (7, 7), (0, 0), (1e-7, 3e-6)])
+@pytest.mark.parametrize(
+    "low, high", [(0, 1), (0.98, 0.99), (-3, 1234.5), (7, 7), (0, 0), (1e-7, 3e-6), (1e-13, 2e-13)]
+)
 def test_a_chart_has_round_ticks_around_its_points(low, high):
     found = charts.chart("loss", "step", {"a": [(1, low), (2, high), (3, float("nan"))], "b": []})
     ((name, points),) = found.lines

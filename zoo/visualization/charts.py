@@ -62,7 +62,7 @@ def _ticks(low: float, high: float) -> list[float]:
     """Return round numbers from `low` or below it to `high` or above it, at least two; from 0 to a single value."""
     low, high = (low, high) if high > low else (min(low, 0.0), max(high, 0.0))
     span = high - low or 1.0
-    power = 10.0 ** math.floor(math.log10(span / TICKS))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power * TICKS >= span)
+    exponent = math.floor(math.log10(span / TICKS))
+    step = next(factor * 10.0**exponent for factor in (1, 2, 5, 10) if factor * 10.0**exponent * TICKS >= span)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(number * step, 12) for number in range(first, max(last, first + 1) + 1)]
+    return [round(number * step, 12 - exponent) for number in range(first, max(last, first + 1) + 1)]
