@@ -1,11 +1,13 @@
 """zoo runs: runs of several protocols as a table, those that can be compared side by side."""
 
 import json
+import math
 
 from tests.helpers.cli import call_zoo
 from tests.helpers.report_runs import training_events, write
 from zoo.bench.commands import runs
 from zoo.bench.report.runs import Point
+from zoo.commands.new_file import print_report
 
 
 def test_runs_of_equal_protocols_are_listed_together_and_the_best_comes_first(tmp_path, monkeypatch, capsys):
@@ -40,8 +42,11 @@ def test_curves_in_the_terminal(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "runs/a", training_events((0.2, 0.6, 0.9)))
     write(tmp_path / "runs/empty", [])
+    write(tmp_path / "runs/zero", training_events((0.0,)))
     assert call_zoo("runs", "--plot") == 0
     lines = capsys.readouterr().out.splitlines()
+    row = next(line for line in lines if line.startswith("runs/zero "))
+    assert row.split()[4:6] == ["top1", "0.0000"]
     assert any(line.startswith("runs/a ") and "top1  0.2000 ▁▅█ 0.9000" in line for line in lines)
 
 
@@ -52,3 +57,8 @@ def test_a_curve():
     assert runs.curve([*points[:2], Point(None, None, float("nan"))]) == "8.0000 █▁? nan"
     many = runs.curve([Point(None, None, float(number)) for number in range(1000)]).split()
     assert many[0] == "0.0000" and len(many[1]) == 24 and list(many[1]) == sorted(many[1]) and many[2] == "999.0000"
+
+
+def test_a_report_in_json_has_null_for_numbers_that_are_not_finite(capsys):
+    print_report([], {"ratio": math.nan, "rows": [[math.inf, 0.5]]}, "-")
+    assert json.loads(capsys.readouterr().out, parse_constant=int) == {"ratio": None, "rows": [[None, 0.5]]}

@@ -1,7 +1,6 @@
 """Output files and folders, checked before the work that fills them, and the option --json of reports."""
 
 import argparse
-import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from zoo.data import durable
 from zoo.data.errors import UserError, printable
+from zoo.logs import journal
 from zoo.table import terminal_width, wrapped
 
 STANDARD_OUTPUT = "-"
@@ -27,7 +27,7 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
 
 def print_report(lines: Sequence[str], report: Any, path: str | None) -> None:
     """Print a report as text, as JSON, or as text beside a file of JSON."""
-    text = json.dumps(report, indent=1) + "\n"
+    text = journal.json_text(report, indent=1) + "\n"
     if path == STANDARD_OUTPUT:
         print(text, end="")
         return

@@ -135,7 +135,7 @@ class Journal:
             listener.close()
 
 
-def json_text(values: Mapping[str, Any], indent: int | None = None) -> str:
+def json_text(values: Any, indent: int | None = None) -> str:
     """Return values as JSON, which has neither NaN nor infinity: they become null."""
     finite = json.loads(json.dumps(values), parse_constant=lambda name: None)
     return json.dumps(finite, allow_nan=False, indent=indent)

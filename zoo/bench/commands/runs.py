@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     require_new(arguments.json, "--json")
     runs = sorted(read(arguments.paths, None, None), key=_order)
     rows = [_row(run) for run in runs]
-    cells = [[PRINTED[key](value) if key in PRINTED and value else value for key, value in row.items()] for row in rows]
+    cells = [[_cell(*item) for item in row.items()] for row in rows]
     lines = _lines(cells, list(rows[0]))
     if arguments.plot:
         curves = [(run.path, curve(run.losses), run.metric or "", curve(run.metrics)) for run in runs]
@@ -75,6 +75,10 @@ def _lines(cells: Sequence[Sequence[Any]], titles: Sequence[str]) -> list[str]:
 
 def _order(run: Run) -> tuple[Any, ...]:
     return run.protocol or "", run.values.best is None, -(run.values.best or 0), natural(run.path)
+
+
+def _cell(key: str, value: Any) -> Any:
+    return PRINTED[key](value) if key in PRINTED and value is not None else value
 
 
 def _row(run: Run) -> dict[str, Any]:
