@@ -251,6 +251,15 @@ def check_printable(variables: Mapping[str, str]) -> None:
             )
 
 
+def core_share(group: Group) -> tuple[float, int]:
+    """Return how many cores this process has for itself, and the processes of the run on this host. Collective."""
+    mine = [socket.gethostname(), host.cores()]
+    ranks = group.all_gather(mine)
+    local = [index for index, (name, _) in enumerate(ranks) if name == mine[0]]
+    share = host.core_share([ranks[index][1] for index in local], local.index(group.rank), host.cpu_quota())
+    return share, len(local)
+
+
 def prepare(group: Group) -> None:
     """Divide the cores of a machine among the processes that share them, and name gloo's network interface.
 
@@ -258,13 +267,10 @@ def prepare(group: Group) -> None:
     more threads than cores, each parallel operation waits for threads that do not run. The same happens where other
     programs compute, and a thread that spins while it waits takes the time of the one that it waits for.
     """
-    mine = [socket.gethostname(), host.cores()]
-    ranks = group.all_gather(mine)
-    local = [index for index, (name, _) in enumerate(ranks) if name == mine[0]]
-    share = host.core_share([ranks[index][1] for index in local], local.index(group.rank), host.cpu_quota())
-    if share < len(mine[1]):
+    share, local = core_share(group)
+    if share < len(host.cores()):
         os.environ.setdefault(THREADS, str(max(1, int(share))))
-    if host.running() > len(local) and not os.environ.keys() & SLEEPING.keys():
+    if host.running() > local and not os.environ.keys() & SLEEPING.keys():
         os.environ.update(SLEEPING)
     if group.size == 1:
         return

@@ -24,7 +24,7 @@ from safetensors.numpy import load, save
 from zoo import program
 from zoo.config import loader
 from zoo.data.errors import UserError
-from zoo.distributed.wire import Channel, ConnectionLost, pack, unpack
+from zoo.distributed.wire import Channel, ConnectionLost
 from zoo.trainer.protocol import Trainer
 from zoo.trainer.world import Launch
 
@@ -60,7 +60,11 @@ class Group:
 
     def all_gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, by rank, on every rank. value: anything that JSON can represent."""
-        return [json.loads(message) for message in self._exchange(json.dumps(value).encode())]
+        message = json.dumps(value).encode()
+        if self.size == 1:
+            return [json.loads(message)]
+        self.set_status("waiting for the other processes")
+        return json.loads(self._guard(lambda: self._gather_and_broadcast(message, _listed)))
 
     def concatenate(self, items: list[Any]) -> list[Any]:
         """Return the items of all ranks, in the order of the ranks, on every rank: cheap where most have none."""
@@ -84,7 +88,7 @@ class Group:
         if self.size > 1:
             self.set_status("waiting for the other processes")
         others = [self.receive_from(rank) for rank in range(1, self.size)]
-        return [value, *json.loads(b"[" + b",".join(others) + b"]")]  # at once, which is quicker
+        return [value, *json.loads(_listed(others))]  # at once, which is quicker
 
     def sum(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Sum arrays over ranks by name, in the arrays' own dtype and in the order of the ranks."""
@@ -134,12 +138,6 @@ class Group:
             self.all_gather(None)
             self._heartbeat.stop()
 
-    def _exchange(self, message: bytes) -> list[bytes]:
-        if self.size == 1:
-            return [message]
-        self.set_status("waiting for the other processes")
-        return unpack(self._guard(lambda: self._gather_and_broadcast(message, pack)))
-
     def _gather_and_broadcast(self, message: bytes, combine: Callable[[list[bytes]], bytes]) -> bytes:
         """Return what `combine` makes on rank 0 of the messages of all ranks."""
         if self.rank:
@@ -157,6 +155,11 @@ class Group:
         except ConnectionLost:
             time.sleep(HEARTBEAT_GRACE)
             raise UserError("lost the connection to the other processes; see their output for the cause") from None
+
+
+def _listed(messages: list[bytes]) -> bytes:
+    """Return values in JSON as a list in JSON."""
+    return b"[" + b",".join(messages) + b"]"
 
 
 class Polling:
@@ -222,7 +225,7 @@ def assert_same_recipe(group: Group, resolved: loader.Entries) -> None:
 def code_version() -> str:
     """Return a digest of the sources, which differs between two versions of this project."""
     digest = hashlib.md5()
-    for path in sorted(program.source_files()):
+    for path in sorted(program.PACKAGE.rglob("*.py")):
         digest.update(
             json.dumps([path.relative_to(program.PACKAGE).as_posix(), path.read_text(encoding="utf-8")]).encode()
         )

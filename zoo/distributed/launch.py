@@ -4,6 +4,7 @@
 ranks, each of which redirects its output to a file before it runs `zoo train` (`exec_rank`).
 """
 
+import io
 import json
 import os
 import re
@@ -164,7 +165,7 @@ def run_launcher(command: list[str]) -> int:
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans of the launcher become children of this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; `supervise` handles it
-    line = _read_line()
+    line = io.FileIO(0, closefd=False).readline()  # byte by byte, and nothing of what follows
     if not line.endswith(b"\n"):
         return 1
     os.environ.update(json.loads(line))
@@ -199,17 +200,6 @@ def exec_rank(logs: Path, arguments: list[str]) -> NoReturn:
     os.environ["PYTHONUNBUFFERED"] = "1"
     command = program.command("train", *arguments)
     os.execvp(command[0], command)
-
-
-def _read_line() -> bytes:
-    """Read a line of the standard input, or what comes before its end, and nothing of what follows."""
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(0, 1)
-        if not byte:
-            break
-        line += byte
-    return line
 
 
 def _descendants() -> list[psutil.Process]:

@@ -82,13 +82,8 @@ def describe(libraries: Mapping[str, str | None], storage: str) -> dict[str, Any
         "accelerators_present": sum(bool(ACCELERATOR.fullmatch(path.name)) for path in DEV.glob("[nd]*")),
         "driver": _driver(),
         "libraries": {**libraries, **{name: _installed(names) for name, names in PACKAGES.items()}},
-        "environment": environment(os.environ),
+        "environment": {name: value[:MAX_VALUE] for name, value in recorded(os.environ).items()},
     }
-
-
-def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that belong to a run, by name; values are cut off after MAX_VALUE characters."""
-    return {name: value[:MAX_VALUE] for name, value in recorded(variables).items()}
 
 
 def _os_name() -> str:

@@ -16,7 +16,7 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -59,20 +59,6 @@ def receive(connection: socket.socket, limit: int = MAX_MESSAGE_SIZE, end: float
     if length > limit:
         raise ConnectionLost("not a message")
     return _receive_exactly(connection, length, end)
-
-
-def pack(messages: Sequence[bytes]) -> bytes:
-    return b"".join(struct.pack("!I", len(message)) + message for message in messages)
-
-
-def unpack(packed: bytes) -> list[bytes]:
-    """Split the result of `pack` into its messages."""
-    messages, start = [], 0
-    while start < len(packed):
-        (length,) = struct.unpack_from("!I", packed, start)
-        messages.append(packed[start + 4 : start + 4 + length])
-        start += 4 + length
-    return messages
 
 
 def _receive_exactly(connection: socket.socket, count: int, end: float | None) -> bytes:

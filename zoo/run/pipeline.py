@@ -1,7 +1,6 @@
 """Batches on their way to the trainer: who reads them, decoded on the device where they are not yet, copied ahead."""
 
 import queue
-import socket
 import threading
 import time
 from collections import deque
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice, starmap
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from zoo.data import extras, host, loaders, mixing, order
+from zoo.data import extras, loaders, mixing, order
 from zoo.data.batch import Batch
 from zoo.data.dataset import Pending
 from zoo.data.errors import BadSample, Option, UserError
@@ -25,6 +24,7 @@ from zoo.data.stream import (
     UnreadableSample,
     auto_workers,
 )
+from zoo.distributed.environment import core_share
 from zoo.distributed.group import Group
 from zoo.trainer.protocol import NO_IMAGES
 from zoo.trainer.world import World
@@ -268,10 +268,7 @@ def plan_loader(
         deterministic: whether nothing may be decoded where equal pixels are not assured.
     """
     settings = train_set.settings
-    mine = {"host": socket.gethostname(), "cores": host.cores()}
-    ranks = group.all_gather(mine)
-    local = [index for index, rank in enumerate(ranks) if rank["host"] == mine["host"]]
-    cores = host.core_share([ranks[index]["cores"] for index in local], local.index(group.rank), host.cpu_quota())
+    cores, _ = core_share(group)
     loader, notes = _choose_loader(train_set, world, group, kept, deterministic)
     on_device = loader == "dali" and uses_gpu(train_set, world)
     if on_device and deterministic:

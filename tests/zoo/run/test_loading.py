@@ -18,9 +18,10 @@ from zoo.data.loaders import dali_graph
 from zoo.data.stages import DECODE, TRANSFORM, total
 from zoo.data.stream import ReadTimes
 from zoo.data.transforms.geometry import Geometry
+from zoo.distributed import environment
 from zoo.run import meters, pipeline, resume
 
-HERE, THERE = {"host": "here", "cores": list(range(8))}, {"host": "there", "cores": list(range(4))}
+HERE, THERE = ["here", [*range(8)]], ["there", [*range(4)]]
 
 
 class Ranks:
@@ -62,7 +63,7 @@ def plan_loader(job, run=None, deterministic=False):
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
     """Eight cores, and a DALI that every GPU can use."""
-    monkeypatch.setattr(pipeline.socket, "gethostname", lambda: "here")
+    monkeypatch.setattr(environment.socket, "gethostname", lambda: "here")
     monkeypatch.setattr(loaders, "is_installed", lambda loader: True)
     monkeypatch.setattr(dali_graph, "require_device", lambda device: None)
     monkeypatch.setattr(host, "cores", lambda: list(range(8)))
