@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo import program
-from zoo.bench.options import count, natural
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
+from zoo.program import count, natural
 from zoo.table import table
 
 EPILOG = """\

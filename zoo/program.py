@@ -2,11 +2,12 @@
 
 import argparse
 import io
+import math
 import os
 import select
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -74,6 +75,25 @@ class Output(io.RawIOBase):
             return len(data)
 
 
+def number(read: Callable[[str], Any], is_valid: Callable[[Any], bool], expected: str) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        try:
+            value = read(text)
+            if is_valid(value):
+                return value
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+
+    return convert
+
+
+count = number(int, lambda value: 0 < value < 10**9, "a whole number of at least 1")
+natural = number(int, lambda value: 0 <= value < 10**9, "a whole number of at least 0")
+positive = number(float, lambda value: 0 < value < math.inf, "a number above 0")
+fraction = number(float, lambda value: 0 < value < 1, "a fraction, such as 0.711")
+
+
 def keep_printing() -> None:
     """Make stdout and stderr take every character and survive their reader; not those that a test has replaced."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # closed: a file there would get what libraries print
@@ -138,9 +158,3 @@ def pairs(option: str, words: Sequence[str]) -> dict[str, str]:
             raise UserError(f"{option} {name}: given twice; a label makes them differ, such as {name}@b")
         found[name] = value
     return found
-
-
-def source_files() -> Iterator[Path]:
-    """Yield all Python files of the package, also those behind the links zoo/data and zoo/bench."""
-    for folder, _, names in os.walk(PACKAGE, followlinks=True):
-        yield from (Path(folder, name) for name in names if name.endswith(".py"))

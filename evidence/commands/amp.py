@@ -9,8 +9,8 @@ from collections.abc import Callable
 from zoo import program
 from zoo.bench.commands.update import trainer_loop
 from zoo.bench.interleave import interleave, median_ratio
-from zoo.bench.options import count
 from zoo.frameworks import FRAMEWORKS
+from zoo.program import count
 from zoo.run.job import assemble, join, sample_batch
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options

@@ -16,8 +16,8 @@ from evidence.peers.loaders import OURS, WORKERS, Loader
 from zoo import program
 from zoo.bench import upstream
 from zoo.bench.interleave import Seconds, family_cpu_seconds, interleave, median_ratio
-from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
+from zoo.program import count
 from zoo.table import table
 
 EPILOG = """\

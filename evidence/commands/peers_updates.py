@@ -16,9 +16,9 @@ from zoo import program
 from zoo.bench import upstream
 from zoo.bench.commands.update import trainer_loop
 from zoo.bench.interleave import Seconds, median_ratio, rotated, timed
-from zoo.bench.options import count, natural
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
+from zoo.program import count, natural
 from zoo.run.job import assemble, join, sample_batch
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options

@@ -11,9 +11,10 @@ from evidence.scale import calibration, measuring, model, published
 from evidence.scale.calibration import Calibration
 from evidence.scale.model import Link, Prediction
 from zoo import program
-from zoo.bench.options import Cluster, cluster, count, number, positive, several
+from zoo.bench.options import Cluster, cluster, several
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.commands.options import add_recipe_arguments
+from zoo.program import count, number, positive
 from zoo.table import table
 
 EPILOG = """\

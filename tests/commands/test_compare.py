@@ -454,7 +454,10 @@ def test_partial_fc_draws_other_classes_in_every_step(tmp_path, monkeypatch):
     "words, message",
     [
         (["--frameworks", "torch,keras"], "there is no 'keras'; there are: torch, paddle, mindspore, jax"),
-        (["--frameworks", "torch", "--steps", "-1"], "--steps: must not be negative"),
+        (
+            ["--frameworks", "torch", "--steps", "-1"],
+            "argument --steps: expected a whole number of at least 0, got '-1'",
+        ),
         (["--frameworks", "torch", "--within", "0"], "--within"),
         (["--frameworks", "torch", "--out", "{here}"], "exists already and is not overwritten"),
         (["--frameworks", "torch", "--against", "{here}/nowhere"], "nowhere"),

@@ -198,7 +198,7 @@ def test_an_interrupted_run_names_the_command_that_goes_on(here, monkeypatch, ca
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--epochs", "0"], "--epochs: must be at least 1"),
+        (["--epochs", "0"], "argument --epochs: expected a whole number of at least 1, got '0'"),
         (["-o", "model.deth=50"], "unknown key for model.name=resnet; did you mean model.depth?"),
         (["-o", "data.val_fraction=0.9"], "val_fraction: must be above 0 and at most 0.5"),
         (["--weights", "nowhere"], "nowhere"),

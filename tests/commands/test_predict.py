@@ -169,7 +169,7 @@ def test_unreadable_files_are_skipped_and_nothing_is_overwritten(image_model, tm
         ),
         (["--weights", "{weights}/model.safetensors"], "such as {weights}"),
         (["--weights", "nowhere"], "nowhere: there is no such file or folder of weights; zoo weights list shows"),
-        (["--weights", "{weights}", "--top", "0"], "--top: must be at least 1"),
+        (["--weights", "{weights}", "--top", "0"], "argument --top: expected a whole number of at least 1, got '0'"),
         (["--weights", "{weights}", "--out", "{run}"], "exists already and is not overwritten"),
         (["--weights", "{weights}", "--out", "{run}/config.yaml"], "exists already and is not overwritten"),
         (["--weights", "{weights}", "--out", "{run}/config.yaml/below"], "below: Not a directory"),

@@ -192,7 +192,7 @@ def test_another_preparation_in_the_same_folder(tmp_path, serial, capsys):
         (["--reencode", "--quality", "80"], "--quality: is for --frames and --resize only"),
         (["--reencode", "--gop", "0"], "--gop 0: must be 1 to 1000"),
         (["--resize", "8"], "--resize 8: must be 16 to 4096"),
-        (["--workers", "0"], "--workers 0: must be at least 1"),
+        (["--workers", "0"], "argument --workers: expected a whole number of at least 1, got '0'"),
         (["--frames"], "holds images, for which there is --pack and --resize"),
         (["--full"], "--full: is for clips"),
         (["--val-fraction", "0.9"], "--val-fraction: must be above 0 and at most 0.5"),

@@ -160,13 +160,13 @@ def test_a_failed_run_is_named_and_the_others_go_on(run, training, capsys, tmp_p
         (["-p", "optim.lr"], "-p optim.lr: expected KEY=VALUE,VALUE"),
         (["-p", "optim.lr=1", "-p", "optim.lr=2"], "-p optim.lr=2: optim.lr is given twice"),
         (["-p", "seed=1,2"], "seed: this program chooses it"),
-        (["-p", "optim.lr=1", "--seeds", "0"], "--seeds: must be at least 1"),
-        (["-p", "optim.lr=1", "-j", "0"], "--jobs: must be at least 1"),
+        (["-p", "optim.lr=1", "--seeds", "0"], "argument -n/--seeds: expected a whole number of at least 1, got '0'"),
+        (["-p", "optim.lr=1", "-j", "0"], "argument -j/--jobs: expected a whole number of at least 1, got '0'"),
         (["-p", "optim.lr=1", "-j", "2", "--device", "cuda:1"], "--device cuda:1: is one device for 2 runs"),
         (["-p", "optim.lr=0.1..0.2"], "-p optim.lr: a range needs --trials N"),
         (["-p", "optim.lr=0.2..0.1", "--trials", "2"], "-p optim.lr=0.2..0.1: expected KEY=LOW..HIGH"),
         (["-p", "optim.lr=-1..0.1", "--trials", "2"], "-p optim.lr: "),
-        (["-p", "optim.lr=0.1", "--trials", "-1"], "--trials: must be at least 1"),
+        (["-p", "optim.lr=0.1", "--trials", "-1"], "argument --trials: expected a whole number of at least 0"),
     ],
 )
 def test_what_is_refused_before_anything_starts(run, training, capsys, tmp_path, words, message):

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from zoo import program
-from zoo.bench.options import count, natural
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError
+from zoo.program import count, natural
 
 EPILOG = """\
 time_to_target, total_time and samples_per_s are computed from the time stamps by the definitions of the rules

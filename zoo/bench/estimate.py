@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo import data, program
-from zoo.bench.options import Cluster, cluster, count
+from zoo.bench.options import Cluster, cluster
 from zoo.bench.report import accelerators
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.commands.options import add_recipe_arguments
@@ -22,6 +22,7 @@ from zoo.data.batch import Field
 from zoo.data.datasets import synthetic
 from zoo.data.errors import UserError
 from zoo.models import Spec, load_spec, resolve_arch
+from zoo.program import count
 from zoo.run import schedule
 from zoo.run.pipeline import SPARE
 from zoo.run.recipe import resolve_recipe

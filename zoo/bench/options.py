@@ -1,31 +1,11 @@
 """Values of options, as types of argparse, which prints their errors; processes on hosts."""
 
 import argparse
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zoo.data.errors import UserError
 from zoo.distributed.launchers import read_world
-
-
-def number(read: Callable[[str], Any], is_valid: Callable[[Any], bool], expected: str) -> Callable[[str], Any]:
-    def convert(text: str) -> Any:
-        try:
-            value = read(text)
-            if is_valid(value):
-                return value
-        except ValueError:
-            pass
-        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
-
-    return convert
-
-
-count = number(int, lambda value: 0 < value < 10**9, "a whole number of at least 1")
-natural = number(int, lambda value: 0 <= value < 10**9, "a whole number of at least 0")
-positive = number(float, lambda value: 0 < value < math.inf, "a number above 0")
-fraction = number(float, lambda value: 0 < value < 1, "a fraction, such as 0.711")
 
 
 def several(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:

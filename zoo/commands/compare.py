@@ -18,6 +18,7 @@ from zoo.distributed.launchers import read_world
 from zoo.frameworks import FRAMEWORKS
 from zoo.parity import record
 from zoo.parity import report as pages
+from zoo.program import count, natural
 from zoo.run.folder import new_results
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options, Request
@@ -84,8 +85,8 @@ def parser() -> program.Parser:
         default=[],
         help="also compare with the results of an earlier comparison in DIR (on another machine, say); repeatable",
     )
-    add("--steps", type=int, default=20, metavar="N", help="updates to run; default 20; 0: the proof alone")
-    add("--within", type=int, default=20, metavar="N", help="updates whose losses must agree; default 20")
+    add("--steps", type=natural, default=20, metavar="N", help="updates to run; default 20; 0: the proof alone")
+    add("--within", type=count, default=20, metavar="N", help="updates whose losses must agree; default 20")
     add(
         "--tolerance", type=float, default=1e-3, metavar="X", help="largest relative difference of a loss; default 1e-3"
     )
@@ -115,8 +116,6 @@ def compare(arguments: argparse.Namespace) -> int:
     Returns:
         0 if all agree, 1 if not.
     """
-    if arguments.steps < 0 or arguments.within < 1:
-        raise UserError("--steps: must not be negative; --within: must be at least 1")
     processes(arguments)
     frameworks = select_frameworks(arguments.frameworks, interpreters(arguments))
     config = request(arguments).config  # errors in the recipe show before anything is started

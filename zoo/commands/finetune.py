@@ -1,6 +1,5 @@
 """Train on a folder of your own files: find out what it is, write a recipe for it, train, evaluate."""
 
-import argparse
 import os
 from types import SimpleNamespace
 
@@ -12,6 +11,7 @@ from zoo.data.datasets import common
 from zoo.data.errors import Option, UserError, printable
 from zoo.finetune import folder, recipe
 from zoo.frameworks import FRAMEWORKS
+from zoo.program import count
 from zoo.run.folder import numbered, require_new
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
@@ -38,7 +38,7 @@ Exit codes: 0 done, 2 an error to fix on your side, 130 and 143 stopped by Ctrl-
 
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
-    arguments = parse(argv)
+    arguments = parser().parse_args(argv)
     found = folder.examine(arguments.folder, arguments.task)
     changes = {"framework": arguments.framework, "train.epochs": arguments.epochs}
     flags = {key: loader.Entry(value, Option(f"--{key.rpartition('.')[2]}")) for key, value in changes.items() if value}
@@ -86,17 +86,10 @@ def parser() -> program.Parser:
         metavar="RUN",
         help="folder of the run; default runs/<name of FOLDER>, for . in ../runs, or the next free number",
     )
-    add("--epochs", type=int, metavar="N", help="length of the run")
+    add("--epochs", type=count, metavar="N", help="length of the run")
     add_override_argument(parser, "change one key of the recipe, such as -o model.depth=50; repeatable")
     add("--dry-run", action="store_true", help="show what was found and the recipe, and stop")
     return parser
-
-
-def parse(argv: list[str]) -> argparse.Namespace:
-    arguments = parser().parse_args(argv)
-    if arguments.epochs is not None and arguments.epochs < 1:
-        raise UserError("--epochs: must be at least 1")
-    return arguments
 
 
 def write_recipe(text: str, out: str | None, stem: str) -> tuple[str, str]:

@@ -39,6 +39,7 @@ from zoo.predict.results import (
     walk_inputs,
 )
 from zoo.predict.stream import Shapes
+from zoo.program import count
 from zoo.run import recorded_recipe, trained
 from zoo.run.checkpoint import FOLDER
 from zoo.run.folder import numbered
@@ -137,7 +138,7 @@ def parser() -> program.Parser:
     )
     add(
         "--top",
-        type=int,
+        type=count,
         metavar="N",
         help=f"classes to list per file, or images found by --search; default {DEFAULT_TOP}, of a class map all",
     )
@@ -172,8 +173,6 @@ def predict(arguments: argparse.Namespace) -> int:
     Returns:
         The exit code: 1 if a file could not be read, 2 if none could be found.
     """
-    if arguments.top is not None and arguments.top < 1:
-        raise UserError("--top: must be at least 1")
     stream = stream_options.read_options(arguments)
     if bool(arguments.files) == bool(stream):
         raise UserError("give files or folders to predict, or a stream alone, with --stream SOURCE")

@@ -24,6 +24,7 @@ from zoo.data.preparing import job as jobs
 from zoo.data.preparing import listing, result, work
 from zoo.data.preparing.job import Job, Plan
 from zoo.data.preparing.work import Task
+from zoo.program import count
 
 EPILOG = """\
 data sets
@@ -61,8 +62,6 @@ def main(argv: list[str]) -> int:
     out = arguments.out or f"{job.root}-prepared"
     if not arguments.out and (addresses.is_address(out) or set("*{") & set(out)):
         raise UserError(f"--out: name a folder for the result; beside {job.root} there is none")
-    if arguments.workers < 1:
-        raise UserError(f"--workers {arguments.workers}: must be at least 1")
     sources.check_root(job.root)
     if not sources.is_folder(job.root):
         raise UserError(f"{job.root}: no such folder; pass the folder of the data set")
@@ -110,7 +109,7 @@ def parser() -> program.Parser:
     add("--full", action="store_true", help="decode every frame of every clip; default: the first, middle and last")
     for name, kind in listing.LIST_SETTINGS.items():
         add(f"--{name.replace('_', '-')}", type=kind, metavar="VALUE", help=f"as data.{name} of a recipe")
-    add("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes; default one per CPU")
+    add("--workers", type=count, default=os.cpu_count() or 1, metavar="N", help="processes; default one per CPU")
     add("--dry-run", action="store_true", help="list the samples, and write nothing")
     add_json_argument(parser)
     return parser
@@ -217,8 +216,8 @@ def _run(tasks: list[Task], plan: Plan, left: int, workers: int) -> None:
 def _report_lines(out: str, report: dict[str, Any]) -> Iterator[str]:
     out = out.encode(errors="backslashreplace").decode()  # a name that is no text cannot be printed
     path = os.path.join(out, result.UNREADABLE)
-    for split, count in report["samples"].items():
-        yield f"{split}: {count:,} readable samples"
+    for split, number in report["samples"].items():
+        yield f"{split}: {number:,} readable samples"
     size, frames = report["source_bytes"] / 1e9, report["frames"]
     yield f"{report['classes']:,} classes, {frames:,} images or frames, {size:,.2f} GB of source files"
     if report["repeated_contents"]:

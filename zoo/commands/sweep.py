@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import importlib
-import importlib.util
 import itertools
 import os
 import queue
@@ -26,6 +25,7 @@ from zoo.data import durable, extras, host
 from zoo.data.errors import UserError, printable
 from zoo.distributed import machine
 from zoo.distributed.environment import THREADS
+from zoo.program import count, natural
 from zoo.run.folder import exclusive
 from zoo.run.request import Request
 from zoo.table import csv_text, latex, table
@@ -81,14 +81,8 @@ class Row(NamedTuple):
 def main(argv: list[str]) -> int:
     """Run the command line; return the exit code."""
     arguments = parser().parse_args(argv)
-    if arguments.seeds < 1:
-        raise UserError("--seeds: must be at least 1")
-    if arguments.jobs < 1:
-        raise UserError("--jobs: must be at least 1")
     if arguments.jobs > 1 and ":" in (arguments.device or ""):
         raise UserError(f"--device {arguments.device}: is one device for {arguments.jobs} runs; leave the number out")
-    if arguments.trials < 0:
-        raise UserError("--trials: must be at least 1")
     if arguments.seeds > 1:
         extras.require("scipy")
     choices = parse_choices(arguments.param, arguments.override)
@@ -129,9 +123,9 @@ def parser() -> program.Parser:
         required=True,
         help="values of a key to try; repeatable: all combinations",
     )
-    add("-n", "--seeds", type=int, default=1, metavar="N", help="number of seeds, counted from the recipe's; default 1")
-    add("--trials", type=int, default=0, metavar="N", help="settings that Optuna chooses; default: all combinations")
-    add("-j", "--jobs", type=int, default=1, metavar="N", help="runs at once, each on a GPU of its own; default 1")
+    add("-n", "--seeds", type=count, default=1, metavar="N", help="seeds, counted from the recipe's; default 1")
+    add("--trials", type=natural, default=0, metavar="N", help="settings that Optuna picks; default: all combinations")
+    add("-j", "--jobs", type=count, default=1, metavar="N", help="runs at once, each on a GPU of its own; default 1")
     add("--out", metavar="DIR", help="folder of the runs and the table; default runs/sweep-<recipe>")
     add("--dry-run", action="store_true", help="print the commands of the runs, of --trials those of ends of ranges")
     return parser
@@ -331,9 +325,8 @@ def report(rows: Sequence[Row], runs: int, title: str, out: str) -> None:
         return
     numbers = [dict(zip(columns, row)) for row in cells]
     for name, content in (("md", f"{text}\n"), ("csv", csv_text(numbers, columns)), ("tex", latex(cells, columns))):
-        with open(os.path.join(out, f"sweep.{name}"), "w", encoding="utf-8", opener=durable.fresh) as file:
-            file.write(content)
-    if importlib.util.find_spec("matplotlib"):
+        durable.write(os.path.join(out, f"sweep.{name}"), content.encode())
+    if extras.is_installed("matplotlib"):
         from zoo.commands import charts
 
         bars = [charts.Bar(row.setting, row.mean, row.half_width or 0.0, row.best) for row in done]

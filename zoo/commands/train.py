@@ -13,6 +13,7 @@ from zoo.config.schema import Config, Optim, Train
 from zoo.data.dataset import LoaderSettings
 from zoo.data.errors import UserError, similar_name
 from zoo.logs import trackers
+from zoo.program import count
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import NEWEST, Options, Request, Window
 from zoo.run.session import Run
@@ -109,7 +110,7 @@ def parser() -> program.Parser:
         "with --eval-only also .onnx",
     )
     add("--eval-only", action="store_true", help="evaluate --weights or the last checkpoint of --resume, train nothing")
-    add("--max-steps", type=int, metavar="N", help="stop after update N, evaluate and save; the schedule is unchanged")
+    add("--max-steps", type=count, metavar="N", help="stop after update N, evaluate, save; the schedule is unchanged")
     add(
         "--track",
         metavar="NAME[:PROJECT]",
@@ -125,8 +126,8 @@ def parser() -> program.Parser:
         action="store_true",
         help="time updates and do nothing else: no evaluation, no checkpoint; see docs/benchmarking.md",
     )
-    add("--drop", type=int, metavar="N", help="updates before the clock of --speed starts; default 20")
-    add("--count", type=int, metavar="N", help="updates that --speed times; default 100")
+    add("--drop", type=count, metavar="N", help="updates before the clock of --speed starts; default 20")
+    add("--count", type=count, metavar="N", help="updates that --speed times; default 100")
     add("--turns", metavar="SOCKET", help="take turns with other runs of --speed (for zoo bench matrix)")
     add(
         "--global-batch",
@@ -192,8 +193,6 @@ def _keys() -> list[str]:
 
 def read(arguments: argparse.Namespace) -> Request:
     """Resolve the recipe of a command line."""
-    if arguments.max_steps is not None and arguments.max_steps < 1:
-        raise UserError("--max-steps: must be at least 1")
     if arguments.eval_only and not (arguments.weights or arguments.resume):
         raise UserError("--eval-only: name what to evaluate with --weights FILE or --resume DIR")
     if arguments.accept_changed_data and not arguments.resume:
@@ -233,7 +232,4 @@ def _window(arguments: argparse.Namespace) -> Window | None:
     for key in ("resume", "eval_only", "max_steps", "until_target"):
         if getattr(arguments, key):
             raise UserError(f"--speed: is a new run of its own length; leave --{key.replace('_', '-')} out")
-    for key, value in given.items():
-        if value < 1:
-            raise UserError(f"--{key}: must be at least 1")
     return Window(**given)

@@ -46,7 +46,6 @@ def test_file_below_flags_below_overrides(tmp_path):
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        (["--max-steps", "0", "-c", "x"], "--max-steps"),
         (["--eval-only", "-c", "x"], "--weights"),
         ([], "-c"),
         (["--resume"], "-c"),

@@ -81,7 +81,8 @@ def test_a_stopped_speed_run_has_no_result(clips, tmp_path, monkeypatch):
     ("words", "message"),
     [
         (("--drop", 3), "--drop: belongs to --speed"),
-        (("--speed", "--count", 0), "--count: must be at least 1"),
+        (("--speed", "--count", 0), "argument --count: expected a whole number of at least 1, got '0'"),
+        (("--max-steps", 0), "argument --max-steps: expected a whole number of at least 1, got '0'"),
         (("--speed", "--max-steps", 5), "leave --max-steps out"),
         (("--speed", "--until-target"), "leave --until-target out"),
         (("--speed",), "120 updates (20 dropped, 100 timed), but the recipe's run has 24"),

@@ -11,7 +11,6 @@ from typing import Any
 from zoo import program
 from zoo.bench.bare import loading as bare_loops
 from zoo.bench.interleave import family_cpu_seconds, interleave, median_ratio, timed
-from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.commands.options import add_recipe_arguments, request_of
 from zoo.data import loaders, order
@@ -23,6 +22,7 @@ from zoo.data.readers import batches_per_worker
 from zoo.data.stages import COLLATE, DECODE, READ, STAGES, TRANSFORM, stage
 from zoo.data.stages import measure as measure_stages
 from zoo.data.stream import open_training, training_samples
+from zoo.program import count
 from zoo.run import pipeline
 from zoo.run.job import Job, assemble, join
 from zoo.run.pipeline import Decoding, LoaderPlan, Prefetcher, open_decoder

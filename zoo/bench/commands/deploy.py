@@ -12,7 +12,6 @@ import numpy as np
 
 from zoo import program
 from zoo.bench.interleave import Seconds, interleave
-from zoo.bench.options import count, positive
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.commands.options import add_override_argument
 from zoo.config import loader
@@ -22,6 +21,7 @@ from zoo.distributed import machine
 from zoo.export import assembly, low_precision, proof
 from zoo.models import initializers, load_spec
 from zoo.predict.predictors import find_predictor
+from zoo.program import count, positive
 from zoo.run import exported, trained
 from zoo.run.checkpoint import save_checkpoint
 from zoo.run.recipe import resolve_recipe

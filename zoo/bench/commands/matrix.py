@@ -30,12 +30,13 @@ from zoo.bench.matrix.cases import (
 )
 from zoo.bench.matrix.results import Outcome, Runs
 from zoo.bench.matrix.rounds import MAX_REPEATS, Done, Matrix
-from zoo.bench.options import Cluster, cluster, count, fraction, positive, several
+from zoo.bench.options import Cluster, cluster, several
 from zoo.commands.options import add_override_argument
 from zoo.data import durable
 from zoo.data.errors import UserError
 from zoo.distributed.group import code_version
 from zoo.frameworks import FRAMEWORKS
+from zoo.program import count, fraction, positive
 
 EPILOG = """\
 Each run is one of `zoo train --speed` in processes of its own. Round after round, all cases are run once, in an order

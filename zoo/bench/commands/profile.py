@@ -6,9 +6,9 @@ import tempfile
 
 from zoo import program
 from zoo.bench.commands.update import trainer_loop
-from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.commands.options import add_recipe_arguments, request_of
+from zoo.program import count
 from zoo.run import profiling
 from zoo.run.job import Job, assemble, join, sample_batch
 from zoo.run.resume import restore

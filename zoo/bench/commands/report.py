@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from zoo import program
 from zoo.bench import bundle
-from zoo.bench.options import count, fraction, positive
 from zoo.bench.report import logs, plots, results, runs, tables
 from zoo.bench.report.plots import Plot
 from zoo.bench.report.results import Result
@@ -18,9 +17,11 @@ from zoo.bench.report.tables import Table
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.data.errors import UserError, printable, similar_path
 from zoo.logs import journal
+from zoo.program import count, fraction, positive
 from zoo.table import csv_text, terminal_width
 from zoo.table import table as lines_of
 from zoo.templates import render
+from zoo.weights.files import sha256
 
 EPILOG = """\
 A PATH is a run's folder, a folder above runs (such as a benchmark matrix), a bundle of zoo publish, which is verified
@@ -190,7 +191,7 @@ def read(paths: Sequence[str], target: float | None, samples: int | None) -> lis
 
 def _digest(folder: str) -> str:
     """Return what identifies a run, wherever a copy of it lies."""
-    return bundle.file_sha256(Path(folder, journal.FILE))
+    return sha256(os.path.join(folder, journal.FILE))
 
 
 def _of_bundle(path: str) -> dict[str, Run]:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zoo import bench, program
-from zoo.bench.options import cluster, count
+from zoo.bench.options import cluster
 from zoo.bench.report import runs
 from zoo.bench.statistics import CONFIDENCE, WIDE
 from zoo.commands.options import add_override_argument
 from zoo.config import loader
 from zoo.data.errors import UserError, known_names
 from zoo.data.formats import regular
+from zoo.program import count
 from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
 from zoo.table import table

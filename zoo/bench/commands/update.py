@@ -8,10 +8,10 @@ from typing import Any
 
 from zoo import program
 from zoo.bench.interleave import interleave, median_ratio
-from zoo.bench.options import count
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.commands.options import add_recipe_arguments, request_of
 from zoo.data.errors import UserError
+from zoo.program import count
 from zoo.run.job import Job, assemble, join, sample_batch
 from zoo.table import table
 from zoo.trainer.protocol import DeviceBatch
