@@ -69,8 +69,7 @@ def main(argv: list[str]) -> int:
     if not rows:
         raise UserError(f"--low {arguments.low:g}: the loss of the first update is not finite")
     numbers = [row._asdict() for row in rows]
-    with open(os.path.join(out, "lr.csv"), "w", encoding="utf-8", opener=durable.fresh) as file:
-        file.write(csv_text(numbers, Row._fields))
+    durable.write(os.path.join(out, "lr.csv"), csv_text(numbers, Row._fields).encode())
     best = suggestion(rows)
     shown = rows[:: max(1, len(rows) // ROWS)]
     print("\n".join(table([(f"{row.lr:.2e}", f"{row.loss:.4f}", f"{row.smoothed:.4f}") for row in shown], Row._fields)))

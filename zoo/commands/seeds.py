@@ -84,8 +84,7 @@ def run_study(arguments: argparse.Namespace) -> None:
         report = "\n".join(seed_tables.lines(study))
         print("\n" + report)
         path = os.path.join(out, "seeds.md")
-        with open(path, "w", encoding="utf-8", opener=durable.fresh) as file:
-            file.write(report + "\n")
+        durable.write(path, f"{report}\n".encode())
         print(f"\nthe tables are in {path}, the runs beside it")
 
 

@@ -78,9 +78,7 @@ class Writer:
         if not text:
             return
         path = os.path.join(self.run, FILE)
-        with open(path + ".writing", "w", encoding="utf-8", opener=durable.fresh) as file:
-            file.write(text)
-        os.replace(path + ".writing", path)
+        durable.replace(path, text.encode(), f"{path}.writing")
 
 
 def _line(time: float, text: str) -> str:

@@ -41,8 +41,7 @@ class Tracker:
             started = self._start(folder, known, project, dict(recipe))
         except Exception as error:  # of many classes, which have no common base
             raise UserError(f"--track {self.name}: {error}{self.login}") from None
-        with open(id_file, "w", encoding="utf-8", opener=durable.fresh) as file:
-            file.write(started)
+        durable.write(str(id_file), started.encode())
         self._works = True
 
     def __call__(self, event: Event) -> None:

@@ -114,9 +114,7 @@ def audit_data(group: Group, settings: Any, train_set: Any, val_set: Any, eval_o
 
 def write_table(found: Audit, folder: str) -> None:
     if found.table:
-        path = os.path.join(folder, audit.TABLE_NAME)
-        with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=durable.fresh) as file:
-            file.write(found.table)
+        durable.write(os.path.join(folder, audit.TABLE_NAME), found.table.encode(errors="surrogateescape"))
 
 
 def resolve_class_weights(task: Any, train_set: Any, classes: int) -> tuple[Any, tuple[str, ...]]:

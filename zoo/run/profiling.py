@@ -93,8 +93,7 @@ class RunProfile:
             return
         operators, self._profiler = self._profiler.stop(), None
         lines = describe(report(self._job, operators, updates))
-        with open(os.path.join(self._path, TABLE), "w", encoding="utf-8", opener=durable.fresh) as file:
-            file.writelines(line + "\n" for line in lines)
+        durable.write(os.path.join(self._path, TABLE), "".join(f"{line}\n" for line in lines).encode())
         self._add("profile", step=done, updates=updates, path=self._path, table=lines)
 
     def read(self) -> dict[str, int]:

@@ -4,8 +4,8 @@ import os
 
 from zoo.config.schema import Config
 from zoo.data import durable
-from zoo.data.formats import csv_files
 from zoo.logs.journal import Event, Listener, history
+from zoo.table import csv_text
 
 FILE = "metrics.csv"
 
@@ -33,9 +33,7 @@ class Table:
             dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, int | float))
         )
         path = os.path.join(self.folder, FILE)
-        with open(path + ".writing", "w", encoding="utf-8", newline="", opener=durable.fresh) as file:
-            csv_files.write_columns(file, rows, ["event", *names])
-        os.replace(path + ".writing", path)
+        durable.replace(path, csv_text(rows, ["event", *names]).encode(), f"{path}.writing")
 
 
 def open_listener(folder: str, config: Config) -> Listener:
