@@ -10,6 +10,7 @@ from zoo.distributed.launchers import read_world
 from zoo.optim.schedules import SCHEDULES
 from zoo.run import schedule
 from zoo.run.request import Request
+from zoo.table import table as aligned
 
 UNKNOWN = "-"
 
@@ -26,10 +27,9 @@ def table(request: Request, worlds: str) -> str:
     names = [world.strip() for world in worlds.lower().split(",")]
     plans = [schedule.batch_plan(cfg.train, math.prod(read_world(name, "--plan"))) for name in names]
     samples, origin = _samples(cfg, dataset)
-    rows = [("processes", names), *_batch_rows(cfg, plans), *_length_rows(cfg, plans, samples)]
+    rows = [*_batch_rows(cfg, plans), *_length_rows(cfg, plans, samples)]
     lines = [f"{request.recipe}: {cfg.framework}, {dataset}, {origin}", *_facts(cfg)]
-    widths = [max(map(len, column)) for column in zip(*(values for _, values in rows))]
-    lines += [f"{name:<20}" + "".join(f"  {v:>{w}}" for v, w in zip(values, widths)) for name, values in rows]
+    lines += aligned([(name, *values) for name, values in rows], ("processes", *names))
     return "\n".join(lines) + "\n"
 
 

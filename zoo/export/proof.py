@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,14 +9,11 @@ import numpy as np
 from zoo.data import extras
 from zoo.data.errors import UserError
 from zoo.export import assembly
-from zoo.run.job import build_trainer
 from zoo.run.trained import Trained
 from zoo.tasks import classify
 from zoo.trainer import load_backend
 from zoo.trainer.pixels import normalize
-from zoo.trainer.plan import Mode
 from zoo.trainer.protocol import Trainer
-from zoo.trainer.world import Launch
 
 RAW = classify.Scores()  # the model's output as it is, of a segmentation model the logits of every pixel
 Forward = Callable[[np.ndarray], np.ndarray]
@@ -27,13 +23,7 @@ DEFINITION = "largest |graph - framework| / largest |framework|"
 
 def load_trainer(source: Trained) -> Trainer:
     """Build the model as an evaluation in fp32 does, and load the weights."""
-    cfg = source.cfg
-    cfg = replace(cfg, train=replace(cfg.train, ema=None, tf32=False))  # one model, and not two
-    world = load_backend(cfg.framework).start(Launch(), cfg.device)
-    mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile and True)
-    _, trainer = build_trainer(cfg, source.model, source.arch, source.fields, world, mode, output=RAW)
-    trainer.load_state_dict(source.tensors)
-    return trainer
+    return source.build(RAW, tf32=False)[0]
 
 
 def forward(trainer: Trainer, source: Trained, pixels: np.ndarray) -> np.ndarray:
@@ -121,14 +111,6 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 
 def largest(rows: Sequence[Row]) -> float:
     return max(row.difference for row in rows)
-
-
-def table(rows: Sequence[Row]) -> list[str]:
-    lines = [f"{'batch':<28} {'difference':>10}"]
-    for row in rows:
-        shape = " x ".join(map(str, row.shape))
-        lines.append(f"{shape:<28} {row.difference:>10.1e}  {row.title}".rstrip())
-    return lines
 
 
 def find_cause(source: Trained, trainer: Trainer, pixels: np.ndarray, with_preprocessing: bool) -> str:

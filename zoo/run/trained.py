@@ -22,7 +22,8 @@ from zoo.run.request import FIND
 from zoo.tasks import load_task
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Mode
-from zoo.trainer.world import Launch
+from zoo.trainer.protocol import Trainer
+from zoo.trainer.world import Launch, World
 from zoo.weights import files, recorded
 from zoo.weights.match import require_match, require_usable
 from zoo.weights.recorded import has_averages, model_file
@@ -99,20 +100,30 @@ class Trained:
             _, inference, file = exported.build(self.path, cfg, self.model, self.arch, self.fields, world)
             facts = {"framework": exported.ONNX, "precision": file.metadata.precision, "device": world.device}
         else:
-            world = load_backend(cfg.framework).start(Launch(), cfg.device)
-            # A mode of torch.compile concerns training, and may need a GPU.
-            mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile and True)
-            cfg = replace(cfg, train=replace(cfg.train, ema=None))  # one model, and not two
             output = load_task(cfg.task.task).output(cfg.task)
             if scores and self.spec.TASK == "segment":
                 output = replace(output, probabilities=True)
-            _, inference = build_trainer(cfg, self.model, self.arch, self.fields, world, mode, output=output)
-            inference.load_state_dict(self.tensors)
+            inference, world = self.build(output)
             head = {name: array for name, array in self.tensors.items() if self.spec.is_head(name)}
             facts = {"framework": cfg.framework, "device": world.device}
         metadata = {"weights": self.path, "averaged": self.is_averaged, "step": self.record["step"]}
         metadata |= {"model": self.model, "task": cfg.task.task, **facts, "classes": self.class_names}
         return TrainedModel(self.cfg, inference, self.class_names, metadata, head, self.thresholds)
+
+    def build(self, output: Any, **train: Any) -> tuple[Trainer, World]:
+        """Build the model as an evaluation in fp32 does, and load the weights.
+
+        Args:
+            output: specification of what `predict` returns.
+            train: changes of section `train`.
+        """
+        cfg = replace(self.cfg, train=replace(self.cfg.train, ema=None, **train))  # one model, and not two
+        world = load_backend(cfg.framework).start(Launch(), cfg.device)
+        # A mode of torch.compile concerns training, and may need a GPU.
+        mode = Mode("fp32", None, cfg.train.channels_last, cfg.train.compile and True)
+        _, trainer = build_trainer(cfg, self.model, self.arch, self.fields, world, mode, output=output)
+        trainer.load_state_dict(self.tensors)
+        return trainer, world
 
 
 def read(path: str, framework: str | None, device: str, overrides: Sequence[str], raw: bool = False) -> Trained:
