@@ -17,40 +17,27 @@ from zoo.data.formats import images
 from zoo.frameworks import FRAMEWORKS
 from zoo.models import Spec, initializers, load_model_class, load_spec, named, require_features
 from zoo.models.named import NamedModel
-from zoo.notebook import Result, Run, argument_names, override_pairs
+from zoo.notebook import Result as Result
+from zoo.notebook import Run as Run
+from zoo.notebook import argument_names, override_pairs
 from zoo.predict.batches import Options, predict
-from zoo.predict.classify import Classification, Labels
-from zoo.predict.faces import Face
+from zoo.predict.classify import Classification as Classification
+from zoo.predict.classify import Labels as Labels
+from zoo.predict.faces import Face as Face
 from zoo.predict.predictors import Predictor
 from zoo.predict.results import Source, TrainedModel, count_frames, walk_inputs
-from zoo.predict.segment import Segmentation
+from zoo.predict.segment import Segmentation as Segmentation
 from zoo.predict.urls import is_url, shown_name
 from zoo.run import trained
 from zoo.run.hub import resolve
 from zoo.run.weights import averages_note
-from zoo.stream import Batches, batches
+from zoo.stream import Batches as Batches
+from zoo.stream import batches as batches
 from zoo.trainer import load_backend
 from zoo.weights import files, imagenet, recorded, registry
 from zoo.weights.match import merge
 from zoo.weights.recorded import has_averages, model_file
 
-__all__ = [
-    "FRAMEWORKS",
-    "Batches",
-    "Classification",
-    "Face",
-    "Labels",
-    "Loaded",
-    "Result",
-    "Run",
-    "Segmentation",
-    "UserError",
-    "batches",
-    "create_model",
-    "list_models",
-    "load",
-    "numpy_weights",
-]
 Arrays = dict[str, np.ndarray]
 Weights = str | os.PathLike[str] | bool | None
 Input = Any  # str | os.PathLike[str] | PIL.Image.Image | np.ndarray

@@ -20,6 +20,7 @@ from zoo.config import loader
 from zoo.data import extras
 from zoo.logs import airank, journal
 from zoo.run.description import recipe_digest
+from zoo.weights.files import sha256
 
 
 def complete(folder):
@@ -78,9 +79,7 @@ def test_what_a_bundle_has(packed, run, tmp_path):
     assert [name for name in files if name != "bundle.json"] == sorted(manifest["files"])
     assert sorted(manifest["files"]) == ["tsm/airank.log", "tsm/config.yaml", "tsm/events.jsonl"]
     assert files["tsm/events.jsonl"] == (run / "events.jsonl").read_bytes()
-    assert manifest["weights"]["tsm"] == {
-        "step-00002000": bundle.file_sha256(run / "checkpoints/best/model.safetensors")
-    }
+    assert manifest["weights"]["tsm"] == {"step-00002000": sha256(str(run / "checkpoints/best/model.safetensors"))}
     stated = manifest["runs"]["tsm"]
     assert stated["protocol"] == "k400/8x1x1@224" and stated["values"]["best"] == 0.7123
     assert bundle.pack(str(run), "CC-BY-4.0") == packed.read_bytes()  # the same files make the same bytes

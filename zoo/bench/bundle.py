@@ -22,6 +22,7 @@ from zoo.data.errors import UserError, parsing, printable
 from zoo.data.formats import regular
 from zoo.logs import airank, journal
 from zoo.run.folder import RECIPE
+from zoo.weights.files import sha256
 
 MANIFEST = "bundle.json"
 FORMAT = 1
@@ -148,12 +149,7 @@ def describe(folder: Path) -> dict[str, Any]:
 def _weights(run: Path) -> dict[str, str]:
     """Return the SHA-256 of the weights of a run's last and best checkpoint, by the update after which they are."""
     paths = {Path(os.path.realpath(run / "checkpoints" / name)) / MODEL for name in ("last", "best")}
-    return {path.parent.name: file_sha256(path) for path in sorted(paths) if path.is_file()}
-
-
-def file_sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {path.parent.name: sha256(str(path)) for path in sorted(paths) if path.is_file()}
 
 
 def _difference(manifest: Mapping[str, Any], digest: str, stated: Any, contents: Mapping[str, bytes]) -> str:

@@ -19,10 +19,7 @@ NUMBER = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"  # 1e-4 is text in YAML 1.1
 SCALARS: dict[Any, Schema] = {
     bool: {"type": "boolean"},
     int: {"type": "integer"},
-    float: {
-        "type": ["number", "string"],
-        "pattern": r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$",
-    },  # 1e-4 is text in YAML 1.1
+    float: {"type": ["number", "string"], "pattern": NUMBER},
     str: {"type": ["string", "number"]},
     type(None): {"type": "null"},
 }

@@ -185,7 +185,10 @@ def remove_old(run: str, keep: int) -> None:
 
 
 def steps(run: str) -> list[tuple[int, str]]:
-    return [(int(os.path.basename(path)[5:]), path) for path in _all(run)]
+    """Return the steps of a run's checkpoints, and their folders."""
+    folder = os.path.join(run, FOLDER)
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return sorted((int(name[5:]), os.path.join(folder, name)) for name in names if re.fullmatch(r"step-\d{8,}", name))
 
 
 def names_by_file(tensors: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -305,10 +308,7 @@ def _set_aside(path: str) -> str:
 
 
 def _all(run: str) -> list[str]:
-    folder = os.path.join(run, FOLDER)
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    steps = sorted((int(name[5:]), name) for name in names if re.fullmatch(r"step-\d{8,}", name))
-    return [os.path.join(folder, name) for _, name in steps]
+    return [path for _, path in steps(run)]
 
 
 def link(run: str, name: str, step: int) -> None:

@@ -1,6 +1,7 @@
 """Weights by name, and checkpoints on the Hugging Face Hub: pulled, or pushed with a card made from the journal."""
 
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import tempfile
 from typing import Any
 
 from zoo.config import loader
-from zoo.data import durable
+from zoo.data import durable, extras
 from zoo.data.errors import UserError, parsing, similar_name
 from zoo.data.host import home
 from zoo.logs import journal
@@ -159,8 +160,5 @@ def _parse(address: str) -> tuple[str, str | None]:
 
 
 def _library() -> Any:
-    try:
-        import huggingface_hub
-    except ImportError:
-        raise UserError("hf:// needs huggingface_hub, which is not installed: pip install huggingface_hub") from None
-    return huggingface_hub
+    with extras.named():
+        return importlib.import_module("huggingface_hub")

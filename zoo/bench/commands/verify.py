@@ -12,6 +12,7 @@ from zoo.data.errors import UserError, printable
 from zoo.data.extras import NotInstalled
 from zoo.logs import journal
 from zoo.run.folder import RECIPE
+from zoo.weights.files import sha256
 
 EPILOG = """\
 It finds any change of a file, of a number and of their order, and numbers that do not follow from the journal of their
@@ -56,7 +57,7 @@ def evaluate(manifest: dict[str, Any], folder: Path, weights: str, overrides: li
     path = Path(weights) / bundle.MODEL if os.path.isdir(weights) else Path(weights)
     if not path.is_file():
         raise UserError(f"--weights {weights}: there is no {bundle.MODEL}; give the folder of a checkpoint")
-    digest = bundle.file_sha256(path)
+    digest = sha256(str(path))
     found = [
         (run, name) for run, of_run in manifest["weights"].items() for name, each in of_run.items() if each == digest
     ]
