@@ -19,7 +19,7 @@ from evidence.scale.calibration import Calibration, Messages, Sample
 from evidence.scale.reducers import REDUCERS
 from zoo import data, program
 from zoo.bench import estimate
-from zoo.commands.options import request_of
+from zoo.commands.options import recipe_words, request_of
 from zoo.data.errors import UserError
 from zoo.distributed.rendezvous import free_port
 from zoo.logs.journal import Event, history
@@ -51,7 +51,7 @@ def calibrate(arguments: argparse.Namespace) -> Calibration:
         UserError: the recipe divides a fixed global batch, its data are missing, or a process failed.
     """
     request, processes = request_of(arguments), sorted({1, *arguments.processes})
-    recipe = _train_words(arguments)
+    recipe = recipe_words(arguments)
     timing = ["--speed", "--drop", str(arguments.drop), "--count", str(arguments.count)]
     if request.config.train.global_batch is not None:
         raise UserError(
@@ -115,15 +115,6 @@ def _command(options: Sequence[str], size: int, folder: Path, variables: dict[st
     """Return the command of a run of one or several processes of this host."""
     words = program.command("launch", f"1x{size}", "--logs", f"{folder}-logs", "--out", str(folder), *options)
     return Command(words, variables, Path(f"{folder}.log"))
-
-
-def _train_words(arguments: argparse.Namespace) -> list[str]:
-    """Return the options of `zoo train` that select the same recipe."""
-    words = ["-c", arguments.config, *(word for pair in arguments.override for word in ("-o", pair))]
-    words += ["--amp"] if arguments.amp else []
-    for name in ("framework", "device"):
-        words += [f"--{name}", getattr(arguments, name)] if getattr(arguments, name) else []
-    return words
 
 
 def _device(index: int) -> dict[str, str]:

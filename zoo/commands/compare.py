@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from zoo import program
-from zoo.commands.options import add_recipe_arguments
+from zoo.commands.options import add_recipe_arguments, recipe_words
 from zoo.compare import ranks, worker
 from zoo.compare.findings import Finding, Verdict, judge
 from zoo.compare.report import Rows, load, plot, print_speeds, print_steps, problems_of
@@ -385,15 +385,11 @@ def run_worker(framework: str, arguments: argparse.Namespace, folder: str) -> st
     python = interpreters(arguments).get(framework)
     start = [python, "-m", "zoo", "compare"] if python else program.command("compare")
     command = [*start, "--worker", framework, "--steps", str(arguments.steps)]
-    command += ["--out", folder, "-c", arguments.config]
-    command += [word for pair in arguments.override for word in ("-o", pair)]
-    command += ["--amp"] if arguments.amp else []
-    command += ["--exact"] if arguments.exact else []
+    command += ["--out", folder, *recipe_words(arguments, ("amp", "exact", "device"))]
     command += ["--no-proof"] if arguments.no_proof else []
     command += ["--two"] if arguments.two else []
     command += ["--after", arguments.after] if arguments.after else []
     command += ["--processes", arguments.processes]
-    command += ["--device", arguments.device] if arguments.device else []
     log = os.path.join(folder, f"{framework}{worker.RANKS if arguments.two else ''}.log")
     code, end = worker.run_ranks(command, processes(arguments), log)
     return f"{framework} exited with code {code}; the end of {log}:\n{end}" if code else ""

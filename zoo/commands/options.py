@@ -60,6 +60,17 @@ def add_override_argument(parser: argparse.ArgumentParser, help_text: str) -> No
     parser.add_argument("-o", "--override", metavar="KEY=VALUE", action="append", default=[], help=help_text)
 
 
+def recipe_words(arguments: argparse.Namespace, flags: Sequence[str] = RECIPE_FLAGS) -> list[str]:
+    """Return the words of another command that select and change the same recipe: -c, -o and those of `flags`."""
+    words = ["-c", arguments.config]
+    words += [word for pair in arguments.override for word in ("-o", pair)]
+    for flag in flags:
+        value = getattr(arguments, flag)
+        if value:
+            words += [f"--{flag}"] if value is True else [f"--{flag}", value]
+    return words
+
+
 def request_of(arguments: argparse.Namespace) -> Request:
     """Resolve the recipe of the options that add_recipe_arguments has added by default."""
     flags = {key: getattr(arguments, key) for key in RECIPE_FLAGS}

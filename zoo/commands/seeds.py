@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from zoo import program
 from zoo.commands.compare import select_frameworks, with_same_loader
-from zoo.commands.options import add_recipe_arguments
+from zoo.commands.options import add_recipe_arguments, recipe_words
 from zoo.compare import seed_tables
 from zoo.compare.seed_tables import Result, Study
 from zoo.config import loader
@@ -142,8 +142,5 @@ def check_same_recipe(arguments: argparse.Namespace, folder: str, framework: str
 
 def train_command(arguments: argparse.Namespace, folder: str, framework: str, seed: int) -> Sequence[str]:
     """Return the command line of a run, which continues what is in the folder."""
-    command = program.command("train", "-c", arguments.config, "--framework", framework, "--seed", str(seed))
-    command += ["--out", folder, "--resume"]
-    command += [word for pair in arguments.override for word in ("-o", pair)]
-    command += ["--amp"] if arguments.amp else []
-    return command + (["--device", arguments.device] if arguments.device else [])
+    command = program.command("train", "--framework", framework, "--seed", str(seed), "--out", folder, "--resume")
+    return [*command, *recipe_words(arguments, ("amp", "device"))]
