@@ -187,7 +187,7 @@ class _EarlyEnd:
         """Inform the other ranks after a batch, if it is time; return whether the evaluation ends."""
         if not self._ends() and (is_last or self._reports.is_due(number)):
             mine = self.unreadable if self._is_strict else []
-            self._signal = self._reports.exchange(number, mine, self._samples.extend).signal
+            self._signal = self._reports.share(number, mine, self._samples.extend).signal
         return self._ends()
 
     def check(self) -> None:

@@ -31,25 +31,6 @@ if TYPE_CHECKING:
     from zoo.logs.console import Console
 
 
-class Output(NamedTuple):
-    """Places that a run writes to.
-
-    Attributes:
-        folder: of the run; None of other ranks than 0, and where nothing but an evaluation is done.
-    """
-
-    console: "Console"
-    folder: str | None
-    journal: Journal
-    visualizer: Visualizer
-
-
-class Readers(NamedTuple):
-    loader_plan: LoaderPlan
-    decoder: "DeviceDecoder | None"
-    evaluations: Evaluations
-
-
 class Loop(NamedTuple):
     """Companions of the trainer in the updates of this process."""
 
@@ -69,6 +50,7 @@ class Run:
         first_step: updates done before this process began.
         last_step: updates done when the run ends.
         described: for the console, the checkpoints and the event `begin`.
+        folder: None on other ranks than 0, and where nothing but an evaluation is done.
         exit_code: of the process; 128 + the signal that stopped the run.
         metrics: of the last evaluation; None before it.
     """
@@ -80,22 +62,27 @@ class Run:
         data_state: DataState,
         steps: tuple[int, int],
         described: dict[str, Any],
-        readers: Readers,
-        output: Output,
+        *,
+        loader_plan: LoaderPlan,
+        decoder: "DeviceDecoder | None",
+        evaluations: Evaluations,
+        console: "Console",
+        folder: str | None,
+        journal: Journal,
+        visualizer: Visualizer,
         stop_signal: StopSignal,
     ):
         """Begin nothing yet. data_state: on the data, with the progress so far. steps: the first and the last one."""
         self.request, self.config, self.job = request, request.config, job
         self.recipe, self.described = loader.render(request.resolved), described
         self.first_step, self.last_step = steps
-        self.loader_plan, self.decoder, self.evaluations = readers
-        self.console, self.folder = output.console, output.folder
-        self.journal, self.visualizer = output.journal, output.visualizer
+        self.loader_plan, self.decoder, self.evaluations = loader_plan, decoder, evaluations
+        self.console, self.folder, self.journal, self.visualizer = console, folder, journal, visualizer
         self.stop_signal, self.exit_code = stop_signal, 0
         self.metrics: dict[str, Any] | None = None
         self._data_state, self._progress = data_state, data_state.progress
         self._reports = Reports(job.group, stop_signal)
-        self._named = {event["name"] for event in output.journal.events if event["event"] == "bad"}
+        self._named = {event["name"] for event in journal.events if event["event"] == "bad"}
         self._early_end: tuple[str, str | None] | None = None  # why the run ends before its last step: name, message
         self._error: UserError | None = None  # of all ranks alike; raised when the step has been saved
         self._loop: Loop | None = None
@@ -154,7 +141,7 @@ class Run:
         if follows or self._reports.is_due(done):
             known = len(self._progress.unreadable)
             unreadable = loop.batches.pop_unreadable()
-            stop = self._reports.exchange(done, unreadable, loop.bad_samples.add, loop.batches.failure)
+            stop = self._reports.share(done, unreadable, loop.bad_samples.add, loop.batches.failure)
             self._fail(stop.error)
             if len(self._progress.unreadable) > known:
                 self._keep_progress()

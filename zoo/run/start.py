@@ -25,7 +25,7 @@ from zoo.run.job import Job, assemble, join, load
 from zoo.run.pipeline import LoaderPlan
 from zoo.run.request import Request
 from zoo.run.resume import DataState
-from zoo.run.session import Output, Readers, Run
+from zoo.run.session import Run
 from zoo.run.stopping import StopSignal
 from zoo.run.visualizer import Visualizer
 from zoo.trainer import device
@@ -118,10 +118,22 @@ def _open(request: Request, job: Job, data_state: DataState, kept: dict[str, Any
     viewers: list[Viewer] = []
     if is_root and not request.eval_only and not request.check_only:  # after all that may refuse the run
         path, journal, viewers = _open_folder(request, job, console, lock)
-    output = Output(console, path, journal, Visualizer(job, cfg, viewers))
-    readers = Readers(loader_plan, decoder, evaluations)
     _describe(request, job, data_state, console, described, loader_plan)
-    return Run(request, job, data_state, (first_step, last_step), described, readers, output, stop_signal)
+    return Run(
+        request,
+        job,
+        data_state,
+        (first_step, last_step),
+        described,
+        loader_plan=loader_plan,
+        decoder=decoder,
+        evaluations=evaluations,
+        console=console,
+        folder=path,
+        journal=journal,
+        visualizer=Visualizer(job, cfg, viewers),
+        stop_signal=stop_signal,
+    )
 
 
 def _open_folder(request: Request, job: Job, console: "Console", lock: FolderLock) -> tuple[str, Journal, list[Viewer]]:

@@ -102,7 +102,7 @@ class Stop(NamedTuple):
     error: UserError | None = None
 
 
-class Reports:
+class Reports(Polling):
     """Exchange of reports between all ranks, every so many updates or batches (zoo/distributed/group.py).
 
     A signal may come to any rank at any moment, and all must stop after the same update. So they must where batches
@@ -111,13 +111,10 @@ class Reports:
 
     def __init__(self, group: Group, signal: StopSignal):
         """Receive nothing yet. signal: of this process."""
-        self._polling, self._signal = Polling(group), signal
+        super().__init__(group)
+        self._signal = signal
 
-    def is_due(self, done: int) -> bool:
-        """Return whether the ranks exchange after `done` updates or batches; the same on all ranks."""
-        return self._polling.is_due(done)
-
-    def exchange(
+    def share(
         self,
         done: int,
         unreadable: Sequence[UnreadableSample],
@@ -137,7 +134,7 @@ class Reports:
         if failure:
             errors.append(UnreadableData(failure, unreadable=getattr(failure, "unreadable", {})))
             mine.append({"error": str(failure), "unreadable": errors[0].unreadable})
-        reports = self._polling.exchange(done, mine)
+        reports = self.exchange(done, mine)
         errors += [
             UnreadableData(report["error"], unreadable=report["unreadable"]) for report in reports if "error" in report
         ]

@@ -89,7 +89,7 @@ def exchange(*theirs, samples=(), failure=None, received=None, too_many=None):
     stop.received = received
     reports = Reports(group, stop)
     assert reports.is_due(3)
-    return reports.exchange(3, samples, bad.add, failure), group.mine, bad.seen
+    return reports.share(3, samples, bad.add, failure), group.mine, bad.seen
 
 
 def test_nothing_to_tell():
