@@ -15,6 +15,7 @@ import numpy as np
 from zoo import data, program
 from zoo.bench.options import Cluster, cluster
 from zoo.bench.report import accelerators
+from zoo.bench.report.results import BACKWARD
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.commands.options import add_recipe_arguments
 from zoo.config.schema import Config
@@ -30,6 +31,7 @@ from zoo.run.request import Options, Request
 from zoo.table import table
 from zoo.trainer import sharding
 from zoo.trainer.margin import CHUNK_ELEMENTS
+from zoo.trainer.state import STATISTICS
 
 EPILOG = """\
 Weights, momentum (or other slots of the optimizer), moving average (train.ema) and gradients are exact. `passes` is
@@ -73,7 +75,7 @@ SHAPE_KEYS = ("size", "segments", "crop", "base_size")
 LOGITS_COPIES = {"torch": 1, "paddle": 1, "mindspore": 4, "jax": 1}
 SAMPLED_ROWS_COPIES = 4  # where Partial FC samples them
 ALL_ROWS_COPIES = {"torch": 0, "paddle": 0, "mindspore": 2, "jax": 0}  # where it uses all: products of the gradient
-BACKWARD, RECOMPUTED = 3, 4  # operations of an update as multiples of a forward pass
+RECOMPUTED = 4  # as BACKWARD, where activations are computed again
 FULL = 0.9  # share of the memory above which a run probably fails: the driver and the libraries take some
 TINY_RUN = (
     *("model.variant=insightface", "model.depth=18", "model.width=8", "model.embedding=8", "data.size=16"),
@@ -190,8 +192,7 @@ def describe(cfg: Config, name: str, classes: int | None = None, samples: int | 
 
 def is_trained(spec: Spec, arch: Any, name: str) -> bool:
     """Return whether a tensor is a parameter that the recipe does not freeze."""
-    is_statistic = name.endswith((".running_mean", ".running_var"))
-    return not is_statistic and spec.lr_and_decay_scale(arch, name)[0] != 0
+    return not name.endswith(STATISTICS) and spec.lr_and_decay_scale(arch, name)[0] != 0
 
 
 def bytes_of(shapes: Mapping[str, Sequence[int]]) -> int:

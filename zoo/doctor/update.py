@@ -9,12 +9,12 @@ import numpy as np
 
 from zoo.doctor import child
 from zoo.doctor.child import FAILURE, OK, Finding, Report
+from zoo.trainer.state import STATISTICS
 
 LR = 0.01  # recipes begin their warm-up with 0, which changes no weight
 # A static scale: with the recipes' first one, tiny models may overflow in fp16 and skip the update.
 COMMON = ("data.name=synthetic", "data.workers=0", "train.batch=4", "train.global_batch=4", "optim.loss_scale=128")
 Arrays = dict[str, np.ndarray]
-STATISTICS = (".running_mean", ".running_var")
 
 
 class Tolerance(NamedTuple):

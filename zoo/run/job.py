@@ -24,12 +24,12 @@ from zoo.tasks import Task
 from zoo.trainer import load_backend
 from zoo.trainer.plan import Arithmetic, Mode, ParamGroup, Plan
 from zoo.trainer.protocol import DeviceBatch, Trainer
+from zoo.trainer.state import STATISTICS
 from zoo.trainer.update import INITIAL_SCALE
 from zoo.trainer.world import BEGIN_TIMEOUT, World
 from zoo.weights.files import is_onnx
 from zoo.weights.match import match_state_dict
 
-STATISTICS = (".running_mean", ".running_var")
 EXAMPLES = 3  # names in a message
 
 

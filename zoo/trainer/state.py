@@ -11,6 +11,7 @@ from zoo.trainer.protocol import Param, Shard
 
 EMA_PREFIX = "ema/"
 OBJECTIVE_PREFIX = "objective/"
+STATISTICS = (".running_mean", ".running_var")  # ends of the names of tensors that are no parameters
 MAX_NAMES = 3  # of each kind of tensors in the report
 
 

@@ -12,6 +12,7 @@ from flax import nnx
 from flax.training.dynamic_scale import DynamicScale
 from jax import Array, lax
 
+from zoo.bench.bare import LR, MAX_COSINE
 from zoo.data.errors import UserError
 from zoo.models import load_model_class
 from zoo.run.job import Job
@@ -21,9 +22,7 @@ from zoo.trainer.jax.model import Path, canonical_name, mixed_dtype, modules_of
 from zoo.trainer.jax.parallel import BATCH, REPLICATED, to_global
 from zoo.trainer.protocol import DeviceBatch
 
-LR = 1e-3
 OPTIMIZERS = ("sgd", "sgd_nesterov", "adamw")
-MAX_COSINE = 0.999  # keeps the gradient of acos finite
 
 
 class MarginClassifier(nnx.Module):

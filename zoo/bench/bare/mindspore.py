@@ -7,6 +7,7 @@ import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, amp, nn, ops
 from mindspore import dtype as mstype
 
+from zoo.bench.bare import LR, MAX_COSINE
 from zoo.data.errors import UserError
 from zoo.run.job import Job
 from zoo.tasks import face, segment
@@ -16,9 +17,7 @@ from zoo.trainer.pixels import channels_first
 from zoo.trainer.plan import Plan
 from zoo.trainer.protocol import DeviceBatch
 
-LR = 1e-3
 OPTIMIZERS = ("sgd",)  # nn.AdamWeightDecay has no bias correction, nn.Momentum ignores Nesterov on a CPU
-MAX_COSINE = 0.999  # keeps the gradient of acos finite
 
 
 class MarginClassifier(nn.Cell):

@@ -6,6 +6,7 @@ from typing import Any
 import paddle
 import paddle.nn.functional as F
 
+from zoo.bench.bare import LR, MAX_COSINE
 from zoo.data.errors import UserError
 from zoo.run.job import Job
 from zoo.tasks import face
@@ -13,9 +14,7 @@ from zoo.tasks.segment import IGNORE_INDEX
 from zoo.trainer.pixels import channels_first
 from zoo.trainer.protocol import DeviceBatch
 
-LR = 1e-3
 OPTIMIZERS = ("sgd", "sgd_nesterov", "adamw")
-MAX_COSINE = 0.999  # keeps the gradient of acos finite
 
 
 class MarginClassifier(paddle.nn.Layer):

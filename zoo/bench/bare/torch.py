@@ -8,14 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from zoo.bench.bare import LR, MAX_COSINE
 from zoo.run.job import Job
 from zoo.tasks import face
 from zoo.tasks.segment import IGNORE_INDEX
 from zoo.trainer.protocol import DeviceBatch
 
-LR = 1e-3
 OPTIMIZERS = ("sgd", "sgd_nesterov", "adamw")
-MAX_COSINE = 0.999  # keeps the gradient of acos finite
 
 
 class MarginClassifier(torch.nn.Module):

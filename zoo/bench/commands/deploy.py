@@ -28,6 +28,7 @@ from zoo.run.recipe import resolve_recipe
 from zoo.run.request import Options
 from zoo.table import table
 from zoo.trainer import load_backend, load_onnx_backend
+from zoo.trainer.state import STATISTICS
 from zoo.trainer.world import Launch
 
 CLASSES = {  # recipe -> classes of its data set; identities belong to a matrix that is not exported
@@ -203,7 +204,7 @@ def build(recipe: str, overrides: Sequence[str], folder: str, classes: int) -> S
     parameters = sum(
         math.prod(size)
         for name, size in spec.shapes(predicts).items()
-        if name not in spec.SHARDED_PARAMETERS and not name.endswith(("running_mean", "running_var"))
+        if name not in spec.SHARDED_PARAMETERS and not name.endswith(STATISTICS)
     )
     return Sized(checkpoint, fields[0].shape, parameters, spec.flops(predicts, fields[0].shape))
 

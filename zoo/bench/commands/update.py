@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zoo import program
+from zoo.bench.bare import LR
 from zoo.bench.interleave import interleave, median_ratio
 from zoo.commands.new_file import add_json_argument, print_report, require_new
 from zoo.commands.options import add_recipe_arguments, request_of
@@ -24,7 +25,6 @@ examples
   %(prog)s -c tsm_demo
   %(prog)s -c tsm_k400 --amp -o data.root=/data/k400 -o model.pretrained=null
   %(prog)s -c tsm_demo --framework mindspore --json update.json"""
-LR = 1e-3
 WARM_UP = 3  # updates that are not measured: allocators, kernel choices, compilation
 TRAINER, BARE = "this trainer", "bare loop"
 BARE_LOSSES = ("cross_entropy", "combined", "arcface", "cosface")

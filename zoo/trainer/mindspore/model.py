@@ -11,6 +11,7 @@ from mindspore import dtype as mstype
 from zoo.data.batch import Batch
 from zoo.data.errors import UserError
 from zoo.trainer.plan import Plan
+from zoo.trainer.state import STATISTICS
 
 DTYPES = {"fp16": mstype.float16, "bf16": mstype.bfloat16}
 
@@ -30,7 +31,7 @@ def named_tensors(model: nn.Cell) -> dict[str, Parameter]:
 
 
 def is_statistic(name: str) -> bool:
-    return name.endswith((".running_mean", ".running_var"))
+    return name.endswith(STATISTICS)
 
 
 def _canonical_name(name: str) -> str:
