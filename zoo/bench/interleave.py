@@ -26,7 +26,6 @@ def interleave(
     block: int = 1,
     prepare: Callable[[str], object] | None = None,
     limit: float = math.inf,
-    clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[Seconds]]:
     """Time calls in passes; in each, every contender has a turn, in an order that changes from pass to pass.
@@ -35,33 +34,29 @@ def interleave(
         calls: by name of the contender; each waits for its result.
         prepare: is called with a name before its turn, and not timed: fills buffers or caches.
         limit: seconds after which no further pass begins, but for the first MIN_PASSES.
-        clock, cpu_clock: wall and processor time in seconds; `family_cpu_seconds` counts children, too.
+        cpu_clock: processor time in seconds; `family_cpu_seconds` counts children, too.
 
     Returns:
         By name the times of all calls, pass by pass.
     """
     times: dict[str, list[Seconds]] = {name: [] for name in calls}
-    start = clock()
+    start = time.perf_counter()
     for number in range(-warm_up, passes):
-        if number >= MIN_PASSES and clock() - start > limit:
+        if number >= MIN_PASSES and time.perf_counter() - start > limit:
             break
         for name in rotated(list(calls), number + warm_up):
             if prepare:
                 prepare(name)
-            turn = [timed(calls[name], clock, cpu_clock) for _ in range(block)]
+            turn = [timed(calls[name], cpu_clock) for _ in range(block)]
             if number >= 0:
                 times[name] += turn
     return times
 
 
-def timed(
-    call: Callable[[], object],
-    clock: Callable[[], float] = time.perf_counter,
-    cpu_clock: Callable[[], float] = time.process_time,
-) -> Seconds:
-    start, cpu_start = clock(), cpu_clock()
+def timed(call: Callable[[], object], cpu_clock: Callable[[], float] = time.process_time) -> Seconds:
+    start, cpu_start = time.perf_counter(), cpu_clock()
     call()
-    return Seconds(clock() - start, cpu_clock() - cpu_start)
+    return Seconds(time.perf_counter() - start, cpu_clock() - cpu_start)
 
 
 def rotated(names: Sequence[str], number: int) -> list[str]:

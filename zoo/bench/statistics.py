@@ -25,7 +25,6 @@ LEAST_RUNS = {False: 4, True: 6}  # with fewer runs of each, or fewer pairs, no 
 class Summary(NamedTuple):
     """Statistics of a case's runs."""
 
-    runs: int  # their number
     # median, mean, least, most: of the runs' values
     median: float
     mean: float
@@ -82,7 +81,7 @@ def interval(median: float, half_width: float) -> tuple[float, float]:
 def summarize(values: Sequence[float]) -> Summary:
     """Return the statistics of samples per second of the runs of a case."""
     count, mean, median = len(values), float(np.mean(values)), float(np.median(values))
-    summary = Summary(count, median, mean, float(min(values)), float(max(values)))
+    summary = Summary(median, mean, float(min(values)), float(max(values)))
     if count == 1:
         return summary
     cv = float(stats.variation(values, ddof=1))
