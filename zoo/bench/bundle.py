@@ -136,7 +136,7 @@ def _misstated(manifest: Mapping[str, Any], folder: Path) -> Iterator[str]:
 def describe(folder: Path) -> dict[str, Any]:
     """Return what a run is and what it has measured, by its journal."""
     run = runs.read(str(folder))
-    begin = runs.first(journal.history(str(folder)), "begin") or {}
+    begin = journal.first(journal.history(str(folder)), "begin") or {}
     kept = ("recipe", "recipe_sha256", "model", "framework", "framework_version", "protocol", "metric", "git", "hosts")
     values = {key: value for key, value in run.values._asdict().items() if value is not None and key != "step_ms"}
     return {

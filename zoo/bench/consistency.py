@@ -49,7 +49,7 @@ def contradictions(folder: Path, names: Iterable[str]) -> list[str]:
 def _of_run(folder: Path) -> Iterator[str]:
     """Yield what in the records of a run contradicts itself."""
     events = journal.history(str(folder))
-    begin = runs.first(events, "begin")
+    begin = journal.first(events, "begin")
     if begin is None:
         yield f"{journal.FILE}: the run has not begun"
         return
@@ -156,7 +156,7 @@ def _of_matrix(path: Path) -> Iterator[str]:
 
 def _of_row(row: Mapping[str, Any], case: Mapping[str, Any], run: runs.Run) -> Iterator[str]:
     """Yield what results state of a run, and its journal does not."""
-    begin = runs.first(journal.history(run.path), "begin") or {}
+    begin = journal.first(journal.history(run.path), "begin") or {}
     for name in results.RUN_VALUES:
         if not same(row[name], getattr(run.values, name)):
             yield f"{name} is {row[name]}, and by the journal another, of"

@@ -69,8 +69,8 @@ class PairedTest(NamedTuple):
 def read_result(folder: str, framework: str, seed: int, target: float | None) -> Result | None:
     """Read a run from its journal; None if it has not reached its end."""
     events = journal.history(folder)
-    evaluations = [event for event in events if event["event"] == "eval"]
-    if not evaluations or not any(event["event"] == "end" for event in events):
+    evaluations = journal.named(events, "eval")
+    if not evaluations or not journal.first(events, "end"):
         return None
     accuracies = [event["accuracy"] for event in evaluations]
     best = max(filter(math.isfinite, accuracies), default=math.nan)
@@ -78,9 +78,9 @@ def read_result(folder: str, framework: str, seed: int, target: float | None) ->
     steps = seconds = None
     if reached:
         steps = reached["step"]
-        begin = next(event["time"] for event in events if event["event"] == "begin")
-        is_resumed = any(event["event"] == "resume" for event in events)
-        seconds = None if is_resumed else reached["time"] - begin
+        begin = journal.first(events, "begin")
+        if begin and not journal.first(events, "resume"):
+            seconds = reached["time"] - begin["time"]
     return Result(framework, seed, accuracies[-1], best, steps, seconds)
 
 

@@ -219,6 +219,14 @@ def append(events: list[Event], entry: Event) -> None:
     events.append(entry)
 
 
+def named(events: Sequence[Event], name: str) -> list[Event]:
+    return [event for event in events if event["event"] == name]
+
+
+def first(events: Sequence[Event], name: str) -> Event | None:
+    return next((event for event in events if event["event"] == name), None)
+
+
 def best_evaluation(events: Sequence[Event]) -> Event | None:
     """Return the evaluation of the best checkpoint of a run; None before the first."""
     best = next((event["step"] for event in reversed(events) if event["event"] == "best"), None)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from zoo.data.errors import UserError
-from zoo.logs.journal import Event
+from zoo.logs.journal import Event, first
 
 TOKEN = ":::MLLOG "
 DIVISIONS = ("open", "closed")
@@ -49,10 +49,10 @@ class Entry(NamedTuple):
 
 def lines(events: Sequence[Event], submission: Submission) -> list[str]:
     """Return the lines of the log of a run, or of one so far."""
-    begin = next((event for event in events if event["event"] == "begin"), None)
+    begin = first(events, "begin")
     if begin is None:
         raise UserError("the run has not begun: there is no event `begin` in its journal")
-    load = next((event for event in events if event["event"] == "load"), {"at": begin["time"]})
+    load = first(events, "load") or {"at": begin["time"]}
     try:
         entries = [*_set_up(load["at"], begin, submission), *_course(events, begin)]
     except KeyError as error:

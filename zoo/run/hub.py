@@ -131,8 +131,8 @@ def push(run: str, address: str, license_id: str, private: bool) -> str:
 def card(path: str, record: dict[str, Any], address: str, license_id: str) -> str:
     """Return the card of a checkpoint, with the evaluation of its step from the journal of its run."""
     events = journal.history(os.path.dirname(os.path.dirname(path)))
-    begin = next((event for event in events if event["event"] == "begin"), {})
-    found = [event for event in events if event["event"] == "eval" and event["step"] == record["step"]]
+    begin = journal.first(events, "begin") or {}
+    found = [event for event in journal.named(events, "eval") if event["step"] == record["step"]]
     values = {key: value for key, value in (found[-1] if found else {}).items() if isinstance(value, float)}
     rows = [(key, f"{values[key]:.4f}", begin["protocol"]) for key in (begin.get("metric"), "loss") if key in values]
     entries = loader.parse_recorded(record["recipe"], RECORD)

@@ -45,7 +45,7 @@ def write_page(run_folder: Path) -> Path:
     extras.require("jinja2")
     folder = os.fspath(run_folder)
     events = journal.history(folder)
-    begin = next((event for event in events if event["event"] == "begin"), None)
+    begin = journal.first(events, "begin")
     if begin is None:
         raise UserError(
             f"{folder} is no run that has begun: its {journal.FILE} has no event `begin`; name the folder of a run"
@@ -203,7 +203,7 @@ def _curves(events: Sequence[Event], begin: Event) -> list[Chart]:
     axis = "epoch" if "epoch" in str(begin.get("eval_every")) else "step"
 
     def course(name: str, key: str) -> list[tuple[float, float]]:
-        own = [event for event in events if event["event"] == name]
+        own = journal.named(events, name)
         return [(event[axis], event[key]) for event in own if isinstance(event.get(key), int | float)]
 
     metric = begin.get("metric") or "metric"
@@ -217,8 +217,8 @@ def _curves(events: Sequence[Event], begin: Event) -> list[Chart]:
 
 def _summary(events: Sequence[Event], begin: Event) -> dict[str, str]:
     """Return what the run is and has reached, by title."""
-    best, end = journal.best_evaluation(events), next((e for e in events if e["event"] == "end"), None)
-    evals = [event for event in events if event["event"] == "eval"]
+    best, end = journal.best_evaluation(events), journal.first(events, "end")
+    evals = journal.named(events, "eval")
     last, metric = events[-1], begin.get("metric") or "metric"
     return {
         f"best {metric}": f"{best['accuracy']:.4f} at step {best['step']}, epoch {best['epoch']:.3g}" if best else "-",

@@ -15,7 +15,7 @@ import numpy as np
 
 from zoo.data.errors import UserError, parsing
 from zoo.logs import journal
-from zoo.logs.journal import Event
+from zoo.logs.journal import Event, first, named
 from zoo.logs.lines import end_text
 
 COMPLETE = "complete"
@@ -388,11 +388,3 @@ def field(event: Any, *keys: str) -> Any:
     for key in keys:
         event = None if event is None else event.get(key)
     return event
-
-
-def named(events: Sequence[Event], name: str) -> list[Event]:
-    return [event for event in events if event["event"] == name]
-
-
-def first(events: Sequence[Event], name: str) -> Event | None:
-    return next((event for event in events if event["event"] == name), None)

@@ -7,14 +7,14 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from zoo.bench.airank_log import deviations, parse
-from zoo.bench.report.runs import changes, first, named
+from zoo.bench.report.runs import changes
 from zoo.bench.submission import rules
 from zoo.bench.submission.rules import Listed
 from zoo.config import loader
 from zoo.data.convert import plain
 from zoo.data.errors import UserError, parsing
 from zoo.logs import airank, journal
-from zoo.logs.journal import Event
+from zoo.logs.journal import Event, first, named
 from zoo.run.folder import RECIPE
 
 PATH_KEYS = ("out", "data.root", "data.cache", "weights_dir")  # keys of a recipe that are paths of the machine
