@@ -19,6 +19,7 @@ from zoo.parity.side import Side
 TRAINING = "training"
 SUSPECT = 1e-9  # relative difference of a module's output from which on its cause is searched
 MAX_EXPLAINED = 1 << 16  # elements of a tensor whose updates are explained
+GROUPS = "give params as [{'params': params}]: else MindSpore decays none with gamma or beta in its name"
 MAX_TENSORS = 4  # whose updates differ: until a cause explains one
 FUNCTIONS = "activation attention interpolation"  # what code between modules calls, most often
 SEVERAL, FEW = 3, 12  # tensors that a function may get, such as query, key and value; that may be a term of a sum
@@ -138,19 +139,25 @@ class Search:
             own = [after[name] for after in history if name in after]
             if len(expected) == len(own) == len(history):
                 compared += 1
-                if not all(close(a, b) for a, b in zip(expected, own)):
-                    others, changes = (np.diff([start[name], *after], axis=0) for after in (expected, own))
+                others, changes = (np.diff([start[name], *after], axis=0) for after in (expected, own))
+                is_far = not all(close(a, b) for a, b in zip(expected, own))
+                if is_far and apart(others, changes) > self._rounding(start[name], others):
                     differ[name] = others, changes
         for name in sorted(differ, key=lambda name: -apart(*differ[name]))[:MAX_TENSORS]:
             loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
             gradients = [np.asarray(value) for value in loaded if value is not None]
-            others, changes = differ[name]
-            rounded = ROUNDING_UNITS[self.precision] * np.abs(start[name]).max() / np.abs(others).max()
-            kind, fit = self.side.optimizer or "", max(self.fit, 2 * float(rounded))
-            case = Case(kind, [start[name], *gradients], {}, others, changes, True, fit=fit)
+            kind, fit = self.side.optimizer or "", max(self.fit, self._rounding(start[name], differ[name][0]))
+            case = Case(kind, [start[name], *gradients], {}, *differ[name], True, fit=fit)
             if guess := facts.explain_by(optimizers.UPDATES, case, self.library):
-                where = f", for {some(list(differ))}" if len(differ) < compared else ""
-                return self._note("optimizer", guess._replace(cause=guess.cause + where))
+                if len(differ) < compared:
+                    remedy = GROUPS if self.library == "mindspore" and guess.fact.endswith("-decay") else ""
+                    guess = guess._replace(cause=f"{guess.cause}, for {some(list(differ))}", remedy=remedy)
+                return self._note("optimizer", guess)
+
+    def _rounding(self, weight: np.ndarray, changes: np.ndarray) -> float:
+        """Return what the rounding of a parameter may change in its updates, relative to the largest of them."""
+        largest = float(np.abs(changes).max(initial=0.0))
+        return 2 * ROUNDING_UNITS[self.precision] * float(np.abs(weight).max(initial=0.0)) / largest if largest else 0.0
 
     def _note(self, key: str, guess: facts.Guess | None, kind: str = "") -> None:
         """Note a cause, with the remedy for a module of this class."""
