@@ -15,6 +15,7 @@ from zoo.parity.formulas.formula import FIT, FITS, Case
 from zoo.parity.probe import Archive
 from zoo.parity.record import ROUNDING_UNITS, Call, Identity, Record
 from zoo.parity.side import Side
+from zoo.parity.verdict import NEGLIGIBLE_CHANGE
 
 TRAINING = "training"
 SUSPECT = 1e-9  # relative difference of a module's output from which on its cause is searched
@@ -140,8 +141,7 @@ class Search:
             if len(expected) == len(own) == len(history):
                 compared += 1
                 others, changes = (np.diff([start[name], *after], axis=0) for after in (expected, own))
-                is_far = not all(close(a, b) for a, b in zip(expected, own))
-                if is_far and apart(others, changes) > self._rounding(start[name], others):
+                if apart(others, changes) > max(NEGLIGIBLE_CHANGE, self._rounding(start[name], others)):
                     differ[name] = others, changes
         for name in sorted(differ, key=lambda name: -apart(*differ[name]))[:MAX_TENSORS]:
             loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
@@ -157,7 +157,7 @@ class Search:
     def _rounding(self, weight: np.ndarray, changes: np.ndarray) -> float:
         """Return what the rounding of a parameter may change in its updates, relative to the largest of them."""
         largest = float(np.abs(changes).max(initial=0.0))
-        return 2 * ROUNDING_UNITS[self.precision] * float(np.abs(weight).max(initial=0.0)) / largest if largest else 0.0
+        return 4 * ROUNDING_UNITS[self.precision] * float(np.abs(weight).max(initial=0.0)) / largest if largest else 0.0
 
     def _note(self, key: str, guess: facts.Guess | None, kind: str = "") -> None:
         """Note a cause, with the remedy for a module of this class."""

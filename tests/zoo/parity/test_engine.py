@@ -1,6 +1,7 @@
 """Comparisons of models in PyTorch, Paddle and MindSpore: what is found, and that nothing else is."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -210,6 +211,46 @@ def test_pooling_to_another_size_is_the_only_finding(tmp_path):
     net = f"{tmp_path / 'net.py'}:build"
     (judged,) = parity.compare({"torch": net, "torch@port": f"{net}(ceil_mode=True)"}, {"x": "float32:2,3,8,10"}).sides
     assert [(each.modules, each.cause) for each in judged.findings] == [(("1",), "ceil_mode is True instead of False")]
+
+
+DECAYED = """
+import torch
+from mindspore import nn
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 4, 3, has_bias=True), nn.BatchNorm2d(4)
+
+    def construct(self, x):
+        return self.bn(self.conv(x))
+
+def build():
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding="same"), torch.nn.BatchNorm2d(4))
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=0.02)
+
+def momentum(model, grouped=False):
+    parameters = model.trainable_params()
+    return nn.Momentum([{"params": parameters}] if grouped else parameters, 0.01, 0.9, weight_decay=0.02)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mindspore") is None, reason="needs MindSpore")
+def test_parameters_that_mindspore_does_not_decay_are_named(tmp_path):
+    (tmp_path / "decayed.py").write_text(DECAYED)
+    sides = {"torch": f"{tmp_path}/decayed.py:build", "mindspore": f"{tmp_path}/decayed.py:Net"}
+    accepted = ("running-variance", "batch-norm-momentum")
+    for grouped, expected in ((False, 1), (True, 0)):
+        own = {"torch": f"{tmp_path}/decayed.py:sgd", "mindspore": f"{tmp_path}/decayed.py:momentum(grouped={grouped})"}
+        found = parity.compare(sides, {"x": "float32:2,3,8,6"}, optimizer=own, accept=accepted).sides[0].findings
+        assert len([each for each in found if each.modules == ("optimizer",)]) == expected, found
+        if expected:
+            assert found[-1].cause.startswith("the weight decay of SGD is 0 instead of 0.02, for ")
+            assert found[-1].cause.endswith("1.bias, 1.weight") and "0.bias" not in found[-1].cause
+            assert "[{'params': params}]" in found[-1].remedy
 
 
 def test_a_side_needs_numpy_and_safetensors_alone(tmp_path):
