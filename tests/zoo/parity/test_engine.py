@@ -143,7 +143,7 @@ def test_inputs_are_the_same_for_a_seed_and_named():
 
 def test_dropout_of_other_names_is_compared_in_its_order():
     def opened(rates):
-        return Opened(None, None, (), True, rates, "")
+        return Opened(None, None, (), True, rates)
 
     assert _dropout(opened({"a": 0.1, "b": 0.2}), opened({"b": 0.2, "a": 0.3})) == {"a": (0.1, 0.3)}
     assert _dropout(opened({"a": 0.1, "b": 0.2}), opened({"c": 0.1, "d": 0.5})) == {"b": (0.2, 0.5)}
