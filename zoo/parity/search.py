@@ -21,6 +21,7 @@ TRAINING = "training"
 SUSPECT = 1e-9  # relative difference of a module's output from which on its cause is searched
 MAX_EXPLAINED = 1 << 16  # elements of a tensor whose updates are explained
 GROUPS = "give params as [{'params': params}]: else MindSpore decays none with gamma or beta in its name"
+MOVED = 1e-3  # share of the largest update of all tensors, from which on one says something of the optimizer
 MAX_TENSORS = 4  # whose updates differ: until a cause explains one
 FUNCTIONS = "activation attention interpolation"  # what code between modules calls, most often
 SEVERAL, FEW = 3, 12  # tensors that a function may get, such as query, key and value; that may be a term of a sum
@@ -143,7 +144,7 @@ class Search:
                 others, changes = (np.diff([start[name], *after], axis=0) for after in (expected, own))
                 if apart(others, changes) > max(NEGLIGIBLE_CHANGE, self._rounding(start[name], others)):
                     differ[name] = others, changes
-        for name in sorted(differ, key=lambda name: -apart(*differ[name]))[:MAX_TENSORS]:
+        for name in by_difference(differ)[:MAX_TENSORS]:
             loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
             gradients = [np.asarray(value) for value in loaded if value is not None]
             kind, fit = self.side.optimizer or "", max(self.fit, self._rounding(start[name], differ[name][0]))
@@ -217,6 +218,17 @@ def parts(sources: Sequence[np.ndarray], reference: np.ndarray, own: np.ndarray)
 def channels_second(batch: np.ndarray, count: int) -> np.ndarray:
     """Return a batch with its channels, so many, behind the samples; a reference may have them last."""
     return batch if batch.shape[1] == count else np.moveaxis(batch, -1, 1)
+
+
+def by_difference(differ: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
+    """Return names of updates that differ, the largest difference first, but last those that hardly move the reference.
+
+    Where a gradient is 0, as of a bias before a normalization, no update says what rate it has.
+    """
+    sizes = {name: float(np.abs(others).max(initial=0.0)) for name, (others, _) in differ.items()}
+    least = MOVED * max(sizes.values(), default=0.0)
+    apart_by = {name: float(np.abs(own - others).max(initial=0.0)) for name, (others, own) in differ.items()}
+    return sorted(differ, key=lambda name: (sizes[name] < least, -apart_by[name]))
 
 
 def small(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
