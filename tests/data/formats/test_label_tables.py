@@ -255,6 +255,43 @@ def test_a_column_divides_the_rows(tmp_path):
     assert [alone.name(n) for n in range(len(alone))] == ["train/1.jpg"]
 
 
+@pytest.mark.parametrize(
+    "header, cells, held_out",
+    [
+        ("is_valid", ("False", "True", "False", "False"), [1]),
+        ("is_valid,is_test", ("0,0", "1,0", "0,1", "0,0"), [1]),
+        ("is_train", ("1", "0", "1", "1"), [1]),
+        ("is_test", ("no", "no", "yes", "no"), [2]),
+    ],
+)
+def test_a_column_of_yes_and_no_divides_the_rows(header, cells, held_out, tmp_path):
+    rows = "".join(f"{n},{'rose' if n % 2 else 'daisy'},{cell}\n" for n, cell in enumerate(cells))
+    train, val = load(flat(tmp_path), f"id,label,{header}\n{rows}")
+    assert [val.name(n) for n in range(len(val))] == [f"train/{n}.jpg" for n in held_out]
+    assert "train/2.jpg" not in [train.name(n) for n in range(len(train))] or "is_test" not in header
+
+
+@pytest.mark.parametrize("cell", ["", "maybe"])
+def test_a_column_of_yes_and_no_says_either(cell, tmp_path):
+    with pytest.raises(UserError, match=rf"row 2: is_valid '{cell}': write 1 .*, and 0 in the others"):
+        load(flat(tmp_path), f"id,label,is_valid\n0,rose,{cell}\n1,daisy,1\n")
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("train.csv", "id,label,set\n0,rose,train\n1,daisy,val\n0,rose,val\n"),
+        (
+            "train.jsonl",
+            "".join(f'{{"id": "{n}", "label": "rose", "set": "{split}"}}\n' for n, split in ((0, "train"), (0, "val"))),
+        ),
+    ],
+)
+def test_an_image_belongs_to_one_split(name, text, tmp_path):
+    with pytest.raises(UserError, match=r"0 is train in row \d and val in row \d; keep one of them"):
+        load(flat(tmp_path), text, name)
+
+
 def test_objects_per_line(tmp_path):
     lines = [f'{{"file_name": "{number}.jpg", "label": "{label}"}}\n' for number, label in ROWS]
     train, val = load(flat(tmp_path), "".join(lines), "metadata.jsonl")

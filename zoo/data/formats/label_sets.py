@@ -15,7 +15,7 @@ from zoo.data.errors import Option, Part, UserError, nearest
 from zoo.data.formats import table_rows
 from zoo.data.formats.label_tables import Files, once
 from zoo.data.formats.lists import is_number
-from zoo.data.formats.table_rows import LABELS, SPLITS, Cells, Label
+from zoo.data.formats.table_rows import LABELS, SPLITS, YES_OR_NO, Cells, Label
 
 SEPARATORS = ("|", ";", ",", " ")  # of the classes in a cell: the first that divides those of any table of a data set
 OTHERS = re.compile(r"[|;,/+]")  # characters by which a name may be several classes
@@ -28,7 +28,6 @@ ASK: tuple[Part, ...] = (
     " (one class per image) or ",
     Option("--task", "multilabel"),
 )
-YES_OR_NO = {"1": True, "1.0": True, "true": True, "yes": True, "0": False, "0.0": False, "false": False, "no": False}
 UNCERTAIN = ("-1", "-1.0")
 MAX_UNUSED = 1000  # numbers without an image, beyond ten for each that has one: these are no labels
 Found = dict[int, tuple[str, tuple[str, ...]]]  # image and sorted names of its classes, by row

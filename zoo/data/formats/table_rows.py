@@ -31,6 +31,8 @@ LABELS = (
 )
 CLIPS = ("video", "clip", "video_path", *IMAGES, "video_id", "youtube_id")
 SPLITS = ("split", "subset", "set", "fold")  # names of a column that may say the split of a row
+FLAGS = {"is_train": "train", "is_valid": "val", "is_val": "val", "is_test": TEST}  # and of those that say yes or no
+YES_OR_NO = {"1": True, "1.0": True, "true": True, "yes": True, "0": False, "0.0": False, "false": False, "no": False}
 JSON_LINE = 'a line is an object such as {"file_name": "a.jpg", "label": "cat"}, or with "labels": ["cat", "dog"]'
 MAX_CELL = 60  # characters of a cell in a message
 LIST = 'write a list as ["cat", "dog"], or cat|dog'
@@ -130,7 +132,7 @@ def read_cells(path: str, columns: Sequence[str] = IMAGES, split: str | None = N
     if len(table) < 2:
         raise UserError(f"{path}: has no row behind its header")
     names, rows = tuple(cell.strip() for cell in table[0]), dict(enumerate(table[1:], 2))
-    at = [at for at, name in enumerate(names) if name.lower() in SPLITS]
+    at = [at for at, name in enumerate(names) if name.lower() in (*SPLITS, *FLAGS)]
     cells = {n: {names[i].lower(): row[i] for i in at if i < len(row)} for n, row in rows.items()} if at else {}
     splits = _stated(path, cells)
     if splits:  # these columns are no classes
@@ -141,6 +143,8 @@ def read_cells(path: str, columns: Sequence[str] = IMAGES, split: str | None = N
     if image is None:
         raise UserError(f"{path}: which of its columns ({', '.join(names)}) names the files? rename it to {columns[0]}")
     label = next((lower.index(name) for name in LABELS if name in lower), 1 - image if len(others) == 2 else None)
+    if columns == IMAGES:  # parts of one video may be divided
+        _check_apart(path, {n: row[image] for n, row in rows.items() if image < len(row)}, splits)
     return Cells(names, image, label, _of_split(path, rows, splits, split), splits)
 
 
@@ -159,7 +163,10 @@ def objects(path: str, split: str | None = None) -> dict[int, tuple[str, Label]]
     """Return image and label by number of the line of a JSONL file. split: as that of `read`."""
     found = {}
     rows = _objects(path)
-    for number, row in _of_split(path, rows, _stated(path, rows), split).items():
+    splits = _stated(path, rows)
+    named = {n: next((row[name] for name in IMAGES if name in row), n) for n, row in rows.items()}
+    _check_apart(path, {n: str(name) for n, name in named.items()}, splits)
+    for number, row in _of_split(path, rows, splits, split).items():
         with parsing(f"{path}:{number}: cannot be read", JSON_LINE):
             image, label = (next((row[name] for name in names if name in row), None) for names in (IMAGES, LABELS))
             if not isinstance(image, str) or not {*LABELS} & {*row}:
@@ -183,7 +190,29 @@ def _stated(path: str, rows: Mapping[int, Mapping[str, object]]) -> dict[int, st
                         "give another name to what is no split"
                     )
             return {number: str(split) for number, split in found.items()}
-    return {}
+    flags = [name for name in FLAGS if any(name in row for row in rows.values())]
+    answers = {number: {name: row.get(name) for name in flags} for number, row in rows.items() if flags}
+    return {number: _flagged(path, number, row) for number, row in answers.items()}
+
+
+def _flagged(path: str, number: int, flags: Mapping[str, object]) -> str:
+    """Return the split of a row, which is yes in one of its columns, or in none. Raises UserError."""
+    answers = {name: YES_OR_NO.get(str(value).strip().lower()) for name, value in flags.items()}
+    stated = [FLAGS[name] for name, answer in answers.items() if answer]
+    if None in answers.values() or len(stated) > 1:
+        values = ", ".join(f"{name} {value!r}" for name, value in flags.items())
+        raise UserError(f"{path}: row {number}: {values}: write 1 in one of these columns at most, and 0 in the others")
+    return stated[0] if stated else "val" if "is_train" in flags else "train"
+
+
+def _check_apart(path: str, names: Mapping[int, str], splits: Mapping[int, str]) -> None:
+    """Raise UserError if an image, by number of its row, belongs to two splits."""
+    first = dict[str, int]()
+    for number, name in names.items():
+        other = first.setdefault(name, number)
+        if splits and splits[number] != splits[other]:
+            rows = f"{splits[other]} in row {other} and {splits[number]} in row {number}"
+            raise UserError(f"{path}: {name} is {rows}; keep one of them")
 
 
 def _stated_as(split: str, stated: Mapping[str, int]) -> str:
