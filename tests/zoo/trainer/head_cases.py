@@ -75,6 +75,16 @@ def case_the_softmax_is_in_32_bits(backend):
         assert seen.sum() > 1000 and errors.max() < 0.2, (compute, length, errors.max())
 
 
+def case_many_samples_of_one_class_do_not_overflow(backend):
+    """As sums of gradients with results in fp16, where each sample's is as large as it can be."""
+    _, weight, _ = random_head()
+    x, labels = np.repeat(-weight[:1], 40, 0), np.zeros(40, np.int64)
+    results = backend.margin_loss(x, weight, labels, objective(), Mode("fp16", "O1", True, False))
+    loss, _, expected = loss_and_gradients(x, weight, labels, objective())
+    assert results[0] == pytest.approx(loss, rel=1e-3)
+    assert max(relative_errors(results[2:], [expected])) <= TOLERANCES["fp16"]
+
+
 def case_chunks_of_logits_follow_the_definition(backend):
     """Chunks of four of the eleven classes, and of one."""
     x, weight, labels = random_head()

@@ -30,6 +30,7 @@ from zoo.data.batch import Field
 from zoo.models.resnet import spec as resnet_spec
 from zoo.tasks import classify, face, multilabel
 from zoo.trainer import numpy_ops
+from zoo.trainer.plan import ParamGroup
 from zoo.trainer.update import round_gradients
 
 
@@ -54,6 +55,18 @@ def case_updates_from_micro_batches_follow_the_formulas(backend):
 def case_updates_with_a_frozen_normalization_follow_the_formulas(backend):
     for mode in backend.FP32_MODES:
         check_updates(backend, mode, frozen=True, clip_norm=0.2)
+
+
+def case_a_normalization_with_one_frozen_parameter_uses_the_batch(backend):
+    """Running statistics are those that it uses where weight and bias are both frozen."""
+    trainer = make(backend)
+    loss = update(trainer, random_batch())["loss"]
+    expected = {name: array for name, array in copied_state(trainer).items() if ".running_" in name}
+    for frozen in ("bn.weight", "bn.bias"):
+        one = make(backend, group=lambda name, frozen=frozen: ParamGroup(float(name != frozen), 0.0))
+        assert update(one, random_batch())["loss"] == loss
+        for name, array in expected.items():
+            np.testing.assert_array_equal(one.state_dict()[name], array, err_msg=f"{frozen}: {name}")
 
 
 def case_updates_with_synchronized_normalization_follow_the_formulas(backend):
