@@ -143,7 +143,7 @@ def read_cells(path: str, columns: Sequence[str] = IMAGES, split: str | None = N
     if image is None:
         raise UserError(f"{path}: which of its columns ({', '.join(names)}) names the files? rename it to {columns[0]}")
     label = next((lower.index(name) for name in LABELS if name in lower), 1 - image if len(others) == 2 else None)
-    if columns == IMAGES:  # parts of one video may be divided
+    if splits and columns == IMAGES:  # parts of one video may be divided
         _check_apart(path, {n: row[image] for n, row in rows.items() if image < len(row)}, splits)
     return Cells(names, image, label, _of_split(path, rows, splits, split), splits)
 
@@ -164,8 +164,9 @@ def objects(path: str, split: str | None = None) -> dict[int, tuple[str, Label]]
     found = {}
     rows = _objects(path)
     splits = _stated(path, rows)
-    named = {n: next((row[name] for name in IMAGES if name in row), n) for n, row in rows.items()}
-    _check_apart(path, {n: str(name) for n, name in named.items()}, splits)
+    if splits:
+        named = {n: next((row[name] for name in IMAGES if name in row), n) for n, row in rows.items()}
+        _check_apart(path, {n: str(name) for n, name in named.items()}, splits)
     for number, row in _of_split(path, rows, splits, split).items():
         with parsing(f"{path}:{number}: cannot be read", JSON_LINE):
             image, label = (next((row[name] for name in names if name in row), None) for names in (IMAGES, LABELS))
@@ -210,7 +211,7 @@ def _check_apart(path: str, names: Mapping[int, str], splits: Mapping[int, str])
     first = dict[str, int]()
     for number, name in names.items():
         other = first.setdefault(name, number)
-        if splits and splits[number] != splits[other]:
+        if splits[number] != splits[other]:
             rows = f"{splits[other]} in row {other} and {splits[number]} in row {number}"
             raise UserError(f"{path}: {name} is {rows}; keep one of them")
 
