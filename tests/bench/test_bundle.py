@@ -282,6 +282,7 @@ def test_bundles_are_reported_and_protocols_are_not_mixed(packed, tmp_path, caps
     assert cli.main(["report", str(copy)]) == 2  # whatever its name
 
 
+@pytest.mark.slow
 def test_a_matrix(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(rounds.process, "run", fake := FakeRuns())
     monkeypatch.setattr(extras, "is_installed", lambda package: True)

@@ -89,6 +89,7 @@ def test_no_data_are_needed(capsys):
     assert memory["head.weight"] == pytest.approx(1000 * 512 * MIB, abs=0.06)
 
 
+@pytest.mark.slow
 def test_activations_that_are_computed_again_are_not_kept(capsys):
     words = ["-c", "resnet50_imagenet", "-o", "data.root=/nowhere/imagenet", "-o", "train.batch=4"]
     kept, again = (table(capsys, *words, "-o", f"train.checkpoint_activations={flag}")[0] for flag in (False, True))
@@ -110,6 +111,7 @@ def test_mindspore_keeps_inputs_of_normalizations_and_dilated_convolutions_in_fp
     assert passes(*dilated, *mindspore) > 1.1 * passes(*dilated)
 
 
+@pytest.mark.slow
 def test_a_device(capsys):
     """ResNet-50: 4.09 GMACs forward, so 3 x 8.18 GFLOP per image and update; 312 TFLOP/s of an A100 in fp16."""
     words = ["-c", "resnet50_imagenet", "--amp", "-o", "train.batch=64", "-o", "data.root=/nowhere/imagenet"]
@@ -202,6 +204,7 @@ def test_as_with_real_tensors(checkpointed):
     assert found == pytest.approx(real_peak(checkpointed), rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model, kind", [("tsm", "clip"), ("deeplabv3plus", "scene"), ("arcface", "face")])
 def test_every_model_can_be_simulated(model, kind):
     spec = load_spec(model)

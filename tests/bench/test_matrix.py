@@ -133,6 +133,7 @@ def test_what_cannot_run_is_named_and_the_rest_goes_on(bench, tmp_path, capsys):
     assert run("-c", TSM, "-n", "3", "--retry") == 0 and len(fake.started) == 10
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_found_and_timed(bench, tmp_path, capsys):
     run, fake = bench
     fake.max_batch = 100
@@ -222,6 +223,7 @@ def test_a_slower_framework_is_found_against_an_earlier_matrix(bench, tmp_path, 
     assert run(*old, "--margin", "0.2") == 0
 
 
+@pytest.mark.slow
 def test_against_a_checkout_runs_it_in_turns(bench, tmp_path, capsys):
     """The other checkout is the older one."""
     run, fake = bench
@@ -236,6 +238,7 @@ def test_against_a_checkout_runs_it_in_turns(bench, tmp_path, capsys):
     assert case["verdict"] == "slower" and case["runs"] == [12, 12] and case["ratio"] == pytest.approx(0.94, abs=0.004)
 
 
+@pytest.mark.slow
 def test_variants_are_compared_round_by_round(bench, tmp_path, capsys):
     run, fake = bench
     drift = np.random.default_rng(3)

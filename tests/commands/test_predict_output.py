@@ -42,6 +42,7 @@ def photos(image_model, tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_a_killed_call_goes_on_after_the_last_whole_line(image_model, photos, tmp_path, capsys):
     words = [photos, "--weights", image_model[0], "--batch", 2]
     whole, cut = tmp_path / "whole", tmp_path / "cut"

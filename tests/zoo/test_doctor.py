@@ -361,6 +361,7 @@ def run_doctor(*words, **variables):
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=600, check=False)
 
 
+@pytest.mark.slow
 def test_a_framework_that_crashes_when_it_is_imported(tmp_path):
     (tmp_path / "paddle").mkdir()
     (tmp_path / "paddle/__init__.py").write_text(CRASHING)

@@ -1,5 +1,6 @@
 """Values of keys: their types, unknown keys and hints at the one that was meant, rules of `optim.groups`."""
 
+from functools import cache
 from typing import Literal
 
 import pytest
@@ -241,16 +242,21 @@ def test_mistakes_of_a_rule(rule, message):
 RECIPES = ("tsm_demo", "resnet50_demo", "deeplabv3plus_demo", "arcface_demo")
 
 
+@cache
+def keys(recipe):
+    """Return the entries of a shipped recipe, and with those of the schema."""
+    entries = loader.read(str(ROOT / f"configs/{recipe}.yaml"))
+    return entries, loader.build(entries, FIND)[1]
+
+
 def unknown(recipe, key):
     """Return the message about an unknown key of a shipped recipe."""
-    entries = loader.read(str(ROOT / f"configs/{recipe}.yaml"))
-    return message_of(loader.build, {**entries, **loader.overrides([f"{key}=1"])}, FIND)
+    return message_of(loader.build, {**keys(recipe)[0], **loader.overrides([f"{key}=1"])}, FIND)
 
 
 @pytest.mark.parametrize("meant", SYNONYMS)
 def test_names_of_other_projects(meant):
-    resolved = {name: loader.build(loader.read(str(ROOT / f"configs/{name}.yaml")), FIND)[1] for name in RECIPES}
-    recipe = next(name for name in RECIPES if meant in resolved[name])  # every key that is hinted at exists
+    recipe = next(name for name in RECIPES if meant in keys(name)[1])  # every key that is hinted at exists
     section = meant.rpartition(".")[0] or "train"
     for name in SYNONYMS[meant]:
         for key in (name, f"{section}.{name}", f"{section}.{name.upper()}"):

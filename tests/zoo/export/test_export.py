@@ -265,6 +265,7 @@ def test_clips_that_stand_still_prove_nothing(checkpoint, tmp_path, capsys):
     assert "cannot prove that the graph looks at the order of frames" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_fp16_has_half_the_size_and_a_stated_difference(checkpoint, tmp_path, capsys):
     sizes = {}
     for precision in ("fp32", "fp16"):
@@ -280,6 +281,7 @@ def test_fp16_has_half_the_size_and_a_stated_difference(checkpoint, tmp_path, ca
     onnx.checker.check_model(str(tmp_path / "fp16.onnx"), full_check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["deeplabv3plus", "arcface"])
 def test_int8_prints_the_metric_before_and_after(checkpoint, tmp_path, capsys, monkeypatch, model):
     """Drawn weights have the metric of chance, which may change: here by anything."""
@@ -311,6 +313,7 @@ def causal(roots, tmp_path_factory):
     return checkpoints.make(tmp_path_factory.mktemp("causal") / "run", "tsm", roots, model__shift_direction="causal")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("--precision", "fp16")])
 def test_the_frames_of_a_stream(causal, tmp_path, capsys, words):
     """Frame by frame, a stream gives what the graph of whole clips gives for clips that end with the frame."""

@@ -51,6 +51,7 @@ def test_a_recipe_has_the_operations_that_pytorch_counts(model, arch, shape):
     assert load_spec(model).flops(arch, shape) == counted(model, arch, shape) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model, arch, shape",
     [

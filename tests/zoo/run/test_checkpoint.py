@@ -300,6 +300,7 @@ def test_a_full_disk_leaves_the_old_checkpoints(tmp_path, monkeypatch):
     assert load_checkpoint(latest(str(tmp_path)))[1]["step"] == 2
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_newest_checkpoint_is_whole(tmp_path):
     """Five kills of a process that does nothing but save; each one continues what the last one left."""
     rng, steps = random.Random(5), []

@@ -146,6 +146,8 @@ def test_decay_begins_with_epoch_20_and_40_counted_from_0():
 def test_milestones_in_steps_where_the_length_is_in_steps():
     got = rates(Train(steps=6, batch=10), 1000, lr=1.0, base_batch=10, milestones=(2, 5), gamma=0.5)
     assert got == [1, 1, 0.5, 0.5, 0.5, 0.25]
+    warmup = dict(lr=1.0, base_batch=10, milestones=(3,), gamma=0.5, warmup=Duration.parse("2 steps"))
+    assert rates(Train(steps=5, batch=10), 1000, **warmup) == [0, 0.5, 1, 0.5, 0.5]  # from the start of the run
 
 
 def test_constant_and_no_milestones():
@@ -269,6 +271,9 @@ def test_warm_up_in_epochs_scales_with_the_batch():
     assert got == pytest.approx([0, 0.25, 0.5, 0.75] + [1] * 12)
     got = rates(train, 100, 2, lr=1.0, base_batch=25, schedule="constant", warmup=Duration(Fraction(1), "epochs"))
     assert got == pytest.approx([0, 1] + [2] * 6)
+    train = Train(epochs=2, batch=40)  # 2.5 steps an epoch
+    got = rates(train, 100, lr=1.0, base_batch=40, schedule="constant", warmup=Duration(Fraction(1), "epochs"))
+    assert got == pytest.approx([0, 1 / 3, 2 / 3, 1, 1])
 
 
 @given(
