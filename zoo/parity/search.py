@@ -144,16 +144,36 @@ class Search:
                 others, changes = (np.diff([start[name], *after], axis=0) for after in (expected, own))
                 if apart(others, changes) > max(NEGLIGIBLE_CHANGE, self._rounding(start[name], others)):
                     differ[name] = others, changes
-        for name in by_difference(differ)[:MAX_TENSORS]:
-            loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(len(history)))
-            gradients = [np.asarray(value) for value in loaded if value is not None]
-            kind, fit = self.side.optimizer or "", max(self.fit, self._rounding(start[name], differ[name][0]))
-            case = Case(kind, [start[name], *gradients], {}, *differ[name], True, fit=fit)
-            if guess := facts.explain_by(optimizers.UPDATES, case, self.library):
-                if len(differ) < compared:
-                    remedy = GROUPS if self.library == "mindspore" and guess.fact.endswith("-decay") else ""
-                    guess = guess._replace(cause=f"{guess.cause}, for {some(list(differ))}", remedy=remedy)
-                return self._note("optimizer", guess)
+        found, divided = dict[facts.Guess, list[str]](), groups(differ)
+        for names in divided:
+            guesses = (self._update(start[name], name, differ[name], len(history)) for name in names[:MAX_TENSORS])
+            if guess := next(filter(None, guesses), None):
+                first = next(iter(found), guess)
+                is_part = {*guess.fact.split(", ")} < {*first.fact.split(", ")}  # of a cause that more tensors show
+                found.setdefault(first if is_part else guess, []).extend(names)
+        if [len(names) for names in found.values()] == [sum(map(len, divided))]:  # one cause of all
+            found = {guess: list(differ) if len(differ) < compared else [] for guess in found}
+        if found:
+            causes = [
+                f"{guess.cause}, for {some(sorted(names))}" if names else guess.cause for guess, names in found.items()
+            ]
+            remedies = [self._remedy(guess) if names else guess.remedy for guess, names in found.items()]
+            known = ", ".join(guess.fact for guess in found if guess.fact)
+            self._note("optimizer", facts.Guess(known, "; ".join(causes), "; ".join(filter(None, remedies))))
+
+    def _update(
+        self, start: np.ndarray, name: str, changes: tuple[np.ndarray, np.ndarray], updates: int
+    ) -> facts.Guess | None:
+        """Search the cause of a parameter's changes that differ from the reference's."""
+        loaded = (self.archive.load(f"gradient{number}/{name}") for number in range(updates))
+        gradients = [np.asarray(value) for value in loaded if value is not None]
+        fit = max(self.fit, self._rounding(start, changes[0]))
+        case = Case(self.side.optimizer or "", [start, *gradients], {}, *changes, True, fit=fit)
+        return facts.explain_by(optimizers.UPDATES, case, self.library)
+
+    def _remedy(self, guess: facts.Guess) -> str:
+        """Return the remedy for some parameters: by groups, where MindSpore decays by name, else none."""
+        return GROUPS if self.library == "mindspore" and guess.fact.endswith("-decay") else ""
 
     def _rounding(self, weight: np.ndarray, changes: np.ndarray) -> float:
         """Return what the rounding of a parameter may change in its updates, relative to the largest of them."""
@@ -220,15 +240,18 @@ def channels_second(batch: np.ndarray, count: int) -> np.ndarray:
     return batch if batch.shape[1] == count else np.moveaxis(batch, -1, 1)
 
 
-def by_difference(differ: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
-    """Return names of updates that differ, the largest difference first, but last those that hardly move the reference.
+def groups(differ: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[list[str]]:
+    """Return names of updates that differ, matrices and vectors apart, each the largest difference first.
 
-    Where a gradient is 0, as of a bias before a normalization, no update says what rate it has.
+    Recipes give biases and normalizations settings of their own. Left out are those that hardly move the reference,
+    unless all do: where a gradient is 0, as of a bias before a normalization, no update says what rate it has.
     """
     sizes = {name: float(np.abs(others).max(initial=0.0)) for name, (others, _) in differ.items()}
-    least = MOVED * max(sizes.values(), default=0.0)
     apart_by = {name: float(np.abs(own - others).max(initial=0.0)) for name, (others, own) in differ.items()}
-    return sorted(differ, key=lambda name: (sizes[name] < least, -apart_by[name]))
+    names = sorted(differ, key=lambda name: -apart_by[name])
+    moving = [name for name in names if sizes[name] >= MOVED * max(sizes.values(), default=0.0)] or names
+    ranks = {name: differ[name][0].ndim - 1 for name in moving}  # changes lie one after the other
+    return [[name for name in moving if (ranks[name] > 1) == is_matrix] for is_matrix in (True, False)]
 
 
 def small(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -71,6 +71,12 @@ def decay_of_matrices(model):
     return torch.optim.AdamW([{"params": matrices}, others], weight_decay=0.1)
 
 
+def two_settings(model):
+    matrices = [each for each in model.parameters() if each.ndim > 1]
+    others = {"params": [each for each in model.parameters() if each.ndim < 2], "weight_decay": 0.0, "lr": 2e-3}
+    return torch.optim.AdamW([{"params": matrices}, others], weight_decay=0.2)
+
+
 def momentum(model):
     return torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.8, weight_decay=0.03)
 
@@ -171,6 +177,17 @@ def test_the_parameters_that_are_decayed_are_named(compare, of_all, cause, preci
     (finding,) = compare("Net", "Net", optimizer=optimizer, precision=precision).findings
     assert finding.modules == ("optimizer",)
     assert finding.cause == f"{cause}, for bn.bias, bn.weight, first.bias and 1 more"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["", ":fp32"])
+def test_causes_of_matrices_and_of_vectors_are_both_named(compare, precision):
+    names = {"a": "decay_of_matrices", "b": "two_settings"}
+    optimizer = {f"torch@{side}{precision}": f"{compare.path}:{name}" for side, name in names.items()}
+    (finding,) = compare("Net", "Net", optimizer=optimizer, precision=precision).findings
+    of_matrices, of_vectors = finding.cause.split("; ")
+    assert of_matrices.startswith("the weight decay of AdamW is 0.2 instead of 0.1, for first.weight")
+    assert of_vectors.startswith("the learning rate is 0.002 instead of 0.001, for bn.bias, bn.weight")
 
 
 @pytest.mark.slow
