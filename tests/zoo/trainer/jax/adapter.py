@@ -100,8 +100,17 @@ def submodules(model) -> list[str]:
     return [names.module_name(path) for path, _ in names.modules_of(model)]
 
 
-def saved_bytes(trainer, batch: dict[str, np.ndarray]) -> None:
-    """JAX does not say."""
+def saved_bytes(trainer, batch: dict[str, np.ndarray]) -> int:
+    """Return the bytes that a forward pass keeps for the backward pass."""
+    now, inputs = trainer.state, jnp.asarray(batch[trainer.input_name])
+
+    def forward(weights):
+        model = trainer.network.bind({**weights, **now.frozen, **now.statistics})
+        return model(trainer.network.preprocess(inputs))
+
+    _, backward = jax.vjp(forward, now.weights)
+    kept = {id(array) for array in jax.tree.leaves(now)}
+    return sum(array.nbytes for array in jax.tree.leaves(backward) if id(array) not in kept)
 
 
 def statistics(model) -> dict[str, np.ndarray]:
