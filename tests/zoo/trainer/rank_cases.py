@@ -119,3 +119,24 @@ def case_two_ranks_with_a_class_matrix(backend):
                 assert numbers["grad_norm"] > 2 * CLIP_NORM
             state = {name: array[:CLASSES] if HEAD in name else array for name, array in alone.state_dict().items()}
             assert_close(rank.state_dict(), state, 1e-4, 1e-6)
+
+
+def case_gradients_travel_as_fp16_where_the_plan_says_so(backend):
+    if backend.FRAMEWORK in ("torch", "paddle"):
+        pytest.skip("DistributedDataParallel has a test of its own; Paddle's fp16 needs a device")
+    assert types_of_gradients(backend, fp16_allreduce=False) == {"float32"}
+    assert types_of_gradients(backend, fp16_allreduce=True) == {"float16"}
+
+
+def types_of_gradients(backend, **options):
+    """Return the types of what the collectives of an update get, numbers apart."""
+    names = set()
+
+    def other(array):
+        if array.size > 1:
+            names.add(array.dtype.name)
+        return array
+
+    with first_of_two(backend, other) as first:
+        update(make(first, **options), random_batch())
+    return names

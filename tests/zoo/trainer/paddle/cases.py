@@ -259,6 +259,17 @@ def case_what_paddle_cannot_sum_is_refused(backend):
         make(SimpleNamespace(**{**vars(backend), "WORLD": world}), fp16_allreduce=True)
 
 
+def case_gradients_travel_as_fp16(backend):
+    def all_reduce(x):
+        assert x.dtype == paddle.float16
+        x.set_value(x.numpy() + np.float16(2.0))
+
+    gradients = [paddle.to_tensor([[1 + 2.0**-12], [2.0]]), paddle.to_tensor([3.0])]
+    with mock.patch.multiple(paddle.distributed, all_reduce=all_reduce, get_world_size=lambda: 2):
+        parallel.all_reduce_mean_fp16(gradients)
+    assert [gradient.tolist() for gradient in gradients] == [[[2.5], [3.0]], [3.5]]  # half of its own, and 2
+
+
 def case_a_card_is_described(backend):
     """Without a GPU: what Paddle tells of it is replaced."""
     world, cuda = World(0, 1, "gpu:1", None), paddle.device.cuda
