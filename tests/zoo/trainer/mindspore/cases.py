@@ -6,7 +6,7 @@ import socket
 import tempfile
 import threading
 import time
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from tests.zoo.trainer import checkpointing_cases, head_cases, margin_cases, optimizer_cases
+from tests.zoo.trainer import checkpointing_cases, head_cases, margin_cases, optimizer_cases, state_cases, update_cases
 from tests.zoo.trainer.mindspore.ranks import two_ranks
 from tests.zoo.trainer.mindspore.tiny import Double, PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
@@ -25,7 +25,7 @@ from zoo.data.errors import UserError
 from zoo.models.tsm_mobilenet_v2 import mindspore as mobilenet
 from zoo.models.tsm_mobilenet_v2 import spec as mobilenet_spec
 from zoo.tasks import classify
-from zoo.trainer.mindspore import layers, world
+from zoo.trainer.mindspore import layers, optimizer, partial_fc, world
 from zoo.trainer.mindspore import ops as trainer_ops
 from zoo.trainer.mindspore import trainer as trainer_module
 from zoo.trainer.mindspore import update as update_cells
@@ -300,13 +300,32 @@ def case_a_gpu_back_end_without_a_gpu_leaves_the_cpu(backend):
     count.assert_called_once_with("GPU")
 
 
+@contextmanager
+def skipping_on_a_device():
+    """As on a GPU, where the host does not wait for the decision; the shards, and moving averages, too."""
+    replaced = {
+        "Update": lambda *args, skips_on_host: update_cells.Update(*args, skips_on_host=False),
+        "MovingAverage": lambda *args: optimizer.MovingAverage(*args[:-1], False),
+    }
+    of_rows = lambda plan, _, ranks: optimizer.ParameterUpdate(plan, False, ranks)  # noqa: E731
+    with mock.patch.multiple(trainer_module, **replaced), mock.patch.object(partial_fc, "ParameterUpdate", of_rows):
+        yield
+
+
 def case_updates_that_skip_themselves_on_a_device_follow_the_formulas(backend):
-    """As on a GPU, where the host does not wait for the decision."""
-    selecting = partial(update_cells.Update, skips_on_host=False)
-    with mock.patch.object(trainer_module, "Update", lambda *args, skips_on_host: selecting(*args)):
+    with skipping_on_a_device():
         for name, compile in (("sgd", False), ("adamw", True)):
             mode, settings = Mode("fp32", None, False, compile), optimizer_cases.settings(name)
             trainer = make(backend, mode, group=frozen_norm, optimizer=settings, clip_norm=optimizer_cases.CLIP_NORM)
             assert not trainer.update.skips_on_host
             batches = [random_batch(seed=seed) for seed in range(4)]
             optimizer_cases.check(trainer, batches, frozen_norm, True, 1e-5)
+
+
+def case_updates_that_are_skipped_on_a_device_change_nothing(backend):
+    eager = SimpleNamespace(**{**vars(backend), "FP32_MODES": (EAGER, EAGER)})
+    with skipping_on_a_device():
+        update_cases.case_an_update_without_finite_gradient_is_skipped(eager)
+        state_cases.case_the_average_of_every_update(eager)
+        margin_cases.case_a_skipped_update_changes_nothing(eager)
+        margin_cases.case_partial_fc_updates_the_drawn_rows_alone(eager)
