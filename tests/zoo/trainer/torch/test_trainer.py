@@ -34,6 +34,23 @@ def test_batches_are_complete_on_a_gpu_when_another_thread_has_copied_them():
             assert all(np.array_equal(copies[name].cpu().numpy(), array) for name, array in batch.items())
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_weights_and_images_have_the_memory_format_of_the_plan(channels_last):
+    trainer, _ = make_tsm(adapter("torch"), Mode("fp32", None, channels_last, False))
+    images = []
+    trainer.model.conv1.register_forward_pre_hook(lambda module, inputs: images.extend(inputs))
+    update(trainer, random_clips())
+    wanted = torch.channels_last if channels_last else torch.contiguous_format
+    assert all(tensor.is_contiguous(memory_format=wanted) for tensor in (trainer.model.conv1.weight, *images)), images
+
+
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_model_is_compiled_where_the_plan_says_so(compile):
+    trainer, _ = make_tsm(adapter("torch"), Mode("fp32", None, True, compile))
+    is_compiled = [hasattr(forward, "_orig_mod") for forward in (trainer.train_forward, trainer.eval_forward)]
+    assert is_compiled == [compile, compile]
+
+
 @pytest.mark.parametrize("eval_mixed", [False, True])
 @pytest.mark.parametrize("compute, dtype", [("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)])
 def test_mixed_precision_is_of_evaluation_only_when_asked_for(compute, dtype, eval_mixed):
