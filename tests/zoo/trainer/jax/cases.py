@@ -15,6 +15,7 @@ from flax import nnx
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import make, update
 from zoo.losses.face import arcface
+from zoo.optim.ema import Ema
 from zoo.trainer.jax import ops, parallel
 from zoo.trainer.jax.layers import Fp64Conv, normalized
 from zoo.trainer.jax.partial_fc import RankedSoftmax
@@ -38,6 +39,14 @@ def lowered(trainer):
     batch = {name: array for name, array in trainer.to_device(random_batch()).items() if name in names}
     rates = {scale: np.asarray(0.1 * scale, trainer.dtype) for scale in trainer.lr_scales}
     return trainer._step.lower(trainer.state, rates, np.float32(1), [batch], None)
+
+
+def case_an_update_takes_over_the_memory_of_the_state(backend):
+    trainer = make(backend, ema=Ema(0.9))
+    before = trainer.state
+    update(trainer, random_batch())
+    for part in (before.weights, before.slots, before.averages):
+        assert all(array.is_deleted() for array in jax.tree.leaves(part))
 
 
 def case_only_fp64_has_numbers_of_64_bits(backend):

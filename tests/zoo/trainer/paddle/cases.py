@@ -13,6 +13,7 @@ import paddle
 import pytest
 from paddle import nn
 from paddle.base import core
+from paddle.jit.dy2static.program_translator import StaticFunction
 
 from tests.zoo.trainer import margin_cases
 from tests.zoo.trainer.paddle.ranks import two_ranks
@@ -246,6 +247,13 @@ def case_interpolation_by_matrices(backend):
         found = fp64.interpolate((paddle.float32,), paddle.to_tensor(x), **options)
         expected = fp64.interpolate_in_fp32(paddle.to_tensor(x), **options)
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def case_a_model_is_compiled_where_the_plan_says_so(backend):
+    for compile in (False, True):
+        trainer = make(backend, Mode("fp32", None, False, compile))
+        forwards = trainer.train_forward, trainer.eval_forward
+        assert [isinstance(each.forward, StaticFunction) for each in forwards] == [compile, compile]
 
 
 def case_synchronized_normalization_is_not_compiled(backend):
