@@ -1,5 +1,6 @@
 """Evaluation of a stream, with a model that returns its input."""
 
+import math
 import signal
 import threading
 import time
@@ -13,7 +14,7 @@ from zoo.data.errors import UnreadableData
 from zoo.data.stream import UnreadableSample
 from zoo.distributed.group import Polling
 from zoo.run import evaluation
-from zoo.run.evaluation import evaluate
+from zoo.run.evaluation import Evaluations, evaluate
 from zoo.run.pipeline import JOIN_TIMEOUT
 from zoo.run.stopping import EvaluationStopped, StopSignal
 
@@ -123,6 +124,41 @@ def test_the_moving_average_predicts_the_same_batches():
     assert result["samples"] == result["ema"]["samples"] == 12  # of both ranks
     assert result["seen"] == [[[number]] * 2 for number in (1, 2, 3)]
     assert result["ema"]["seen"] == [[[-number]] * 2 for number in (1, 2, 3)]
+
+
+def test_predictions_have_the_size_of_labels_per_pixel(monkeypatch):
+    """Those of the moving average, too."""
+    sizes = []
+
+    class Maps(Stream):
+        def __next__(self):
+            batch, unreadable = super().__next__()
+            return {**batch, "label": np.zeros((2, 4, 5))}, unreadable
+
+    def predict(trainer, device_batch, size, averaged=False):
+        sizes.append((size, averaged))
+
+    monkeypatch.setattr(Trainer, "predict", predict)
+    monkeypatch.setattr(Metric, "update", lambda *_: None)
+    run(Maps(), "wrong", [], averaged=Metric())
+    assert sizes == [((4, 5), False), ((4, 5), True)] * 3
+
+
+@pytest.mark.parametrize(
+    "found, accuracy",
+    [
+        ({"top1": 0.1, "loss": 2.0}, 0.1),
+        ({"top1": 0.1, "loss": math.nan}, math.nan),
+        ({"top1": 0.1, "loss": math.inf}, math.nan),
+        ({"top1": 0.1}, 0.1),
+        ({"top1": 0.1, "loss": math.nan, "ema": {"top1": 0.2, "loss": 1.0}}, 0.2),
+        ({"top1": 0.1, "loss": 2.0, "ema": {"top1": 0.2, "loss": math.inf}}, math.nan),
+    ],
+)
+def test_the_accuracy_is_that_of_the_average_and_nan_where_the_loss_is_not_finite(found, accuracy):
+    job = SimpleNamespace(val_set=None, task=SimpleNamespace(PRIMARY="top1"))
+    evaluations = SimpleNamespace(_val=None, _job=job, _subset=None, _evaluate=lambda *_: found)
+    assert Evaluations.measure(evaluations, (None, None), None)["accuracy"] == pytest.approx(accuracy, nan_ok=True)
 
 
 def test_a_signal_ends_it_after_the_batch_and_no_metric_is_returned():
