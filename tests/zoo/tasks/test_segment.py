@@ -33,6 +33,11 @@ def test_an_example_by_hand():
     }
 
 
+def test_a_prediction_of_a_class_that_the_data_do_not_have_is_wrong():
+    result = evaluate([[[0, 7, 2]]], [[[0, 2, 2]]])
+    assert result["iou"] == {"a": 1.0, "c": 0.5} and result["aacc"] == 2 / 3
+
+
 def test_labels_that_are_all_ignored_are_an_error():
     with pytest.raises(UserError, match="no labelled pixel"):
         evaluate([[[0]]], [[[255]]])
