@@ -54,6 +54,13 @@ def test_the_thresholds_give_the_best_f1():
         assert np.mean(values) == pytest.approx(expected[2], abs=1e-12)
 
 
+def test_an_unreadable_sample_is_below_all_others():
+    split = Split(rows=3, views=1, classes=["a"], target=lambda row: np.array([1]))
+    metric = multilabel.Metric(split)
+    metric.update(np.array([[-3.0], [-2.0], [np.nan]]), batch([[1], [0], [-1]], range(3)))
+    assert metric.result(metric.state)["map"] == pytest.approx(0.5 * 1 / 2 + 0.5 * 2 / 3)
+
+
 def test_views_ranks_padding_and_unreadable_samples():
     rng = np.random.default_rng(0)
     scores, targets = rng.normal(size=(7, 2, 3)).astype(np.float32), rng.integers(0, 2, (7, 3))
