@@ -73,11 +73,11 @@ def plan_of(monkeypatch):
     arithmetic = []
     monkeypatch.setattr(World, "set_arithmetic", lambda world, given: arithmetic.append(given))
 
-    def plan_of(*changes, recipe=IMAGES):
+    def plan_of(*changes, recipe=IMAGES, kept=None):
         path, *settings = recipe
         options = Options(str(CONFIGS / f"{path}.yaml"), [*SMALL, *settings, *changes], framework="torch")
         request = resolve_recipe(options)
-        return assemble(request, join(request, {})).plan, arithmetic[-1]
+        return assemble(request, join(request, {}), kept=kept or {}).plan, arithmetic[-1]
 
     return plan_of
 
@@ -109,3 +109,13 @@ def test_factors_of_several_rules_are_multiplied(plan_of):
     assert plan("fc.weight") == (10 * plain("fc.weight").lr_scale, 0.5 * plain("fc.weight").weight_decay)
     assert plan("fc.bias") == pytest.approx((30 * plain("fc.bias").lr_scale, 0.1 * plain("fc.bias").weight_decay))
     assert plan("conv1.weight").lr_scale == 0 and plan("bn1.weight") == plain("bn1.weight")
+
+
+def test_a_resumed_run_keeps_its_memory_format(plan_of):
+    for kept, changes, expected in (
+        ({}, (), True),
+        ({"framework": "torch", "channels_last": False}, (), False),
+        ({"framework": "torch", "channels_last": False}, ("train.channels_last=true",), True),
+        ({"framework": "paddle", "channels_last": False}, (), True),
+    ):
+        assert plan_of(*changes, kept=kept)[0].mode.channels_last is expected
