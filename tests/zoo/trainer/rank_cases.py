@@ -121,9 +121,8 @@ def case_two_ranks_with_a_class_matrix(backend):
             assert_close(rank.state_dict(), state, 1e-4, 1e-6)
 
 
-def case_gradients_travel_as_fp16_where_the_plan_says_so(backend):
-    if backend.FRAMEWORK in ("torch", "paddle"):
-        pytest.skip("DistributedDataParallel has a test of its own; Paddle's fp16 needs a device")
+def check_gradients_travel_as_fp16(backend):
+    """Where the plan says so; for frameworks whose collectives `two_ranks` replaces, also those of gradients."""
     assert types_of_gradients(backend, fp16_allreduce=False) == {"float32"}
     assert types_of_gradients(backend, fp16_allreduce=True) == {"float16"}
 

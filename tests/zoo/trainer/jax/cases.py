@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests.zoo.trainer import rank_cases
 from tests.zoo.trainer.tiny_reference import random_batch
 from tests.zoo.trainer.trainer_setup import make, update
 from zoo.losses.face import arcface
@@ -180,3 +181,7 @@ def case_a_row_that_fills_up_a_part_is_no_class(backend):
     softmax = RankedSoftmax(ops, arcface.Loss(), 1, 2)
     logits, *_ = softmax.logits(units, weight.at[3].set(0), jnp.array([0, 1, -1, -1]), None)
     assert np.isneginf(logits[:, 3]).all() and np.isfinite(logits[:, :3]).all()
+
+
+def case_gradients_travel_as_fp16(backend):
+    rank_cases.check_gradients_travel_as_fp16(backend)

@@ -16,7 +16,15 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
-from tests.zoo.trainer import checkpointing_cases, head_cases, margin_cases, optimizer_cases, state_cases, update_cases
+from tests.zoo.trainer import (
+    checkpointing_cases,
+    head_cases,
+    margin_cases,
+    optimizer_cases,
+    rank_cases,
+    state_cases,
+    update_cases,
+)
 from tests.zoo.trainer.mindspore.ranks import two_ranks
 from tests.zoo.trainer.mindspore.tiny import Double, PrecisionProbe, Tower
 from tests.zoo.trainer.tiny_reference import random_batch
@@ -329,3 +337,7 @@ def case_updates_that_are_skipped_on_a_device_change_nothing(backend):
         state_cases.case_the_average_of_every_update(eager)
         margin_cases.case_a_skipped_update_changes_nothing(eager)
         margin_cases.case_partial_fc_updates_the_drawn_rows_alone(eager)
+
+
+def case_gradients_travel_as_fp16(backend):
+    rank_cases.check_gradients_travel_as_fp16(backend)
