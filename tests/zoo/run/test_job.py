@@ -1,4 +1,4 @@
-"""Recipes whose data set is not one for the model are refused before a framework is imported."""
+"""Jobs of recipes: data of another kind are refused before a framework is imported; what keys make of an update."""
 
 import pytest
 

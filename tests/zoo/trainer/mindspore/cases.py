@@ -315,7 +315,10 @@ def skipping_on_a_device():
         "Update": lambda *args, skips_on_host: update_cells.Update(*args, skips_on_host=False),
         "MovingAverage": lambda *args: optimizer.MovingAverage(*args[:-1], False),
     }
-    of_rows = lambda plan, _, ranks: optimizer.ParameterUpdate(plan, False, ranks)  # noqa: E731
+
+    def of_rows(plan, skips_on_host, ranks):
+        return optimizer.ParameterUpdate(plan, False, ranks)
+
     with mock.patch.multiple(trainer_module, **replaced), mock.patch.object(partial_fc, "ParameterUpdate", of_rows):
         yield
 
